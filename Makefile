@@ -1,0 +1,77 @@
+# Needs Python 3.11 or newer, make and a package index. Everything is installed in $(VENV), nothing elsewhere.
+#   make test ARGS="-k ledger"                        a part of the tests
+#   make test PYTHON=python3.13 VENV=.venv-3.13       another Python, in an environment of its own
+
+PYTHON ?=
+VENV ?= .venv
+ARGS ?=
+
+# Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
+RUN := "$(VENV)/bin/python" -m
+PIP := $(RUN) pip --disable-pip-version-check --quiet
+LOCK := requirements-dev.txt
+READY := $(VENV)/.ready
+new-enough := import sys; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help check test lint types layers format demo lock clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+check: lint types layers test ## everything that must hold before a change goes in
+
+test: $(READY) ## run the tests
+	@$(RUN) pytest -q $(ARGS)
+
+lint: $(READY) ## check the format and the rules
+	@$(RUN) ruff format --check --quiet --diff .
+	@$(RUN) ruff check --quiet .
+
+types: $(READY) ## check the types
+	@$(RUN) pyright --pythonpath "$(VENV)/bin/python"
+
+layers: $(READY) ## check which room imports which
+	@$(RUN) pytest -q tests/test_project.py -k "layer or cycle"
+
+format: $(READY) ## put the code into its one format
+	@$(RUN) ruff check --quiet --fix-only .
+	@$(RUN) ruff format --quiet .
+
+demo: $(READY) ## run the first example: a small tree, no network, no key
+	@"$(VENV)/bin/python" examples/01_first_tree.py
+
+lock: $(READY) ## write the pinned versions anew, from pyproject.toml
+	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"
+	@"$(VENV)/lock/bin/python" -m pip --disable-pip-version-check --quiet install -e '.[dev]'
+	@{ echo '# Written by `make lock`.'; "$(VENV)/lock/bin/python" -m pip freeze --exclude-editable; } > $(LOCK)
+	@rm -rf "$(VENV)/lock"
+
+clean: ## remove the environment and all caches
+	rm -rf "$(VENV)" build dist .hypothesis .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml $(LOCK)
+	@"$(VENV)/bin/python" -c 'import pip; $(new-enough)' 2>/dev/null || { $(make-venv); }
+	@$(PIP) install --only-binary :all: -r $(LOCK)
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch "$@"
+
+# The first Python that is new enough and can make environments; Debian ships one that cannot.
+define make-venv
+	unable=; \
+	try() { \
+	  "$$1" -c '$(new-enough)' 2>/dev/null || return 1; \
+	  "$$1" -c 'import ensurepip, venv' 2>/dev/null && return; \
+	  unable=$$("$$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); return 1; \
+	}; \
+	if [ -n "$(PYTHON)" ]; then set -- "$(PYTHON)"; \
+	else set -- python3 python3.14 python3.13 python3.12 python3.11; fi; \
+	for python in "$$@"; do \
+	  if try "$$python"; then "$$python" -m venv --clear "$(VENV)"; exit; fi; \
+	done; \
+	if [ -n "$$unable" ]; then echo "This Python has no ensurepip, so it cannot make an environment." \
+	  "On Debian and Ubuntu: apt install $$unable"; \
+	else echo "No Python 3.11 or newer found (tried: $$*). Install one, or: make PYTHON=/path/to/python3"; fi >&2; \
+	exit 1
+endef

@@ -1,0 +1,74 @@
+"""remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
+
+`run`, `run_sync` and `start` are in `running.py`; agents, tools, limits and outcomes in the rooms of their
+names. Nothing heavy is imported here: pydantic comes with the first tool, providers with their first use.
+"""
+
+import logging
+
+from remit.agent import Agent
+from remit.approval import Approver
+from remit.errors import ModelError, OutcomeError, RemitError, StoreError, UsageError
+from remit.events import Event
+from remit.limits import Limits, Usage
+from remit.messages import (
+    AssistantMessage,
+    Call,
+    Delta,
+    FilePart,
+    ImagePart,
+    Reply,
+    Request,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from remit.outcome import Outcome, Rejection, Status, ToolCallLog
+from remit.policy import ApprovalRequest, allow, deny
+from remit.ports import Model, Price, Store
+from remit.running import Running, run, run_sync, start
+from remit.tool import Tier, Tool, ToolContext, ToolResult, tool
+
+__all__ = [
+    "Agent",
+    "ApprovalRequest",
+    "Approver",
+    "AssistantMessage",
+    "Call",
+    "Delta",
+    "Event",
+    "FilePart",
+    "ImagePart",
+    "Limits",
+    "Model",
+    "ModelError",
+    "Outcome",
+    "OutcomeError",
+    "Price",
+    "Rejection",
+    "RemitError",
+    "Reply",
+    "Request",
+    "Running",
+    "Status",
+    "Store",
+    "StoreError",
+    "TextPart",
+    "Tier",
+    "Tool",
+    "ToolCallLog",
+    "ToolContext",
+    "ToolMessage",
+    "ToolResult",
+    "Usage",
+    "UsageError",
+    "UserMessage",
+    "allow",
+    "deny",
+    "run",
+    "run_sync",
+    "start",
+    "tool",
+]
+
+logging.getLogger("remit").addHandler(logging.NullHandler())

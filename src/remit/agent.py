@@ -1,0 +1,187 @@
+"""`Agent`: a frozen description of who does the work. It runs nothing by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from remit.errors import UsageError
+from remit.limits import Limits
+from remit.messages import Json
+from remit.policy import Policy, PolicyFunction, compile_policy
+from remit.ports import Model
+from remit.schema import output_schema
+from remit.tool import Tool, is_reserved
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+MOST_TEXT = 1_000_000
+"""Characters of instructions or description; more is a mistake."""
+
+Surface = Literal["task", "subagent"]
+Summary = Literal["never", "auto", "always"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Agent:
+    """Name, instructions, model, tools, subagents and limits of an agent.
+
+    `model`, `settings` and `limits` that are not given are inherited from whoever delegates to it;
+    `instructions`, `tools` and `subagents` are its own. Raises UsageError for what cannot work.
+    """
+
+    name: str
+    nickname: str | None
+    """What people see instead of the name."""
+    description: str
+    """What a delegating model reads when it chooses."""
+    instructions: str
+    model: str | Model | None
+    settings: Mapping[str, Json] | None
+    """Passed to the model as they are; `max_output_tokens` is also used for the worst case."""
+    tools: tuple[Tool | str, ...]
+    subagents: tuple[Agent, ...]
+    limits: Limits | None
+    surface: Literal["task", "subagent_<name>"]
+    """How its subagents are offered: one `task` tool, or one `subagent_<name>` tool each."""
+    adhoc: bool
+    """Whether it may invent children through the `subagent` tool."""
+    summary: Summary
+    """Whether its answer is replaced by a summary of it: `auto` does so when it is over `result_chars`."""
+    output: object
+    """A pydantic type or a JSON schema that the answer must match."""
+    policy: PolicyFunction | None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        nickname: str | None = None,
+        description: str = "",
+        instructions: str = "",
+        model: str | Model | None = None,
+        settings: Mapping[str, Json] | None = None,
+        tools: Sequence[Tool | str] = (),
+        subagents: Sequence[Agent] = (),
+        limits: Limits | None = None,
+        surface: Literal["task", "subagent_<name>", "subagent"] = "task",
+        adhoc: bool = False,
+        summary: Summary = "never",
+        output: object = None,
+        policy: Policy | None = None,
+    ) -> None:
+        where = f"Agent {name!r}"
+        if not isinstance(cast(object, name), str) or not NAME.fullmatch(name):
+            raise UsageError(f"Agent name {name!r} must be 1 to 48 letters, digits, hyphens or underscores.")
+        _check_text(where, "nickname", nickname, optional=True)
+        _check_text(where, "description", description)
+        _check_text(where, "instructions", instructions)
+        _check_model(where, model)
+        if settings is not None and not isinstance(cast(object, settings), Mapping):
+            raise UsageError(f"{where}: settings must be a mapping, not {type(settings).__name__}.")
+        _check_output_tokens(where, settings)
+        if limits is not None and not isinstance(cast(object, limits), Limits):
+            raise UsageError(f"{where}: limits must be a Limits(...), not {type(limits).__name__}.")
+        _choose(where, "surface", surface, ("task", "subagent_<name>", "subagent"))
+        _choose(where, "summary", summary, ("never", "auto", "always"))
+        if not isinstance(cast(object, adhoc), bool):
+            raise UsageError(f"{where}: adhoc must be True or False, not {adhoc!r}.")
+        if output is not None:
+            output_schema(output)
+        values: dict[str, object] = {
+            "name": name,
+            "nickname": nickname,
+            "description": description,
+            "instructions": instructions,
+            "model": model,
+            "settings": settings,
+            "tools": _check_tools(where, tools),
+            "subagents": _check_subagents(where, subagents),
+            "limits": limits,
+            "surface": "subagent_<name>" if surface == "subagent" else surface,
+            "adhoc": adhoc,
+            "summary": summary,
+            "output": output,
+            "policy": compile_policy(policy, where),
+        }
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+
+def _check_text(where: str, field: str, value: object, *, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {field} must be a string, not {type(value).__name__}.")
+    if len(value) > MOST_TEXT:
+        raise UsageError(
+            f"{where}: {field} has {len(value):,} characters; at most {MOST_TEXT:,} are allowed."
+        )
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{where}: {field} has an unpaired surrogate at position {error.start}."
+            ) from None
+
+
+def _check_model(where: str, model: object) -> None:
+    if model is None or (isinstance(model, str) and model.strip()):
+        return
+    if isinstance(model, str) or not isinstance(model, Model):
+        raise UsageError(
+            f"{where}: model must be a string such as 'anthropic:claude-haiku-4-5', or an object with `name` and"
+            f" `async reply(request, emit)`, not {model!r}."
+        )
+
+
+def _check_output_tokens(where: str, settings: Mapping[str, Json] | None) -> None:
+    most = (settings or {}).get("max_output_tokens")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise UsageError(
+            f"{where}: settings['max_output_tokens'] must be a whole number of at least 1, not {most!r}."
+        )
+
+
+def _choose(where: str, field: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{where}: {field} must be one of {', '.join(allowed)}, not {value!r}.")
+
+
+def _check_tools(where: str, tools: object) -> tuple[Tool | str, ...]:
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise UsageError(
+            f"{where}: tools must be a list of tools and tool names, not {type(tools).__name__}."
+        )
+    seen: dict[str, None] = {}
+    for item in cast("Sequence[object]", tools):
+        if not isinstance(item, (Tool, str)):
+            hint = " Decorate it with @remit.tool." if callable(item) else ""
+            raise UsageError(f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{hint}")
+        name = item if isinstance(item, str) else item.name
+        if is_reserved(name):
+            raise UsageError(
+                f"{where}: the tool name {name!r} is reserved for remit's own tools; choose another."
+            )
+        if name in seen:
+            raise UsageError(f"{where}: two tools are called {name!r}; names must differ.")
+        seen[name] = None
+    return tuple(cast("Sequence[Tool | str]", tools))
+
+
+def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:
+    if not isinstance(subagents, Sequence) or isinstance(subagents, str):
+        raise UsageError(f"{where}: subagents must be a list of Agents, not {type(subagents).__name__}.")
+    seen: dict[str, None] = {}
+    for item in cast("Sequence[object]", subagents):
+        if not isinstance(item, Agent):
+            raise UsageError(f"{where}: subagents has {item!r}, which is not an Agent.")
+        if item.name in seen:
+            raise UsageError(f"{where}: two subagents are called {item.name!r}; names must differ.")
+        seen[item.name] = None
+    return tuple(cast("Sequence[Agent]", subagents))

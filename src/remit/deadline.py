@@ -1,0 +1,92 @@
+"""A run's wall clock: a hard end, a soft one before it, and time that does not count.
+
+The last tenth of a run's time (at most 30 s) is kept for wrapping up. Children end a margin before
+their parent's soft end, at every level, so they wrap up before it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+MOST_KEPT_S = 30.0
+MOST_MARGIN_S = 1.0
+
+
+class Deadline:
+    """One re-armed timer. `on_soft` is called at the soft end, `on_hard` at the hard one."""
+
+    __slots__ = ("_loop", "_pauses", "_since", "_timer", "hard", "kept_s", "on_hard", "on_soft", "soft_met")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float | None,
+        parent: Deadline | None,
+        *,
+        on_soft: Callable[[], None],
+        on_hard: Callable[[], None],
+    ) -> None:
+        own = math.inf if seconds is None else seconds
+        total = own if parent is None else min(own, _share(parent.soft_left()))
+        self._loop = loop
+        self.hard = loop.time() + total
+        self.kept_s = min(MOST_KEPT_S, total / 10)
+        self.on_soft = on_soft
+        self.on_hard = on_hard
+        self.soft_met = False
+        self._pauses = 0
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._arm()
+
+    def left(self) -> float:
+        """Seconds until the hard end; it stands still while somebody is asked."""
+        return self.hard - (self._since if self._pauses else self._loop.time())
+
+    def soft_left(self) -> float:
+        return self.left() - self.kept_s
+
+    def pause(self) -> None:
+        """Stop the clock. Pauses of several askers count as long as any of them waits."""
+        self._pauses += 1
+        if self._pauses == 1:
+            self._since = self._loop.time()
+            self._disarm()
+
+    def resume(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0:
+            self.hard += self._loop.time() - self._since
+            self._arm()
+
+    def close(self) -> None:
+        self._disarm()
+
+    def _arm(self) -> None:
+        if self.hard == math.inf:
+            return
+        at = self.hard if self.soft_met else self.hard - self.kept_s
+        self._timer = self._loop.call_at(at, self._ring)
+
+    def _disarm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self.soft_met:
+            self.on_hard()
+            return
+        self.soft_met = True
+        self._arm()
+        self.on_soft()
+
+
+def _share(soft_left: float) -> float:
+    """What a child may have of its parent's time up to the soft end."""
+    if soft_left == math.inf:
+        return math.inf
+    return max(0.0, soft_left - min(MOST_MARGIN_S, soft_left / 20))

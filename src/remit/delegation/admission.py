@@ -1,0 +1,109 @@
+"""Whether a child may start: checks in order, the charge last, so that there is nothing to give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remit import ledger, seat, slots
+from remit.delegation.plan import Plan
+from remit.events import ChildQueued
+from remit.execution import Run
+from remit.ledger import Over
+from remit.limits import Limits
+from remit.outcome import Rejection
+from remit.phase import Stopped
+from remit.slots import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A child that may start; it holds a slot in each of these pools."""
+
+    pools: tuple[Pool, ...]
+
+
+async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
+    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
+    early = _depth(parent, plan) or _cancelled(parent) or _budget(parent)
+    if early:
+        return early
+    pools = _pools(parent, plan.agent.limits)
+    waited = await _slot(parent, plan, call_id, pools)
+    if waited:
+        return waited
+    late = _cancelled(parent) or _charged(parent)
+    if late:
+        slots.give_back(pools)
+        return late
+    return Admitted(pools)
+
+
+def _depth(parent: Run, plan: Plan) -> Rejection | None:
+    scope = parent.scope
+    if scope.depth_left is None or scope.depth_left > 0:
+        return None
+    most = scope.depth
+    return Rejection(
+        "depth",
+        f"The recursion limit is reached: this run is at depth {scope.depth} and max_depth is {most}, so"
+        f" {plan.agent.name!r} cannot be started. Do the work yourself.",
+        limit=most,
+        used=scope.depth,
+    )
+
+
+def _cancelled(parent: Run) -> Rejection | None:
+    if not parent.scope.phase.stopped:
+        return None
+    cause = parent.scope.cause
+    why = cause.words if cause else "the run is being wrapped up"
+    return Rejection("cancelled", f"Cancelled before it started: {why}.")
+
+
+def _budget(parent: Run) -> Rejection | None:
+    """A first look, so that nobody queues in vain."""
+    if parent.speechless:
+        return Rejection(
+            "budget", f"The budget is exhausted: {parent.speechless}. Answer with what you have."
+        )
+    if parent.scope.deadline.soft_left() <= 0:
+        return Rejection(
+            "budget", "The budget is exhausted: there is no time left. Answer with what you have."
+        )
+    over = ledger.look(parent.scope.account)
+    return _over(over) if over else None
+
+
+def _charged(parent: Run) -> Rejection | None:
+    over = ledger.look(parent.scope.account) or ledger.charge(parent.scope.account, calls=1, delegations=1)
+    return _over(over) if over else None
+
+
+def _over(over: Over) -> Rejection:
+    message = f"The budget is exhausted: {over.words}. Answer with what you have."
+    return Rejection("budget", message, limit=over.cap, used=over.used)
+
+
+def _pools(parent: Run, limits: Limits | None) -> tuple[Pool, ...]:
+    own = limits.concurrency if limits else None
+    above = parent.scope.seat.pools
+    return (Pool(own), *above) if isinstance(own, int) else above
+
+
+async def _slot(parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...]) -> Rejection | None:
+    if slots.is_full(pools):
+        full = max(pools, key=lambda p: p.working - p.size)
+        if parent.scope.limits.when_full == "reject":
+            return Rejection(
+                "busy",
+                f"{full.working} of {full.size} runs are working and none may be added. Try again later.",
+                limit=full.size,
+                used=full.working,
+            )
+        waiting = sum(len(p.waiting) for p in pools) + 1
+        parent.scope.emit(ChildQueued, call=call_id, child=plan.agent.name, waiting=waiting)
+    try:
+        await seat.take(pools, parent.scope.phase)
+    except Stopped:
+        return _cancelled(parent) or Rejection("cancelled", "Cancelled while it waited for a place.")
+    return None

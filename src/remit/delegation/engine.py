@@ -1,0 +1,229 @@
+"""The one path a run takes: admit, spawn, drive, end. The root takes it too, without a parent to ask.
+
+Whatever ends a run, a bug in here included, becomes one `Outcome`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from remit.agent import Agent
+from remit.artifacts import keep
+from remit.delegation.admission import Admitted, admit
+from remit.delegation.kit import Kits
+from remit.delegation.plan import Plan
+from remit.events import DelegationRejected, RunEnded, RunStarted
+from remit.execution import Run, text_tokens
+from remit.limits import OWN, SHARED, Limits, total
+from remit.loop import Ending, drive
+from remit.messages import Json, Message
+from remit.outcome import Artifact, Outcome, Rejection, Status
+from remit.policy import PolicyFunction
+from remit.ports import Model
+from remit.providers import Models
+from remit.schema import output_schema
+from remit.scope import Scope, TreeContext, current_run
+from remit.slots import Pool
+
+log = logging.getLogger("remit")
+
+
+class Engine:
+    """Starts, runs and ends the runs of one tree."""
+
+    def __init__(self, tree: TreeContext, models: Models) -> None:
+        self.tree = tree
+        self.models = models
+        self.kits = Kits(tree, self.delegate)
+
+    async def root(
+        self,
+        plan: Plan,
+        *,
+        limits: Limits,
+        policies: tuple[PolicyFunction | None, ...],
+        history: Sequence[Message] = (),
+    ) -> Outcome:
+        """Run the root. It is admitted by nobody; from there on it is a run like any other."""
+        pools = (Pool(limits.concurrency),) if isinstance(limits.concurrency, int) else ()
+        for pool in pools:
+            pool.working = 1
+        depth = limits.depth if isinstance(limits.depth, int) else None
+        scope = Scope(
+            self.tree,
+            parent=None,
+            run_id=self.tree.root,
+            agent=plan.agent.name,
+            limits=limits,
+            depth_left=depth,
+            policies=policies,
+            pools=pools,
+            task=plan.task,
+        )
+        model = self.models.find(plan.agent, None)
+        run = self._prepare(scope, plan, model, plan.agent.settings or {}, history)
+        return await self._execute(run, plan)
+
+    async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
+        """Have a child do a plan for its parent's call. Raises nothing."""
+        admitted = await admit(parent, plan, call_id)
+        if isinstance(admitted, Rejection):
+            parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
+            return admitted
+        child = self._spawn(parent, plan, admitted)
+        outcome = await self._execute(child, plan, parent, call_id)
+        parent.children.append(outcome)
+        return outcome
+
+    def _spawn(self, parent: Run, plan: Plan, admitted: Admitted) -> Run:
+        """Narrow the scope and make the child. From here on it is the child that holds the slots."""
+        above = parent.scope
+        above.spawned += 1
+        limits = _narrowed(above.limits, plan)
+        scope = Scope(
+            self.tree,
+            parent=above,
+            run_id=f"{above.run_id}.{above.spawned}",
+            agent=plan.agent.name,
+            limits=limits,
+            depth_left=_depth_left(above.depth_left, limits),
+            policies=(*above.policies, plan.agent.policy) if plan.agent.policy else above.policies,
+            pools=admitted.pools,
+            task=plan.task,
+        )
+        above.children[scope.run_id] = scope
+        model = self.models.find(plan.agent, parent.model)
+        settings = parent.settings if plan.agent.settings is None else plan.agent.settings
+        return self._prepare(scope, plan, model, settings, ())
+
+    def _prepare(
+        self,
+        scope: Scope,
+        plan: Plan,
+        model: Model,
+        settings: Mapping[str, Json],
+        history: Sequence[Message],
+    ) -> Run:
+        agent = plan.agent
+        may_delegate = scope.depth_left is None or scope.depth_left > 0
+        kit = plan.kit or self.kits.declared(agent, may_delegate=may_delegate)
+        schema = output_schema(agent.output) if agent.output is not None else None
+        run = Run(
+            scope=scope,
+            agent=agent,
+            model=model,
+            settings=settings,
+            kit=kit,
+            output_schema=schema,
+            label=plan.label,
+            summary=plan.summary,
+            summary_prompt=plan.summary_prompt,
+            estimate=kit.tokens + text_tokens(agent.instructions) + 8,
+            started_at=self.tree.loop.time(),
+        )
+        for message in history:
+            run.add(message)
+        run.add(plan.prompt)
+        self.tree.runs[scope.run_id] = scope
+        return run
+
+    async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:
+        scope = run.scope
+        current_run.set(scope.run_id)
+        try:
+            self._tell_started(run, plan, call_id)
+            ending = await drive(run)
+        except Exception as bug:
+            log.exception("the run %s failed inside remit", scope.run_id)
+            what = f"remit itself failed: {type(bug).__name__}: {bug}"
+            ending = Ending(Status.FAILED, run.text, what, error=what)
+        return await self._end(run, ending, plan, parent)
+
+    def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:
+        run.scope.emit(
+            RunStarted,
+            task=plan.prompt,
+            label=plan.label,
+            call=call_id,
+            nickname=run.agent.nickname or "",
+            model=run.model.name,
+            instructions=run.agent.instructions,
+            tools=tuple(s.name for s in run.kit.specs),
+            limits=run.scope.limits,
+            history=tuple(run.messages[:-1]),
+        )
+
+    async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
+        """Whatever ended it: one outcome, the account settled, the slots back, an event."""
+        completed = ending.status is Status.COMPLETED
+        said = ending.text or run.text
+        if parent is not None:
+            await self._keep_long(run, said, plan, parent)
+        scope = run.scope
+        unstored = self.tree.unstored if parent is None else ""
+        usage = total(scope.usage)
+        outcome = Outcome(
+            status=ending.status,
+            agent=run.agent.name,
+            run_id=scope.run_id,
+            text=ending.text if completed else "",
+            partial="" if completed else said,
+            reason="" if completed else ending.reason,
+            label=run.label,
+            parent_id=scope.parent.run_id if scope.parent else None,
+            depth=scope.depth,
+            model=run.model_used or run.model.name,
+            turns=run.replies,
+            calls=tuple(run.log),
+            usage=usage,
+            total_usage=total((usage, *(c.total_usage for c in run.children))) if run.children else usage,
+            children=tuple(run.children),
+            messages=tuple(run.messages),
+            output=ending.output,
+            artifacts=tuple(run.artifacts),
+            error=ending.error,
+            failed_tool=None if completed else run.failed_tool,
+            duration_s=self.tree.loop.time() - run.started_at,
+            warnings=(*scope.warnings, unstored) if unstored else tuple(scope.warnings),
+        )
+        scope.emit(RunEnded, outcome=msgspec.structs.replace(outcome, children=(), messages=(), output=None))
+        scope.close()
+        return outcome
+
+    async def _keep_long(self, run: Run, said: str, plan: Plan, parent: Run) -> Artifact | None:
+        """Keep an answer whole that its parent will only see the head of."""
+        most = parent.scope.limits.result_chars
+        if plan.inline_bytes is not None:
+            long = len(said) > plan.inline_bytes or len(said.encode()) > plan.inline_bytes
+        else:
+            long = isinstance(most, int) and len(said) > most
+        return await keep(run, "text", said) if long else None
+
+
+def root_limits(agent: Agent, limits: Limits | None, defaults: Limits) -> Limits:
+    """What holds at the root: the smaller of the caller's and the agent's, then the defaults."""
+    asked = limits or Limits()
+    return asked.tighter(agent.limits).over(defaults)
+
+
+def _narrowed(above: Limits, plan: Plan) -> Limits:
+    """A child's limits: its own shared numbers (the parent's hold anyway), and its parent's where it has none."""
+    own = plan.agent.limits or Limits()
+    fields: dict[str, object] = {f: getattr(own, f) for f in SHARED}
+    fields = {f: None if v is msgspec.UNSET else v for f, v in fields.items()}
+    for name in OWN:
+        value = getattr(own, name)
+        fields[name] = getattr(above, name) if value is msgspec.UNSET else value
+    if plan.turns is not None:
+        fields["turns"] = plan.turns
+    return msgspec.structs.replace(own, **fields)
+
+
+def _depth_left(above: int | None, limits: Limits) -> int | None:
+    own = limits.depth if isinstance(limits.depth, int) else None
+    if above is None:
+        return own
+    return above - 1 if own is None else min(above - 1, own)

@@ -1,0 +1,235 @@
+"""What the parent reads of a child: one outcome, rendered the way each surface's seed does it.
+
+The child's words are `content`; the runtime's own words (what was cut, what is left) are `note`, so that
+a child cannot forge them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from msgspec import Struct
+
+from remit import ledger
+from remit.agent import Agent
+from remit.delegation.plan import Plan
+from remit.execution import Run
+from remit.limits import Usage
+from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
+from remit.text import cut_bytes, cut_chars
+from remit.tool import ToolResult
+
+NO_TEXT = "(subagent returned no text)"
+CUT_MARK = "\n... [truncated]"
+
+
+class SubagentResult(Struct, frozen=True, omit_defaults=True):
+    """What `subagent_<name>` gives to people and programs: everything about one child."""
+
+    name: str
+    final_response: str
+    total_turns: int
+    tool_count: int
+    tool_logs: tuple[ToolCallLog, ...]
+    usage: Usage
+    success: bool
+    duration_ms: int
+    error_details: str | None = None
+    failed_tool: str | None = None
+    partial_response: str | None = None
+    status: str | None = None
+    run_id: str | None = None
+
+
+def task(run: Run, done: Outcome | Rejection) -> ToolResult:
+    """One text block; a child that did not complete is a failed result that still has its partial text."""
+    if isinstance(done, Rejection):
+        return rejected(run, done)
+    text, cut = _inline(done, done.text if done.ok else done.partial, run.scope.limits.result_chars)
+    if done.ok:
+        content = text
+    elif done.reason == "empty" and not text:
+        content = NO_TEXT
+    else:
+        content = f"The subagent {done.agent} ended {done.status}: {_why(done)}.\n\n{_had(text)}"
+    return ToolResult(content, ok=done.ok, details={}, note=_note(run, done, cut))
+
+
+def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
+    """The seed's result as JSON for programs; for the model its response and, if there is one, the partial one."""
+    if isinstance(done, Rejection):
+        return _named_rejection(run, agent, done)
+    most = run.scope.limits.result_chars
+    response, details = _final_response(agent, done)
+    response, cut = _inline(done, response, most) if done.ok else (response, "")
+    partial = ""
+    if not done.ok and done.partial and done.partial != response:
+        partial, cut = _inline(done, done.partial, most)
+    result = SubagentResult(
+        name=agent.name,
+        final_response=response,
+        total_turns=done.turns,
+        tool_count=len(done.calls),
+        tool_logs=done.calls,
+        usage=done.usage,
+        success=done.ok,
+        duration_ms=round(done.duration_s * 1000),
+        error_details=details,
+        failed_tool=done.failed_tool,
+        partial_response=partial or None,
+        status=str(done.status),
+        run_id=done.run_id,
+    )
+    content = f"{response}\n\nPartial response:\n{partial}" if partial else response
+    return ToolResult(content, ok=done.ok, details=msgspec.to_builtins(result), note=_note(run, done, cut))
+
+
+def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
+    """Success flag, output, error, truncated flag and a map of strings; cut to 4096 bytes, last of all."""
+    if isinstance(done, Rejection):
+        return rejected(run, done, metadata=_metadata(run, plan, None))
+    limited = done.status is Status.INCOMPLETE and done.reason in ("turns", "repeating")
+    success = done.ok or (limited and bool(done.partial))
+    error = "" if success else f"The subagent {plan.label!r} ended {done.status}: {_why(done)}."
+    text = done.text if done.ok else done.partial
+    output = text if success else f"{error}\n\n{_had(text)}"
+    most = plan.inline_bytes or 0
+    short = output
+    if len(output.encode()) > most:
+        short = cut_bytes(output, most - len(CUT_MARK)) + CUT_MARK
+    cut = _cut_words(done, len(short), len(output)) if short != output else _kept_words(done)
+    details = {
+        "success": success,
+        "output": short,
+        "error": error or None,
+        "truncated": short != output,
+        "metadata": _metadata(run, plan, done),
+    }
+    return ToolResult(short, ok=success, details=details, note=_note(run, done, cut))
+
+
+def rejected(run: Run, rejection: Rejection, *, metadata: dict[str, str] | None = None) -> ToolResult:
+    """A delegation that never started: a failed result with the kind and the numbers."""
+    details = {"rejection": msgspec.to_builtins(rejection), "success": False, "error": rejection.message}
+    if metadata is not None:
+        details["metadata"] = metadata
+    return ToolResult(rejection.message, ok=False, details=details, note=_left(run))
+
+
+def _named_rejection(run: Run, agent: Agent, rejection: Rejection) -> ToolResult:
+    message = "Subagent cancelled" if rejection.kind == "cancelled" else rejection.message
+    result = SubagentResult(
+        name=agent.name,
+        final_response=message,
+        total_turns=0,
+        tool_count=0,
+        tool_logs=(),
+        usage=Usage(),
+        success=False,
+        duration_ms=0,
+        error_details=rejection.message,
+        status=f"rejected: {rejection.kind}",
+    )
+    details = {**msgspec.to_builtins(result), "rejection": msgspec.to_builtins(rejection)}
+    return ToolResult(message, ok=False, details=details, note=_left(run))
+
+
+def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
+    """The seed's fixed texts for each way to end, and the details beside them."""
+    who = f"Subagent {agent.name!r}"
+    if done.status is Status.COMPLETED:
+        return done.text, None
+    if done.status is Status.TIMED_OUT:
+        seconds = agent.limits.seconds if agent.limits else None
+        ms = seconds * 1000 if isinstance(seconds, (int, float)) else done.duration_s * 1000
+        return "Subagent timed out", f"{who} timed out after {ms:.0f} ms"
+    if done.status is Status.CANCELLED:
+        return "Subagent cancelled", f"{who} was cancelled: {_why(done)}"
+    if done.status is Status.REFUSED:
+        refusal = done.partial or "The subagent declined to answer"
+        return refusal, refusal
+    if done.status is Status.FAILED:
+        return done.reason, done.reason
+    if done.status is Status.INTERRUPTED:
+        return "Subagent ended unexpectedly", f"{who} ended unexpectedly: {_why(done)}"
+    words = {
+        Status.STALLED: "Subagent stalled",
+        Status.OVER_BUDGET: "Subagent ran out of budget",
+        Status.INCOMPLETE: NO_TEXT if done.reason == "empty" else "Subagent stopped before it was done",
+    }
+    return words[done.status], f"{who} ended {done.status}: {_why(done)}"
+
+
+def _metadata(run: Run, plan: Plan, done: Outcome | None) -> dict[str, str]:
+    metadata = {"subagent_label": plan.label, "recursion_depth": str(run.scope.depth)}
+    if done is None:
+        return metadata
+    metadata["completion_status"] = "complete" if done.ok else "incomplete"
+    metadata["turns_used"] = str(done.turns)
+    metadata["max_turns"] = str(plan.turns)
+    if done.status is Status.INCOMPLETE and done.reason == "turns":
+        metadata["max_turns_reached"] = "true"
+    metadata["tokens_used"] = str(done.usage.tokens)
+    metadata["prompt_tokens"] = str(done.usage.input_tokens)
+    metadata["completion_tokens"] = str(done.usage.output_tokens)
+    return metadata
+
+
+def _why(done: Outcome) -> str:
+    reasons = {
+        "turns": "it reached its turn limit",
+        "length": "its answer was cut off at the output limit",
+        "empty": "its answer was empty",
+        "repeating": "it kept repeating the same call",
+    }
+    return reasons.get(done.reason, done.reason.rstrip(".")) or "no reason given"
+
+
+def _had(text: str) -> str:
+    return f"What it had:\n{text}" if text.strip() else NO_TEXT
+
+
+def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
+    """As much of a text as the parent reads inline, and words about what was cut."""
+    if not isinstance(most, int) or len(text) <= most:
+        return text, ""
+    return cut_chars(text, most), _cut_words(done, most, len(text))
+
+
+def _cut_words(done: Outcome, shown: int, whole: int) -> str:
+    kept = _kept(done)
+    how = f'Read the rest with read_artifact(artifact="{kept.id}").' if kept else "The rest was not kept."
+    return f"Cut: the first {shown:,} of {whole:,} characters. {how}"
+
+
+def _kept_words(done: Outcome) -> str:
+    kept = _kept(done)
+    return f'Its own answer, before the summary: read_artifact(artifact="{kept.id}").' if kept else ""
+
+
+def _kept(done: Outcome) -> Artifact | None:
+    return done.artifacts[-1] if done.artifacts else None
+
+
+def _note(run: Run, done: Outcome, cut: str) -> str:
+    usage = done.total_usage
+    spent = f"run {done.run_id} {done.status}, {done.turns} turns, {usage.tokens:,} tokens"
+    return f"[remit] {spent}. {cut}\n{_left(run)}" if cut else f"[remit] {spent}. {_left(run)}"
+
+
+def _left(run: Run) -> str:
+    """What the parent can still spend, for its model to plan with."""
+    scope, left = run.scope, ledger.left(run.scope.account)
+    parts = [f"depth {'unlimited' if scope.depth_left is None else scope.depth_left}"]
+    parts.append(f"delegations {'unlimited' if left.delegations is None else left.delegations}")
+    parts += [
+        f"{name} {value:,}"
+        for name, value in (("requests", left.requests), ("tokens", left.tokens))
+        if value is not None
+    ]
+    parts += [f"calls {left.calls:,}"] if left.calls is not None else []
+    parts += [f"${left.usd:.4f}"] if left.usd is not None else []
+    seconds = scope.deadline.left()
+    parts += [f"time {max(0, math.floor(seconds))} s"] if seconds != math.inf else []
+    return f"Left: {', '.join(parts)}."

@@ -1,0 +1,228 @@
+"""The three tools a model sees when it delegates: `task`, `subagent`, `subagent_<name>`.
+
+Thin: each reads its input, names a plan, and renders what came of it its seed's way (`report.py`).
+Everything that matters happens on the one path in `engine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from remit.agent import Agent
+from remit.delegation import fields, report
+from remit.delegation.fields import MOST_LABEL, Bad, Field
+from remit.delegation.plan import Delegate, Plan
+from remit.events import DelegationRejected
+from remit.execution import DelegateTool, Kit, Run
+from remit.messages import Json, JsonObject, ToolSpec, user
+from remit.tool import Tier, Tool, ToolResult
+
+ADHOC_TURNS = 10
+MOST_ADHOC_TURNS = 50
+ADHOC_BYTES = 4096
+
+NO_PROFILES = "(none declared)"
+NO_DESCRIPTION = "(no description provided)"
+
+WORKER = (
+    "You are a worker that was given one task by another agent. You see only the task, not the conversation it came"
+    " from. Do the task with the tools you have, then answer with what you found. You cannot ask questions: say what"
+    " is unclear and what you assumed."
+)
+
+AdhocKit = Callable[[Run, frozenset[str]], Kit]
+
+
+class TaskTool(DelegateTool):
+    """`task`: one tool for all the agents declared at a level."""
+
+    FIELDS = (
+        Field("agent", ("subagent_type", "agent_type", "agent_name", "agentId", "agent_id")),
+        Field("prompt", ("task", "instructions", "message", "task_prompt")),
+        Field("description", ("label",)),
+    )
+
+    def __init__(self, agents: Sequence[Agent], delegate: Delegate) -> None:
+        self.agents = {a.name: a for a in agents}
+        self._delegate = delegate
+        super().__init__("task", display_name="Task", tier=Tier.OBSERVE, spec=self._spec())
+
+    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        try:
+            plan = self._plan(args)
+        except Bad as bad:
+            return report.rejected(run, _reject(run, self.name, call_id, bad))
+        done = await self._delegate(run, plan, call_id)
+        return report.task(run, done)
+
+    def _plan(self, args: JsonObject) -> Plan:
+        values = fields.gather(args, self.FIELDS)
+        name = fields.text(values, "agent", MOST_LABEL)
+        prompt = fields.text(values, "prompt")
+        label = fields.optional_text(values, "description", MOST_LABEL)
+        if name not in self.agents:
+            known = ", ".join(repr(n) for n in self.agents) or NO_PROFILES
+            raise Bad(f"there is no agent called {name!r}. Known agents: {known}.", "unknown_agent")
+        return _plan_for(self.agents[name], prompt, label)
+
+    def _spec(self) -> ToolSpec:
+        lines = [f'- "{a.name}": {a.description.strip() or NO_DESCRIPTION}' for a in self.agents.values()]
+        description = (
+            "Delegate a task to a subagent. It works on its own with fresh context and its own tools, and returns one"
+            " final answer. Use it only when one of the declared agents suits the task. Several calls in one reply run"
+            " at the same time.\n\nAgents:\n" + ("\n".join(lines) or NO_PROFILES)
+        )
+        agent = {"type": "string", "description": "The name of one of the declared agents."}
+        prompt = {
+            "type": "string",
+            "description": "The task. The subagent sees this text and not your history, so say all it needs to know.",
+        }
+        return ToolSpec("task", description, _schema({"agent": agent, "prompt": prompt}, ["agent", "prompt"]))
+
+
+class NamedTool(DelegateTool):
+    """`subagent_<name>`: one tool per configured child, with a rich result."""
+
+    FIELDS = (
+        Field("task", ("prompt", "instructions", "message", "task_prompt")),
+        Field("description", ("label",)),
+    )
+
+    def __init__(self, agent: Agent, delegate: Delegate) -> None:
+        self.agent = agent
+        self._delegate = delegate
+        description = (
+            f"Have the subagent {agent.nickname or agent.name} do a task. It works independently and returns only its"
+            f" final response. {agent.description.strip()}"
+        ).strip()
+        task = {"type": "string", "description": "The task. The subagent sees this text and nothing else."}
+        spec = ToolSpec(f"subagent_{agent.name}", description, _schema({"task": task}, ["task"]))
+        super().__init__(spec.name, display_name=f"Subagent: {agent.name}", tier=Tier.CONFIRM, spec=spec)
+
+    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        try:
+            values = fields.gather(args, self.FIELDS)
+            prompt = fields.text(values, "task")
+            label = fields.optional_text(values, "description", MOST_LABEL)
+        except Bad as bad:
+            return report.rejected(run, _reject(run, self.name, call_id, bad))
+        done = await self._delegate(run, _plan_for(self.agent, prompt, label), call_id)
+        return report.named(run, self.agent, done)
+
+
+class AdhocTool(DelegateTool):
+    """`subagent`: a child that the model invents, with some of its parent's tools."""
+
+    FIELDS = (
+        Field("label", ("description", "name")),
+        Field("task_prompt", ("prompt", "task", "instructions", "message")),
+        Field("summary_prompt"),
+        Field("allowed_tools", ("tools",)),
+        Field("denied_tools", ("disallowed_tools",)),
+        Field("max_turns"),
+    )
+
+    def __init__(self, delegate: Delegate, make_kit: AdhocKit) -> None:
+        self._delegate = delegate
+        self._make_kit = make_kit
+        super().__init__("subagent", display_name="Subagent", tier=Tier.OBSERVE, spec=_ADHOC_SPEC)
+
+    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        try:
+            plan = self._plan(run, args)
+        except Bad as bad:
+            return report.rejected(run, _reject(run, self.name, call_id, bad))
+        done = await self._delegate(run, plan, call_id)
+        return report.adhoc(run, plan, done)
+
+    def _plan(self, run: Run, args: JsonObject) -> Plan:
+        values = fields.gather(args, self.FIELDS)
+        label = fields.text(values, "label", MOST_LABEL)
+        prompt = fields.text(values, "task_prompt")
+        summary = fields.optional_text(values, "summary_prompt")
+        turns = fields.whole(values, "max_turns", 1, MOST_ADHOC_TURNS) or ADHOC_TURNS
+        kit = self._make_kit(run, _allowed(run, values))
+        return Plan(
+            agent=_ADHOC_AGENT,
+            prompt=user(prompt),
+            task=prompt,
+            label=label,
+            turns=turns,
+            summary="always",
+            summary_prompt=summary,
+            kit=kit,
+            inline_bytes=ADHOC_BYTES,
+        )
+
+
+def _allowed(run: Run, values: dict[str, Json]) -> frozenset[str]:
+    """The parent's ordinary tools that the child gets. Raises Bad for a name that is not among them."""
+    mine = [t.name for t in ordinary(run.kit)]
+    allowed = fields.names(values, "allowed_tools")
+    denied = fields.names(values, "denied_tools") or []
+    for field, listed in (("allowed_tools", allowed or []), ("denied_tools", denied)):
+        for name in listed:
+            if name == "subagent" and field == "allowed_tools":
+                raise Bad("allowed_tools may not list 'subagent': a child gets its own while depth allows.")
+            if name not in mine and not (field == "denied_tools" and name in run.kit.tools):
+                known = ", ".join(mine) or "none"
+                raise Bad(
+                    f"{field} has {name[:60]!r}, which is not one of your tools. Your tools: {known}.",
+                    "unknown_tool",
+                )
+    return frozenset(name for name in (mine if allowed is None else allowed) if name not in denied)
+
+
+def ordinary(kit: Kit) -> list[Tool]:
+    """The tools that are neither delegate tools nor the runtime's own."""
+    return [t for t in kit.tools.values() if not isinstance(t, DelegateTool) and t.name != "read_artifact"]
+
+
+def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:
+    return Plan(agent=agent, prompt=user(prompt), task=prompt, label=label, summary=agent.summary)
+
+
+def _reject(run: Run, tool: str, call_id: str, bad: Bad) -> report.Rejection:
+    rejection = bad.rejection(tool)
+    run.scope.emit(DelegationRejected, call=call_id, rejection=rejection)
+    return rejection
+
+
+def _schema(properties: JsonObject, required: list[Json]) -> JsonObject:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_ADHOC_AGENT = Agent("subagent", instructions=WORKER, adhoc=True, summary="always")
+
+_ADHOC_SPEC = ToolSpec(
+    "subagent",
+    "Start a subagent for one task of your own making. It works on its own in a fresh conversation with your tools, or"
+    " with those you allow, and returns a summary of what it found. Several calls in one reply run at the same time.",
+    _schema(
+        {
+            "label": {"type": "string", "description": "What the subagent is for, in a few words."},
+            "task_prompt": {
+                "type": "string",
+                "description": "The task. The subagent sees this text and not your history.",
+            },
+            "summary_prompt": {"type": "string", "description": "How to sum up at the end, if it matters."},
+            "allowed_tools": {
+                "type": ["array", "null"],
+                "items": {"type": "string"},
+                "description": "Only these of your tools; null or left out: all of them.",
+            },
+            "denied_tools": {
+                "type": ["array", "null"],
+                "items": {"type": "string"},
+                "description": "None of these of your tools.",
+            },
+            "max_turns": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_ADHOC_TURNS,
+                "description": "Default 10.",
+            },
+        },
+        ["label", "task_prompt"],
+    ),
+)

@@ -1,0 +1,335 @@
+"""One turn's calls: run in parallel, every one with exactly one result, in call order.
+
+A call is prepared (found, checked, judged), executed, and finished (logged, told). Whatever goes wrong
+in between is a result that the model reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import cast
+
+import msgspec
+
+from remit import foreign, ledger
+from remit.events import CallEnded, CallProgressed, CallStarted
+from remit.execution import DelegateTool, Run
+from remit.messages import Call, JsonObject, ToolMessage
+from remit.outcome import ToolCallLog
+from remit.phase import Stopped, wake
+from remit.policy import judge
+from remit.text import call_context, clean, result_summary
+from remit.tool import BadArguments, Tool, ToolContext, ToolResult, failure, render
+
+log = logging.getLogger("remit")
+
+NUDGE_AT = 3
+STOP_AT = 6
+NOT_FINISHED = "Not finished: the run was stopped before this call ended."
+CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
+
+
+async def run_calls(run: Run, calls: Sequence[Call], *, cut_off: bool = False) -> str:
+    """Run a turn's calls and put one result each in the conversation, in call order.
+
+    Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
+    the results are in the conversation then too.
+    """
+    turn = _Turn(run, calls, cut_off=cut_off)
+    delegating = [isinstance(run.kit.tools.get(c.name), DelegateTool) for c in calls]
+    if len(calls) == 1 and not delegating[0]:
+        await turn.one(0)
+    else:
+        await turn.together(delegating)
+    looping = turn.record()
+    run.scope.phase.check()
+    return looping
+
+
+class _Turn:
+    """The calls of one turn and their results."""
+
+    def __init__(self, run: Run, calls: Sequence[Call], *, cut_off: bool) -> None:
+        self.run = run
+        self.calls = calls
+        self.cut_off = cut_off
+        self.results: list[ToolMessage | None] = [None] * len(calls)
+        self.logs: list[ToolCallLog | None] = [None] * len(calls)
+        self.left = len(calls)
+        self.back = False
+        self.all_done: asyncio.Future[None] | None = None
+
+    async def together(self, delegating: list[bool]) -> None:
+        """Every call in a task of its own; the run works only while an ordinary one is in flight."""
+        scope = self.run.scope
+        loop, seat = scope.tree.loop, scope.seat
+        self.all_done = loop.create_future()
+        seat.work += delegating.count(False)
+        seat.leave()
+        tasks = [loop.create_task(self._counted(i, delegates)) for i, delegates in enumerate(delegating)]
+        while not self.all_done.done():
+            try:
+                await asyncio.shield(self.all_done)
+            except asyncio.CancelledError:
+                scope.phase.on_cancelled()
+        del tasks
+        if not self.back and not scope.phase.stopped:
+            await seat.enter(scope.phase)
+
+    async def _counted(self, index: int, delegates: bool) -> None:
+        seat = self.run.scope.seat
+        try:
+            await self.one(index)
+        finally:
+            self.left -= 1
+            if not delegates:
+                # The last call to end hands the slot to the loop instead of giving it away in between.
+                if self.left == 0 and seat.held:
+                    seat.work += 1
+                    self.back = True
+                seat.leave()
+            if self.left == 0:
+                assert self.all_done is not None
+                wake(self.all_done)
+
+    async def one(self, index: int) -> None:
+        """Give the call its result. Raises nothing."""
+        call, run = self.calls[index], self.run
+        began = run.scope.tree.loop.time()
+        tool = run.kit.tools.get(call.name)
+        try:
+            result = await _result(run, call, tool, cut_off=self.cut_off)
+        except Stopped:
+            result = ToolResult(NOT_FINISHED, ok=False)
+            run.failed_tool = call.name
+        except Exception as bug:
+            log.exception("a call of %s failed inside remit", call.name)
+            result = ToolResult(f"remit itself failed on this call: {type(bug).__name__}: {bug}", ok=False)
+        ended = run.scope.tree.loop.time()
+        self.results[index] = ToolMessage(call.id, call.name, result.content, result.ok, result.note)
+        self.logs[index] = _tell(run, call, tool, result, round((ended - began) * 1000))
+
+    def record(self) -> str:
+        """Put the results in the conversation and look for circles."""
+        looping = ""
+        for call, message, entry in zip(self.calls, self.results, self.logs, strict=True):
+            assert message is not None
+            assert entry is not None
+            self.run.log.append(entry)
+            times = _times_seen(self.run, call, message)
+            if times >= STOP_AT:
+                looping = call.name
+            self.run.add(_nudged(message, times) if NUDGE_AT <= times < STOP_AT else message)
+        return looping
+
+
+async def _result(run: Run, call: Call, tool: Tool | None, *, cut_off: bool) -> ToolResult:
+    if cut_off:
+        return ToolResult(CUT_OFF, ok=False)
+    if tool is None:
+        return ToolResult(_unknown(run, call.name), ok=False)
+    if isinstance(call.args, str):
+        return ToolResult(f"The arguments of {call.name} are not a JSON object: {call.args[:200]}", ok=False)
+    denied = await _judge(run, call, tool, call.args)
+    if denied is not None:
+        return denied
+    run.scope.phase.check()
+    if isinstance(tool, DelegateTool):
+        _tell_started(run, call, tool)
+        return await tool.delegate(run, call.id, call.args)
+    try:
+        kwargs = tool.check(call.args)
+    except BadArguments as problem:
+        return ToolResult(str(problem), ok=False)
+    over = ledger.charge(run.scope.account, calls=1)
+    if over is not None:
+        return ToolResult(
+            f"Not run: no tool calls are left. {over.words}. Answer with what you have.", ok=False
+        )
+    _tell_started(run, call, tool)
+    return await _execute(run, call, tool, kwargs)
+
+
+async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResult | None:
+    """None when the call may run; otherwise the denial that the model reads."""
+    try:
+        answer = judge(call, tool, run.scope)
+    except Exception as error:
+        log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
+        return ToolResult(f"Denied: the policy failed ({type(error).__name__}: {error}).", ok=False)
+    if answer == "allow":
+        return None
+    if answer == "deny":
+        return ToolResult(f"Denied: the policy does not allow {call.name}.", ok=False)
+    if not isinstance(tool, DelegateTool):
+        # Nobody is asked about a call that could not run anyway.
+        try:
+            tool.check(args)
+        except BadArguments as problem:
+            return ToolResult(str(problem), ok=False)
+    context = tool.describe(args)
+    decision = await run.scope.tree.desk.ask(
+        run.scope, call=call.id, tool=call.name, context=context, args=args, works=not tool.delegates
+    )
+    if decision.allowed:
+        return None
+    return ToolResult(f"Denied: {decision.reason or 'the person who was asked said no'}.", ok=False)
+
+
+async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
+    scope = run.scope
+    left = foreign.abandoned()
+    if len(left) >= foreign.MOST_ABANDONED:
+        return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
+    seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
+    limit = seconds if isinstance(seconds, (int, float)) else None
+    end = None if limit is None else scope.tree.loop.time() + limit
+    trip = _Trip(run, call, tool, end)
+    try:
+        ended = await trip.go(kwargs)
+    finally:
+        trip.over = True
+    if ended.how == "timed_out":
+        return ToolResult(f"Timed out: {call.name} did not end within {limit:g} s.", ok=False)
+    if ended.error is not None:
+        return failure(ended.error)
+    return render(ended.value)
+
+
+class _Trip:
+    """One call out to a tool, and what the tool sees of the run meanwhile."""
+
+    def __init__(self, run: Run, call: Call, tool: Tool, end: float | None) -> None:
+        self.run = run
+        self.call = call
+        self.tool = tool
+        self.end = end
+        self.over = False
+
+    async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
+        scope, tool = self.run.scope, self.tool
+        context = ToolContext(
+            run_id=scope.run_id,
+            path=scope.path,
+            depth=scope.depth,
+            workspace=scope.tree.workspace,
+            deps=scope.tree.deps,
+            emit=self.emit,
+            cancelled=self.cancelled,
+        )
+        if tool.is_async:
+            return await self._await(_begin(tool, kwargs, context))
+        ended = await foreign.run_in_thread(
+            lambda: tool.invoke(kwargs, context),
+            scope.phase,
+            name=f"tool {tool.name}",
+            expires=self.expires,
+            on_abandoned=scope.left_behind,
+        )
+        return await self._await(ended.value) if inspect.isawaitable(ended.value) else ended
+
+    async def _await(self, awaitable: Awaitable[object]) -> foreign.Ended:
+        scope = self.run.scope
+        return await foreign.run(
+            awaitable,
+            scope.phase,
+            name=f"tool {self.tool.name}",
+            expires=self.expires,
+            on_abandoned=scope.left_behind,
+        )
+
+    def expires(self) -> float | None:
+        if self.end is not None and self.run.scope.tree.loop.time() >= self.end:
+            self.over = True
+        return self.end
+
+    def cancelled(self) -> bool:
+        return self.over or self.run.scope.phase.stopped
+
+    def emit(self, text: str) -> None:
+        """May be called from the tool's thread; nothing comes through once the call has ended."""
+        loop = self.run.scope.tree.loop
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._emit(text)
+        else:
+            loop.call_soon_threadsafe(self._emit, text)
+
+    def _emit(self, text: str) -> None:
+        if not self.over:
+            self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
+
+
+async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
+    value = tool.invoke(kwargs, context)
+    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+
+
+def _unknown(run: Run, name: str) -> str:
+    offered = [s.name for s in run.kit.specs]
+    near = difflib.get_close_matches(name, offered, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    listed = ", ".join(offered) if offered else "none"
+    return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
+
+
+def _tell_started(run: Run, call: Call, tool: Tool) -> None:
+    run.calls_begun += 1
+    run.scope.emit(
+        CallStarted,
+        call=call.id,
+        tool=call.name,
+        display_name=tool.display_name,
+        context=tool.describe(cast(JsonObject, call.args)),
+        tier=str(tool.tier),
+        turn=run.replies,
+        count=run.calls_begun,
+        tokens=run.scope.tokens,
+    )
+
+
+def _tell(run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int) -> ToolCallLog:
+    args = call.args if isinstance(call.args, dict) else {}
+    context = tool.describe(args) if tool else call_context(call.name, args)
+    summary = tool.summarise(result) if tool else result_summary(call.name, result.content, result.ok)
+    display = tool.display_name if tool else call.name
+    run.scope.emit(
+        CallEnded,
+        call=call.id,
+        tool=call.name,
+        success=result.ok,
+        content=result.content,
+        note=result.note,
+        details=result.details,
+        display_name=display,
+        context=context,
+        summary=summary,
+        duration_ms=duration_ms,
+        turn=run.replies,
+        count=run.calls_begun,
+        tokens=run.scope.tokens,
+    )
+    return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
+
+
+def _times_seen(run: Run, call: Call, message: ToolMessage) -> int:
+    """How often this same call had this same result lately, this time included."""
+    key = (call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content)
+    run.recent.append(key)
+    return run.recent.count(key)
+
+
+def _nudged(message: ToolMessage, times: int) -> ToolMessage:
+    nudge = (
+        f"[remit] You have made this same call {times} times with the same result. Do something else, or answer"
+        f" with what you have; at {STOP_AT} times you are stopped."
+    )
+    note = f"{message.note}\n{nudge}" if message.note else nudge
+    return msgspec.structs.replace(message, note=note)

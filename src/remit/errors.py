@@ -1,0 +1,83 @@
+"""Every exception remit raises, by who must act on it.
+
+    RemitError
+    ├── UsageError          the caller's code: fix the call, nothing was run or spent
+    ├── ModelError          the provider: `kind`, `retryable`, `retry_after`; the loop retries
+    ├── StoreError          the journal: where it is and what to do
+    └── OutcomeError        asked for by `Outcome.raise_for_status()`
+
+A child that fails is never an exception here: it is an `Outcome`. Cancellation is never an
+`Exception` either: it is asyncio's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from remit.limits import Usage
+    from remit.outcome import Outcome
+
+ModelErrorKind = Literal[
+    "rate_limit",
+    "overloaded",
+    "server",
+    "timeout",
+    "connection",
+    "stalled",
+    "auth",
+    "quota",
+    "not_found",
+    "context",
+    "filter",
+    "invalid",
+    "bug",
+]
+
+SENT_KINDS: frozenset[ModelErrorKind] = frozenset({"timeout", "connection", "stalled", "bug"})
+"""Kinds after which the provider may have worked, and billed, without telling us how much."""
+
+RETRYABLE_KINDS: frozenset[ModelErrorKind] = frozenset(
+    {"rate_limit", "overloaded", "server", "timeout", "connection", "stalled"}
+)
+
+
+class RemitError(Exception):
+    """Anything raised by remit."""
+
+
+class UsageError(RemitError):
+    """Raised when the calling code is wrong, before anything ran or was spent."""
+
+
+class ModelError(RemitError):
+    """Raised by a model whose one request failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ModelErrorKind = "server",
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind: ModelErrorKind = kind
+        self.retryable = kind in RETRYABLE_KINDS if retryable is None else retryable
+        self.retry_after = retry_after
+        """Seconds the provider asked us to wait, if it did."""
+        self.usage = usage
+        """What the failed request cost, if the provider said so."""
+
+
+class StoreError(RemitError):
+    """Raised when a store cannot read or write what it was asked to."""
+
+
+class OutcomeError(RemitError):
+    """Raised by `Outcome.raise_for_status()`; the outcome is attached."""
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome

@@ -1,0 +1,268 @@
+"""What happened, as frozen, versioned records. The journal is the list of these.
+
+Every event says whose it is (run, parent, root, depth, path, agent), so that a tree can be rebuilt
+from them alone. Arguments and texts are stored once: a call's arguments are in the `ReplyReceived`
+that asked for it, a result in the `CallEnded` that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from remit.limits import Limits, Usage
+from remit.messages import Json, Message, Reply, UserMessage
+from remit.outcome import Artifact, Outcome, Rejection
+
+VERSION = 1
+"""Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What every event has. Subclasses are past tense; their `kind` is below each."""
+
+    seq: int
+    """1, 2, 3... within the tree."""
+    at: float
+    """Seconds since the epoch."""
+    run: str
+    parent: str | None
+    root: str
+    depth: int
+    path: tuple[str, ...]
+    """Agent names from the root down to this run."""
+    agent: str
+    v: int
+    """The version it was written with. No default: an event is read as what it was written as."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+    """Written before any of the run's work."""
+
+    task: UserMessage
+    label: str = ""
+    call: str = ""
+    """The id of the parent's call that asked for it; empty for the root."""
+    nickname: str = ""
+    model: str = ""
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    history: tuple[Message, ...] = ()
+
+
+class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
+    """The outcome, without its messages and its children: those have events of their own."""
+
+    outcome: Outcome
+
+
+class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="turn_started"):
+    """A model call is about to be sent. `reserved` is its worst case."""
+
+    turn: int
+    attempt: int = 1
+    purpose: Literal["turn", "wrap_up", "summary"] = "turn"
+    reserved: int = 0
+    """Tokens."""
+
+
+class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reply_received"):
+    """A model call came back."""
+
+    turn: int
+    reply: Reply
+    usage: Usage
+
+
+class ModelCallFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_failed"):
+    """A model call did not come back with a reply: it failed, or it was stopped."""
+
+    turn: int
+    attempt: int
+    error: str
+    error_kind: str
+    usage: Usage
+    retry_in_s: float | None = None
+    """None when it is not tried again."""
+
+
+class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delta_received"):
+    """A piece of a reply, live only: the whole is in `ReplyReceived`."""
+
+    turn: int
+    text: str = ""
+    thinking: str = ""
+
+
+class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
+    """A tool is about to run."""
+
+    call: str
+    tool: str
+    display_name: str = ""
+    context: str = ""
+    tier: str = "observe"
+    turn: int = 0
+    count: int = 0
+    """Calls of this run so far, this one included."""
+    tokens: int = 0
+    """Tokens of this run so far."""
+
+
+class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_progressed"):
+    """A running tool said something through `ctx.emit`; live only."""
+
+    call: str
+    tool: str
+    text: str
+
+
+class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_ended"):
+    """A call has its result; also one that never ran (unknown, malformed, denied, rejected)."""
+
+    call: str
+    tool: str
+    success: bool
+    content: str
+    note: str = ""
+    details: Json = None
+    display_name: str = ""
+    context: str = ""
+    summary: str = ""
+    duration_ms: int = 0
+    turn: int = 0
+    count: int = 0
+    tokens: int = 0
+
+
+class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_queued"):
+    """A delegation waits for a place; `waiting` counts it and those before it."""
+
+    call: str
+    child: str
+    waiting: int
+
+
+class DelegationRejected(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delegation_rejected"):
+    """A delegation never started."""
+
+    call: str
+    rejection: Rejection
+
+
+class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_requested"):
+    """A call waits for a person."""
+
+    request: str
+    call: str
+    tool: str
+    context: str = ""
+
+
+class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_answered"):
+    """The person, a rule or nobody answered."""
+
+    request: str
+    call: str
+    allowed: bool
+    scope: str = "once"
+    reason: str = ""
+
+
+class MessageJoined(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_joined"):
+    """A message joined the conversation from outside the model: sent, or the runtime's own."""
+
+    message: UserMessage
+    origin: Literal["sent", "runtime"] = "sent"
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cancel_requested"):
+    """Somebody asked for this run and everything below it to stop."""
+
+    by: str
+    reason: str = ""
+
+
+class LimitMet(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_met"):
+    """A soft limit was met: one wrap-up turn follows if there was ever a reply."""
+
+    limit: str
+    detail: str = ""
+
+
+class Overran(Event, frozen=True, kw_only=True, omit_defaults=True, tag="overrun"):
+    """A provider reported more than was reserved. The account takes no new reservations."""
+
+    reserved: int
+    used: int
+    resource: str
+
+
+class ArtifactSaved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="artifact_saved"):
+    """A long text was put in the store."""
+
+    artifact: Artifact
+
+
+class Warned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
+    """Something a person should know that did not change how the run goes on."""
+
+    text: str
+
+
+class EventsMissed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="events_missed"):
+    """Only in a live stream: this reader was too slow, and `missed` events were dropped for it."""
+
+    missed: int
+
+
+LIVE_ONLY = (DeltaReceived, CallProgressed, EventsMissed)
+"""Never journalled."""
+
+AnyEvent = (
+    RunStarted
+    | RunEnded
+    | TurnStarted
+    | ReplyReceived
+    | ModelCallFailed
+    | DeltaReceived
+    | CallStarted
+    | CallProgressed
+    | CallEnded
+    | ChildQueued
+    | DelegationRejected
+    | ApprovalRequested
+    | ApprovalAnswered
+    | MessageJoined
+    | CancelRequested
+    | LimitMet
+    | Overran
+    | ArtifactSaved
+    | Warned
+    | EventsMissed
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode(event: Event) -> bytes:
+    """One event as JSON."""
+    return _encoder.encode(event)
+
+
+def decode(data: bytes | str) -> AnyEvent:
+    """The event that `encode` wrote."""
+    return _decoder.decode(data)
+
+
+def decode_lines(lines: Iterable[bytes | str]) -> list[AnyEvent]:
+    return [decode(line) for line in lines if line.strip()]

@@ -1,0 +1,146 @@
+"""One run while it executes: its conversation, its kit of tools, and what it has so far.
+
+`Scope` is where a run stands in the tree; `Run` is what it is doing there. The loop, the exchange with
+the model and the dispatch of calls all work on it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from remit.agent import Agent
+from remit.ledger import Want
+from remit.messages import (
+    AssistantMessage,
+    Json,
+    JsonObject,
+    Message,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from remit.outcome import Artifact, Outcome, ToolCallLog
+from remit.ports import Model, Price
+from remit.scope import Scope
+from remit.tool import Tier, Tool, ToolResult
+
+OUTPUT_TOKENS = 4096
+"""The most a reply may say when the agent's settings do not."""
+
+IMAGE_TOKENS = 1600
+REMEMBERED_CALLS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """The tools of a run. Made once per agent; never changes between turns."""
+
+    tools: Mapping[str, Tool]
+    """By name; also delegate tools that are not offered, so that calling one anyway is answered properly."""
+    specs: tuple[ToolSpec, ...]
+    """What the model is told of."""
+    tokens: int
+    """Estimated tokens of the specs."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run being executed."""
+
+    scope: Scope
+    agent: Agent
+    model: Model
+    settings: Mapping[str, Json]
+    kit: Kit
+    output_schema: JsonObject | None = None
+    label: str = ""
+    summary: str = "never"
+    summary_prompt: str = ""
+    messages: list[Message] = field(default_factory=list[Message])
+    estimate: int = 0
+    """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
+    turns: int = 0
+    """Ordinary turns begun; wrap-up and summary turns are not counted."""
+    replies: int = 0
+    text: str = ""
+    """The last non-empty thing it said."""
+    model_used: str = ""
+    log: list[ToolCallLog] = field(default_factory=list[ToolCallLog])
+    calls_begun: int = 0
+    children: list[Outcome] = field(default_factory=list[Outcome])
+    artifacts: list[Artifact] = field(default_factory=list[Artifact])
+    failed_tool: str | None = None
+    recent: deque[tuple[str, str, str]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_CALLS))
+    """Tool, arguments and result of the last calls, to see a run that goes in circles."""
+    speechless: str = ""
+    """Why nothing could be withheld for its last word; it may then not delegate."""
+    started_at: float = 0.0
+
+    @property
+    def price(self) -> Price | None:
+        return getattr(self.model, "price", None)
+
+    @property
+    def output_tokens(self) -> int:
+        most = self.settings.get("max_output_tokens")
+        return most if isinstance(most, int) else OUTPUT_TOKENS
+
+    def want(self) -> Want:
+        """The worst case of the next request."""
+        return Want(self.estimate, self.output_tokens, self.price)
+
+    def add(self, message: Message) -> None:
+        self.messages.append(message)
+        self.estimate += message_tokens(message)
+
+
+def message_tokens(message: Message) -> int:
+    """A cautious estimate: what is reserved for input should not be passed by it."""
+    if isinstance(message, ToolMessage):
+        return text_tokens(message.content) + text_tokens(message.note) + 12
+    if isinstance(message, AssistantMessage):
+        calls = sum(text_tokens(str(c.args)) + 12 for c in message.calls)
+        thinking = sum(text_tokens(t.text) for t in message.thinking)
+        return text_tokens(message.text) + calls + thinking + 4
+    assert isinstance(message, UserMessage)
+    return (
+        sum(
+            text_tokens(p.text) if isinstance(p, TextPart) else _media_tokens(p.data) for p in message.content
+        )
+        + 4
+    )
+
+
+def text_tokens(text: str) -> int:
+    """UTF-8 bytes over three: a little above what tokenizers make of prose and code."""
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return (size + 2) // 3
+
+
+def _media_tokens(data: bytes) -> int:
+    return max(IMAGE_TOKENS, len(data) // 100)
+
+
+class DelegateTool(Tool):
+    """A tool of the runtime's own that starts a child. `delegation/surfaces.py` has the three."""
+
+    delegates = True
+
+    def __init__(self, name: str, *, display_name: str, tier: Tier, spec: ToolSpec) -> None:
+        # Not Tool's: there is no function whose signature could be read.
+        self.name = name
+        self.display_name = display_name
+        self.description = spec.description
+        self.tier = tier
+        self.timeout_s = None
+        self.is_async = True
+        self.spec = spec
+        self._describe = self._summarise = None
+
+    @abstractmethod
+    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        """Have a child do it. Raises nothing: a child that fails, or never starts, is a result."""

@@ -1,0 +1,206 @@
+"""Code that is not ours (models, tools, approvers, stores), run so that it can always be left behind.
+
+An async function gets a task of its own, a sync one a daemon thread. When its time is up or its run is
+stopped, it is cancelled again and again for a short grace, and then abandoned: its coroutine closed,
+its result dropped. What cannot even be closed is hidden from the loop, so that the loop's exit does
+not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Literal, NamedTuple, Protocol, cast
+
+from remit import threads
+from remit.phase import Phase, Stopped, wake
+
+MOST_ABANDONED = 64
+"""With this many calls left behind and still running in the process, no new one is started."""
+
+_still_running: set[asyncio.Task[Ended]] = set()
+
+
+class Ended(NamedTuple):
+    """How foreign code ended."""
+
+    how: Literal["returned", "raised", "timed_out"]
+    value: object = None
+    error: BaseException | None = None
+
+
+class _Work(Protocol):
+    done: asyncio.Future[object]
+
+    def ended(self) -> Ended: ...
+    def cancel(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+Expires = Callable[[], float | None]
+"""The loop time at which the code has had its time; asked again whenever that time comes."""
+
+
+def abandoned() -> list[str]:
+    """Names of the calls in this process that were left behind and still run."""
+    return [t.get_name() for t in _still_running if not t.done()] + threads.abandoned()
+
+
+async def run(
+    awaitable: Awaitable[object],
+    phase: Phase,
+    *,
+    name: str,
+    expires: Expires | None = None,
+    on_abandoned: Callable[[str], None],
+) -> Ended:
+    """Run an awaitable in a task of its own. Raises Stopped, after the grace, if the phase is stopped."""
+    return await _attend(_TaskWork(awaitable, phase.loop, name), phase, name, expires, on_abandoned)
+
+
+async def run_in_thread(
+    function: Callable[[], object],
+    phase: Phase,
+    *,
+    name: str,
+    expires: Expires | None = None,
+    on_abandoned: Callable[[str], None],
+) -> Ended:
+    """Run a function in a daemon thread. Raises Stopped, after the grace, if the phase is stopped."""
+    return await _attend(_ThreadWork(function, phase.loop, name), phase, name, expires, on_abandoned)
+
+
+async def _attend(
+    work: _Work, phase: Phase, name: str, expires: Expires | None, on_abandoned: Callable[[str], None]
+) -> Ended:
+    try:
+        if await _wait(work, phase, expires):
+            return work.ended()
+    except Stopped:
+        await _stop(work, phase, name, on_abandoned)
+        raise
+    await _stop(work, phase, name, on_abandoned)
+    phase.check()
+    return Ended("timed_out")
+
+
+async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
+    """True when the work is done, False when its time is up."""
+    at = expires() if expires else None
+    while not work.done.done():
+        waiter: asyncio.Future[None] = phase.loop.create_future()
+
+        def done(_: object, waiter: asyncio.Future[None] = waiter) -> None:
+            wake(waiter)
+
+        work.done.add_done_callback(done)
+        timer = None if at is None else phase.loop.call_at(at, wake, waiter)
+        try:
+            await phase.wait(waiter)
+        finally:
+            work.done.remove_done_callback(done)
+            if timer:
+                timer.cancel()
+        if not work.done.done() and expires:
+            at = expires()
+            if at is not None and at <= phase.loop.time():
+                return False
+    return True
+
+
+async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
+    """Cancel until it ends or the grace is over; then leave it behind."""
+    loop, step = phase.loop, 0.05
+    end = loop.time() + phase.grace_s
+    work.cancel()
+    while not work.done.done():
+        left = end - loop.time()
+        if left <= 0:
+            work.abandon()
+            on_abandoned(name)
+            return
+        await _rest(work.done, loop, min(step, left))
+        step *= 2
+        if not work.done.done():
+            work.cancel()
+
+
+async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def finished(_: object) -> None:
+        wake(waiter)
+
+    done.add_done_callback(finished)
+    timer = loop.call_later(seconds, wake, waiter)
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        # The stop is already under way; a second wish for it changes nothing.
+        pass
+    finally:
+        timer.cancel()
+        done.remove_done_callback(finished)
+
+
+class _TaskWork:
+    def __init__(self, awaitable: Awaitable[object], loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self.task = loop.create_task(_guard(awaitable), name=name)
+        self.done = cast("asyncio.Future[object]", self.task)
+
+    def ended(self) -> Ended:
+        if self.task.cancelled():
+            return Ended("raised", error=RuntimeError("it was cancelled from inside"))
+        return self.task.result()
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+    def abandon(self) -> None:
+        task = self.task
+        task.add_done_callback(_forget)
+        _still_running.add(task)
+        coroutine = cast("Coroutine[object, object, Ended]", task.get_coro())
+        try:
+            coroutine.close()
+        except BaseException:  # noqa: BLE001 - whatever foreign clean-up raises here has nobody left to read it
+            _hide(task)
+        task.cancel()
+
+
+class _ThreadWork:
+    def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self.job = threads.start(function, loop, name=name)
+        self.done = cast("asyncio.Future[object]", self.job.done_future)
+
+    def ended(self) -> Ended:
+        error = self.job.error
+        return Ended("returned", self.job.result()) if error is None else Ended("raised", error=error)
+
+    def cancel(self) -> None:
+        """A thread cannot be cancelled; its function may look at `ctx.cancelled`."""
+
+    def abandon(self) -> None:
+        self.job.abandon()
+
+
+async def _guard(awaitable: Awaitable[object]) -> Ended:
+    try:
+        return Ended("returned", await awaitable)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+        return Ended("raised", error=error)
+
+
+def _forget(task: asyncio.Task[Ended]) -> None:
+    _still_running.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+def _hide(task: asyncio.Task[Ended]) -> None:
+    """Take a task that ignores even its own closing out of what the loop's exit waits for."""
+    # https://docs.python.org/3/library/asyncio-extending.html
+    asyncio._unregister_task(task)  # noqa: SLF001
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]  # noqa: SLF001

@@ -1,0 +1,416 @@
+"""Accounts: reserve before, settle after, reject what does not fit. Pure: no I/O, no clock, no tasks.
+
+Accounts form the same tree as runs. A model call reserves its worst case in its own account and in
+every ancestor's before it is sent, and settles what it really used afterwards. Only accounts with a
+cap are ever touched, so a tree without caps pays nothing.
+
+For one capped resource of one account::
+
+    |<------------------------- cap ------------------------->|
+    | spent | withheld for last words | reserved |    free    |
+                                      |<-------- room ------->|
+
+`free` can be had now; `room` can be had once the calls in flight have settled. What fits neither is
+over budget. Nothing but calls in flight is ever waited for, so waiting cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+from remit.limits import Limits, to_micros
+from remit.ports import Price
+
+LEAST_OUTPUT = 64
+"""A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
+
+_orders = count()
+
+
+class Amount(NamedTuple):
+    """A vector of what model calls use."""
+
+    requests: int = 0
+    tokens: int = 0
+    micros: int = 0
+
+
+NOTHING = Amount()
+
+
+class Want(NamedTuple):
+    """What one model call needs: its estimated input, and the most and the least it may say."""
+
+    input_tokens: int
+    output_tokens: int
+    price: Price | None = None
+
+    @property
+    def least_output(self) -> int:
+        return min(LEAST_OUTPUT, self.output_tokens)
+
+    def amount(self, output_tokens: int) -> Amount:
+        return Amount(
+            1, self.input_tokens + output_tokens, cost(self.price, self.input_tokens, output_tokens)
+        )
+
+
+class Over(NamedTuple):
+    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
+
+    owner: str
+    resource: str
+    cap: int
+    used: int
+    overran: bool = False
+
+    @property
+    def words(self) -> str:
+        if self.overran:
+            return f"{self.resource}: a provider used more than was reserved, so nothing more is sent (limit of {self.owner})"
+        cap, used = (
+            (_usd(self.cap), _usd(self.used))
+            if self.resource == "usd"
+            else (f"{self.cap:,}", f"{self.used:,}")
+        )
+        return f"{self.resource}: {used} of {cap} used (limit of {self.owner})"
+
+
+class Overrun(NamedTuple):
+    """A call that used more than it had reserved."""
+
+    resource: str
+    reserved: int
+    used: int
+
+
+class Reservation(NamedTuple):
+    """Head-room held for one call in flight. `output_tokens` is what the call may say."""
+
+    account: Account
+    amount: Amount
+    output_tokens: int
+
+
+class Ticket:
+    """A place in the queue for head-room. `verdict` is set, and `wake` called, once it is known."""
+
+    __slots__ = ("account", "at", "keep", "order", "verdict", "wake", "want")
+
+    def __init__(self, account: Account, want: Want, *, keep: bool, wake: Callable[[], None]) -> None:
+        self.account = account
+        self.want = want
+        self.keep = keep
+        self.wake = wake
+        self.order = next(_orders)
+        self.at: Account = account
+        self.verdict: Reservation | Over | None = None
+
+    def __lt__(self, other: Ticket) -> bool:
+        return self.order < other.order
+
+
+Verdict = Reservation | Over
+
+
+class Account:
+    """One run's caps, and what it and everything below it has spent, reserved and withheld."""
+
+    __slots__ = (
+        "calls",
+        "calls_cap",
+        "capped",
+        "delegations",
+        "delegations_cap",
+        "last_word",
+        "micros_cap",
+        "overran",
+        "owner",
+        "requests_cap",
+        "reserved",
+        "spent",
+        "tokens_cap",
+        "waiting",
+        "withheld",
+    )
+
+    def __init__(self, owner: str, limits: Limits, parent: Account | None = None) -> None:
+        self.owner = owner
+        self.requests_cap = _whole(limits.requests)
+        self.tokens_cap = _whole(limits.tokens)
+        self.micros_cap = to_micros(limits.usd) if isinstance(limits.usd, (int, float)) else None
+        self.calls_cap = _whole(limits.calls)
+        self.delegations_cap = _whole(limits.delegations)
+        self.spent = self.reserved = self.withheld = NOTHING
+        self.calls = self.delegations = 0
+        self.last_word = NOTHING
+        """What this run has withheld for itself, here and in every capped ancestor."""
+        self.overran = ""
+        self.waiting: list[Ticket] = []
+        above = parent.capped if parent else ()
+        caps = (self.requests_cap, self.tokens_cap, self.micros_cap, self.calls_cap, self.delegations_cap)
+        self.capped: tuple[Account, ...] = above if all(c is None for c in caps) else (self, *above)
+        """The accounts that can say no: this one and its ancestors, as far as they have a cap."""
+
+
+def reserve(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
+    """Head-room for one model call: now, never, or later (then `wake` is called)."""
+    return _ask(account, want, wake, keep=False)
+
+
+def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
+    """Keep one call for the run's last word. For everyone else it counts as spent.
+
+    It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
+    """
+    return _ask(account, want, wake, keep=True)
+
+
+def settle(reservation: Reservation, used: Amount) -> Overrun | None:
+    """Put what was really used in the place of what was reserved, and look again at who waits."""
+    amount, overrun = reservation.amount, None
+    for a in reservation.account.capped:
+        a.reserved = _minus(a.reserved, amount)
+        a.spent = _plus(a.spent, used)
+        if a.tokens_cap is not None and used.tokens > amount.tokens:
+            a.overran, overrun = "tokens", Overrun("tokens", amount.tokens, used.tokens)
+        if a.micros_cap is not None and used.micros > amount.micros:
+            a.overran, overrun = "usd", Overrun("usd", amount.micros, used.micros)
+    _look_again(reservation.account)
+    return overrun
+
+
+def release(account: Account) -> None:
+    """Give back what was withheld for the run's last word."""
+    if account.last_word is NOTHING:
+        return
+    _drop_last_word(account)
+    _look_again(account)
+
+
+def withdraw(ticket: Ticket) -> None:
+    """Leave the queue. A verdict that came in the meantime is undone."""
+    if ticket in ticket.at.waiting:
+        ticket.at.waiting.remove(ticket)
+        heapq.heapify(ticket.at.waiting)
+    elif isinstance(ticket.verdict, Reservation):
+        if ticket.keep:
+            _drop_last_word(ticket.account)
+        else:
+            for a in ticket.account.capped:
+                a.reserved = _minus(a.reserved, ticket.verdict.amount)
+    _look_again(ticket.account)
+
+
+def charge(account: Account, *, calls: int = 0, delegations: int = 0) -> Over | None:
+    """Count calls and delegations in one step: all of them, or none and what stood in the way."""
+    for a in account.capped:
+        if a.calls_cap is not None and a.calls + calls > a.calls_cap:
+            return Over(a.owner, "calls", a.calls_cap, a.calls)
+        if a.delegations_cap is not None and a.delegations + delegations > a.delegations_cap:
+            return Over(a.owner, "delegations", a.delegations_cap, a.delegations)
+    for a in account.capped:
+        a.calls += calls
+        a.delegations += delegations
+    return None
+
+
+def look(account: Account) -> Over | None:
+    """Whether a new child of this account could do anything at all. Takes nothing."""
+    for a in account.capped:
+        if a.delegations_cap is not None and a.delegations >= a.delegations_cap:
+            return Over(a.owner, "delegations", a.delegations_cap, a.delegations)
+        if a.overran:
+            return _overran(a)
+        for resource, cap, taken in _taken(a, NOTHING):
+            in_flight = a.reserved.requests if resource == "requests" else 0
+            if taken + in_flight >= cap:
+                return Over(a.owner, resource, cap, taken + in_flight)
+    return None
+
+
+class Left(NamedTuple):
+    """What an account can still spend; None where nothing caps it."""
+
+    delegations: int | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    calls: int | None = None
+
+
+def left(account: Account) -> Left:
+    """The smallest remainder of each resource over the account and its ancestors."""
+    least: dict[str, int] = {}
+
+    def note(resource: str, value: int) -> None:
+        least[resource] = max(0, min(value, least.get(resource, value)))
+
+    for a in account.capped:
+        if a.delegations_cap is not None:
+            note("delegations", a.delegations_cap - a.delegations)
+        if a.calls_cap is not None:
+            note("calls", a.calls_cap - a.calls)
+        flight = {"requests": a.reserved.requests, "tokens": a.reserved.tokens, "usd": a.reserved.micros}
+        for resource, cap, taken in _taken(a, account.last_word):
+            note(resource, cap - taken - flight[resource])
+    usd = least["usd"] / 1_000_000 if "usd" in least else None
+    return Left(least.get("delegations"), least.get("requests"), least.get("tokens"), usd, least.get("calls"))
+
+
+def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
+    """Micro-dollars, rounded up."""
+    if price is None:
+        return 0
+    return math.ceil(input_tokens * price.input + output_tokens * price.output)
+
+
+def _ask(account: Account, want: Want, wake: Callable[[], None], *, keep: bool) -> Verdict | Ticket:
+    if not account.capped:
+        return Reservation(account, want.amount(want.output_tokens), want.output_tokens)
+    ticket = Ticket(account, want, keep=keep, wake=wake)
+    verdict = _judge(ticket)
+    if isinstance(verdict, Account):
+        ticket.at = verdict
+        heapq.heappush(verdict.waiting, ticket)
+        return ticket
+    return verdict
+
+
+def _judge(ticket: Ticket) -> Verdict | Account:
+    """Grant it, refuse it, or name the account whose calls in flight must settle first."""
+    account, own = ticket.account, ticket.account.last_word
+    fitting = _fit(ticket, NOTHING)
+    if own is not NOTHING and not isinstance(fitting, int):
+        # The last word goes ahead of the queue and is shrunk rather than made to wait.
+        ahead = _fit(ticket, own, ahead=True)
+        if isinstance(ahead, int):
+            _drop_last_word(account)
+            fitting = ahead
+        elif isinstance(fitting, Over):
+            fitting = ahead
+    if not isinstance(fitting, int):
+        return fitting
+    amount = ticket.want.amount(fitting)
+    if ticket.keep:
+        _drop_last_word(account)
+        account.last_word = amount
+    for a in account.capped:
+        if ticket.keep:
+            a.withheld = _plus(a.withheld, amount)
+        else:
+            a.reserved = _plus(a.reserved, amount)
+    return Reservation(account, amount, fitting)
+
+
+def _fit(ticket: Ticket, own: Amount, *, ahead: bool = False) -> int | Over | Account:
+    """How many tokens of output fit in every capped account, or what stands in the way."""
+    want, output = ticket.want, ticket.want.output_tokens
+    blocked: Account | None = None
+    for a in ticket.account.capped:
+        if a.overran and (ticket.keep or not ahead):
+            return _overran(a)
+        if a.waiting and a.waiting[0].order < ticket.order and not ahead:
+            blocked = blocked or a
+        fits = _fit_one(a, want, output, own, ahead=ahead)
+        if isinstance(fits, Over):
+            return fits
+        if fits is None:
+            blocked = blocked or a
+        else:
+            output = fits
+    return blocked or output
+
+
+def _fit_one(a: Account, want: Want, output: int, own: Amount, *, ahead: bool) -> int | Over | None:
+    """The output that fits in this account now; None: later; Over: never."""
+    least = want.amount(want.least_output)
+    for resource, cap, taken in _taken(a, own):
+        if resource == "requests":
+            # A request in flight will be spent whatever happens, so it is not waited for.
+            if taken + a.reserved.requests + 1 > cap:
+                return Over(a.owner, resource, cap, taken + a.reserved.requests)
+            continue
+        tokens = resource == "tokens"
+        need = least.tokens if tokens else least.micros
+        held = a.reserved.tokens if tokens else a.reserved.micros
+        if taken + need > cap:
+            return Over(a.owner, resource, cap, taken)
+        full = want.amount(output)
+        if taken + held + (full.tokens if tokens else full.micros) <= cap:
+            continue
+        if (held and not ahead) or taken + held + need > cap:
+            return None
+        output = min(output, _affordable(want, cap - taken - held, tokens=tokens))
+    return output
+
+
+def _affordable(want: Want, room: int, *, tokens: bool) -> int:
+    """The most output tokens that `room` pays for, after the input."""
+    if tokens or want.price is None or want.price.output <= 0:
+        return room - want.input_tokens
+    output = int((room - want.input_tokens * want.price.input) / want.price.output)
+    while output and cost(want.price, want.input_tokens, output) > room:
+        output -= 1
+    return output
+
+
+def _taken(a: Account, own: Amount) -> list[tuple[str, int, int]]:
+    """For each capped resource: its cap, and what is gone for somebody whose own withheld part is `own`."""
+    rows: list[tuple[str, int, int]] = []
+    if a.requests_cap is not None:
+        rows.append(("requests", a.requests_cap, a.spent.requests + a.withheld.requests - own.requests))
+    if a.tokens_cap is not None:
+        rows.append(("tokens", a.tokens_cap, a.spent.tokens + a.withheld.tokens - own.tokens))
+    if a.micros_cap is not None:
+        rows.append(("usd", a.micros_cap, a.spent.micros + a.withheld.micros - own.micros))
+    return rows
+
+
+def _drop_last_word(account: Account) -> None:
+    for a in account.capped:
+        a.withheld = _minus(a.withheld, account.last_word)
+    account.last_word = NOTHING
+
+
+def _look_again(account: Account) -> None:
+    """Serve the queues of these accounts in order, until one's first waiter must go on waiting."""
+    for a in account.capped:
+        while a.waiting:
+            ticket = a.waiting[0]
+            verdict = _judge(ticket)
+            if verdict is a:
+                break
+            heapq.heappop(a.waiting)
+            if isinstance(verdict, Account):
+                ticket.at = verdict
+                heapq.heappush(verdict.waiting, ticket)
+            else:
+                ticket.verdict = verdict
+                ticket.wake()
+
+
+def _overran(a: Account) -> Over:
+    cap = a.tokens_cap if a.overran == "tokens" else a.micros_cap
+    used = a.spent.tokens if a.overran == "tokens" else a.spent.micros
+    return Over(a.owner, a.overran, cap or 0, used, overran=True)
+
+
+def _plus(a: Amount, b: Amount) -> Amount:
+    return Amount(a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def _minus(a: Amount, b: Amount) -> Amount:
+    return Amount(a[0] - b[0], a[1] - b[1], a[2] - b[2])
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _usd(micros: int) -> str:
+    return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")

@@ -1,0 +1,189 @@
+"""What a run may spend (`Limits`) and what it spent (`Usage`).
+
+Who checks them: `ledger.py` (requests, tokens, usd, calls, delegations), `deadline.py` (seconds),
+`slots.py` (concurrency), `loop.py` (turns), `dispatch.py` (call_seconds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from remit.errors import UsageError
+
+WhenFull = Literal["queue", "reject"]
+
+Whole = int | None | UnsetType
+Real = float | None | UnsetType
+
+_WHOLE = ("depth", "delegations", "requests", "tokens", "calls", "concurrency", "turns", "result_chars")
+_REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
+_AT_LEAST_ONE = ("concurrency", "turns")
+
+SHARED = ("depth", "delegations", "requests", "tokens", "usd", "calls", "seconds", "concurrency")
+"""A child draws on its parent's remainder; its own number only narrows."""
+
+OWN = ("turns", "call_seconds", "stall_seconds", "result_chars", "when_full")
+"""Each run's own: the agent's number, else its parent's."""
+
+HIGHEST = 10**15
+"""No real limit is above this; a larger number is a mistake (and would overflow 64-bit sums)."""
+
+
+def _check_whole(name: str, value: object) -> None:
+    least = 1 if name in _AT_LEAST_ONE else 0
+    if value is UNSET or value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(
+            f"Limits.{name} must be a whole number, None (unlimited) or left out, not {value!r}."
+        )
+    if not least <= value <= HIGHEST:
+        raise UsageError(
+            f"Limits.{name} must be from {least} to {HIGHEST:,}, or None for unlimited, not {value}."
+        )
+
+
+def _check_real(name: str, value: object) -> None:
+    if value is UNSET or value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"Limits.{name} must be a number, None (unlimited) or left out, not {value!r}.")
+    if math.isnan(value) or not 0 <= value <= HIGHEST:
+        raise UsageError(f"Limits.{name} must be from 0 to {HIGHEST:,}, or None for unlimited, not {value}.")
+
+
+def _smaller(a: object, b: object) -> object:
+    if a is UNSET or b is UNSET:
+        return b if a is UNSET else a
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, str):
+        return "reject" if "reject" in (a, b) else a
+    return min(cast(float, a), cast(float, b))
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one run may spend. Three different things can be said of each field:
+
+    ================  ==========================================================
+    not written       inherit: the parent's, or the default at the root
+    ``None``          no limit of its own (the parent's still holds)
+    a number          that many; 0 means none at all
+    ================  ==========================================================
+    """
+
+    depth: Whole = UNSET
+    """Levels below the run that carries it; 0 means it may not delegate. Default 3."""
+    delegations: Whole = UNSET
+    """Children started below it, in total. Default 64."""
+    requests: Whole = UNSET
+    """Model calls, the run's own and all below. Default None."""
+    tokens: Whole = UNSET
+    """Input plus output tokens, the run's own and all below. Default None."""
+    usd: Real = UNSET
+    """Money, the run's own and all below. Needs a model whose price is known. Default None."""
+    calls: Whole = UNSET
+    """Tool calls, the run's own and all below. Default None."""
+    seconds: Real = UNSET
+    """Wall clock; time spent waiting for a person does not count. Default 600."""
+    concurrency: Whole = UNSET
+    """Runs working at once, this one included; a run that only waits is not working. Default 16."""
+    when_full: WhenFull | UnsetType = UNSET
+    """What happens to a child when `concurrency` is used up: wait in order, or be rejected at once."""
+    turns: Whole = UNSET
+    """Model calls of this run alone; wrap-up and summary turns not counted. Default 50."""
+    call_seconds: Real = UNSET
+    """One ordinary tool call; not delegating ones, not while waiting for approval. Default 120."""
+    stall_seconds: Real = UNSET
+    """Silence inside one streamed model call. Default 180."""
+    result_chars: Whole = UNSET
+    """How much of a child's answer its parent reads inline. Default 8000."""
+
+    def __post_init__(self) -> None:
+        for name in _WHOLE:
+            _check_whole(name, cast(object, getattr(self, name)))
+        for name in _REAL:
+            _check_real(name, cast(object, getattr(self, name)))
+        if self.when_full not in (UNSET, "queue", "reject"):
+            raise UsageError(f'Limits.when_full must be "queue" or "reject", not {self.when_full!r}.')
+
+    def over(self, base: Limits) -> Limits:
+        """These limits, with what is unset here taken from `base`."""
+        unset = {f: getattr(base, f) for f in self.__struct_fields__ if getattr(self, f) is UNSET}
+        return msgspec.structs.replace(self, **unset) if unset else self
+
+    def tighter(self, other: Limits | None) -> Limits:
+        """Field by field the smaller of the two; where only one says something, that."""
+        if other is None:
+            return self
+        both = {f: _smaller(getattr(self, f), getattr(other, f)) for f in self.__struct_fields__}
+        return msgspec.structs.replace(self, **both)
+
+
+ROOT_DEFAULTS = Limits(
+    depth=3,
+    delegations=64,
+    requests=None,
+    tokens=None,
+    usd=None,
+    calls=None,
+    seconds=600.0,
+    concurrency=16,
+    when_full="queue",
+    turns=50,
+    call_seconds=120.0,
+    stall_seconds=180.0,
+    result_chars=8000,
+)
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What model calls cost. Recorded where it was spent; every total is a sum of these."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    """All input, cached included."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    usd: float | None = None
+    """None means unknown, never zero."""
+    estimated: bool = False
+    """True when the provider did not say and any part of this is our estimate."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return total((self, other))
+
+
+def total(parts: Iterable[Usage]) -> Usage:
+    """The sum. Money is added in whole micro-dollars; it is unknown as soon as one paid part is."""
+    requests = inputs = outputs = reads = writes = micros = 0
+    known, priced, estimated = True, False, False
+    for part in parts:
+        requests += part.requests
+        inputs += part.input_tokens
+        outputs += part.output_tokens
+        reads += part.cache_read_tokens
+        writes += part.cache_write_tokens
+        estimated = estimated or part.estimated
+        if part.usd is not None:
+            micros += to_micros(part.usd)
+            priced = True
+        elif part.tokens:
+            known = False
+    usd = micros / 1_000_000 if priced and known else None
+    return Usage(requests, inputs, outputs, reads, writes, usd, estimated)
+
+
+def to_micros(usd: float) -> int:
+    """Whole micro-dollars, rounded up so that a limit is never passed by rounding."""
+    return math.ceil(usd * 1_000_000 - 1e-6)

@@ -1,0 +1,218 @@
+"""One agent, turn by turn, until it ends. The only loop there is.
+
+Asking the model is in `exchange.py`, running a turn's calls in `dispatch.py`; what becomes of the end is
+in `delegation/engine.py`. A soft limit (turns, time, budget, going in circles) ends the turns, and the
+run is asked once for what it has.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from remit.artifacts import keep
+from remit.dispatch import run_calls
+from remit.events import MessageJoined
+from remit.exchange import ModelFailed, OverBudget, exchange, reserve
+from remit.execution import DelegateTool, Run
+from remit.ledger import NOTHING, Want
+from remit.messages import Json, Reply, ToolMessage, user
+from remit.outcome import Status
+from remit.phase import Stopped
+from remit.schema import parse_output
+from remit.scope import Cause, Limit
+from remit.text import cut_chars
+
+OUTPUT_TRIES = 3
+"""How often a structured answer that does not match is asked for again, the first time included."""
+
+LAST_WORD_TOKENS = 1024
+RESULT_TOKENS = 100
+"""What is withheld for the last word, and for each result it has to read."""
+
+WRAP_UP = (
+    "[remit] You have to stop here: {why}. No tool can be called any more. Write your final answer now from what you"
+    " have: what you found, what is done, what is not, and what you are unsure of."
+)
+SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still open."
+
+
+class Ending(NamedTuple):
+    """How the turns of a run ended."""
+
+    status: Status
+    text: str = ""
+    reason: str = ""
+    output: Json = None
+    error: str | None = None
+
+
+async def drive(run: Run) -> Ending:
+    """Drive one agent until it ends. Raises nothing but bugs: every end is an Ending."""
+    scope = run.scope
+    try:
+        ended = await _turns(run)
+    except Stopped:
+        ended = scope.limit or Limit("deadline", "it was stopped")
+    if isinstance(ended, Limit) and scope.cause is None:
+        ended = await _wrapped_up(run, ended)
+    elif isinstance(ended, Ending) and ended.status is Status.COMPLETED and scope.cause is None:
+        ended = await _summarised(run, ended)
+    if scope.cause is not None:
+        return _stopped(run, scope.cause)
+    assert isinstance(ended, Ending)
+    return ended
+
+
+async def _turns(run: Run) -> Ending | Limit:
+    """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
+    scope, most, tries = run.scope, run.scope.limits.turns, 0
+    if scope.deadline.left() <= 0:
+        return Limit("deadline", f"there was no time (seconds={scope.limits.seconds})")
+    while True:
+        scope.phase.check()
+        if isinstance(most, int) and run.turns >= most:
+            return Limit("turns", f"the limit of {most} turns is reached")
+        _join_sent(run)
+        run.turns += 1
+        try:
+            reply = await exchange(run)
+        except OverBudget as over:
+            return Limit("budget", str(over))
+        except ModelFailed as failed:
+            return _failed(failed)
+        if reply.calls and reply.stop != "refusal":
+            looping = await _call_tools(run, reply)
+            if looping:
+                run.failed_tool = looping
+                return Limit("repeating", f"{looping} was called again and again with the same result")
+        elif scope.inbox and reply.stop == "end":
+            continue
+        else:
+            ending = _answered(run, reply)
+            tries += 1
+            if ending is None and tries < OUTPUT_TRIES:
+                continue
+            return ending or Ending(
+                Status.FAILED, reason=f"no answer matched its output type in {tries} tries"
+            )
+
+
+async def _call_tools(run: Run, reply: Reply) -> str:
+    if any(isinstance(run.kit.tools.get(c.name), DelegateTool) for c in reply.calls):
+        # Stopped here or not, each call gets its result: no conversation is left with an open call.
+        with suppress(Stopped):
+            await _keep_last_word(run, len(reply.calls))
+    return await run_calls(run, reply.calls, cut_off=reply.stop == "length")
+
+
+async def _keep_last_word(run: Run, calls: int) -> None:
+    """Withhold one more model call before children can spend it; without it the run may not delegate."""
+    output = min(LAST_WORD_TOKENS, run.output_tokens)
+    want = Want(run.estimate + calls * RESULT_TOKENS, output, run.price)
+    try:
+        await reserve(run, want, keep=True)
+        run.speechless = ""
+    except OverBudget as over:
+        run.speechless = str(over)
+
+
+def _answered(run: Run, reply: Reply) -> Ending | None:
+    """What a reply without calls amounts to. None: the structured answer is to be asked for again."""
+    if reply.stop == "refusal":
+        return Ending(Status.REFUSED, reply.text, reply.text or "the model declined to answer")
+    if reply.stop == "length":
+        return Ending(Status.INCOMPLETE, reply.text, "length")
+    if not reply.text.strip():
+        return Ending(Status.INCOMPLETE, "", "empty")
+    if run.agent.output is None:
+        return Ending(Status.COMPLETED, reply.text)
+    value, problem = parse_output(run.agent.output, reply.text)
+    if not problem:
+        return Ending(Status.COMPLETED, reply.text, output=value)
+    _tell(
+        run,
+        f"[remit] Your answer is not in the form that was asked for. {problem} Answer again, with the JSON only.",
+    )
+    return None
+
+
+async def _wrapped_up(run: Run, limit: Limit) -> Ending:
+    """Ask once for what there is; without a reply so far there is nothing to ask for."""
+    scope = run.scope
+    scope.meet(limit)
+    ending = _limited(limit, run)
+    broke = limit.kind == "budget" and scope.account.last_word is NOTHING
+    if run.replies == 0 or broke or scope.cause is not None:
+        return ending
+    scope.new_phase()
+    try:
+        await scope.seat.return_to_one(scope.phase)
+        _tell(run, WRAP_UP.format(why=limit.detail))
+        if limit.kind == "budget":
+            _shorten_results(run)
+        reply = await exchange(run, "wrap_up")
+    except (Stopped, OverBudget, ModelFailed):
+        return ending
+    return ending._replace(text=reply.text if reply.text.strip() else ending.text)
+
+
+async def _summarised(run: Run, ending: Ending) -> Ending:
+    """The summary of an answer, where the agent wants one; the answer itself if that fails."""
+    chars = run.scope.limits.result_chars
+    long = isinstance(chars, int) and len(ending.text) > chars
+    if run.summary == "never" or (run.summary == "auto" and not long) or run.agent.output is not None:
+        return ending
+    _tell(run, run.summary_prompt or SUMMARISE)
+    try:
+        reply = await exchange(run, "summary")
+    except (Stopped, OverBudget, ModelFailed):
+        return ending
+    if not reply.text.strip() or reply.stop not in ("end", "calls"):
+        return ending
+    await keep(run, "answer", ending.text)
+    return ending._replace(text=reply.text)
+
+
+def _limited(limit: Limit, run: Run) -> Ending:
+    if limit.kind in ("turns", "repeating"):
+        return Ending(Status.INCOMPLETE, run.text, limit.kind)
+    status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
+    return Ending(status, run.text, limit.detail)
+
+
+def _failed(failed: ModelFailed) -> Ending:
+    status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
+    return Ending(status, reason=str(failed), error=f"{failed.error.kind}: {failed}")
+
+
+def _stopped(run: Run, cause: Cause) -> Ending:
+    """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
+    status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
+    return Ending(status, run.text, cause.words)
+
+
+def _join_sent(run: Run) -> None:
+    """What was sent to the run joins its next turn."""
+    for message in run.scope.inbox:
+        run.add(message)
+        run.scope.emit(MessageJoined, message=message)
+    run.scope.inbox.clear()
+
+
+def _tell(run: Run, text: str) -> None:
+    message = user(text)
+    run.add(message)
+    run.scope.emit(MessageJoined, message=message, origin="runtime")
+
+
+def _shorten_results(run: Run) -> None:
+    """Cut the last turn's results so that the request fits what was withheld for it."""
+    chars = RESULT_TOKENS * 3
+    index = len(run.messages) - 2
+    while index >= 0 and isinstance(message := run.messages[index], ToolMessage):
+        if len(message.content) > chars:
+            run.estimate -= (len(message.content) - chars) // 3
+            cut = cut_chars(message.content, chars)
+            run.messages[index] = ToolMessage(message.call_id, message.name, f"{cut}\n[cut]", message.ok, "")
+        index -= 1

@@ -1,0 +1,150 @@
+"""What a model sees and says: messages, calls, the request and the reply.
+
+Plain frozen records. How a provider wants them on the wire is the adapter's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct, field
+
+from remit.limits import Usage
+
+Json = object
+"""Any JSON value. What is inside is checked where it is used, never assumed."""
+
+JsonObject = dict[str, Json]
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class ImagePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
+    """An image, as bytes or as an address the provider fetches."""
+
+    media_type: str = "image/png"
+    data: bytes = b""
+    url: str = ""
+
+
+class FilePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="file"):
+    """A document, as bytes or as an address the provider fetches."""
+
+    name: str = ""
+    media_type: str = "application/octet-stream"
+    data: bytes = b""
+    url: str = ""
+
+
+Part = TextPart | ImagePart | FilePart
+
+
+class Call(Struct, frozen=True):
+    """One tool call, as the model wrote it."""
+
+    id: str
+    name: str
+    args: JsonObject | str = field(default_factory=dict[str, object])
+    """The arguments; a string is what could not be read as a JSON object."""
+
+
+class Thinking(Struct, frozen=True, omit_defaults=True):
+    """A block of reasoning, kept so that the provider can be given it back unchanged."""
+
+    text: str = ""
+    signature: str = ""
+    provider: str = ""
+
+
+class UserMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
+    """What was asked: the task, something sent later, or the runtime's own request."""
+
+    content: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(p.text for p in self.content if isinstance(p, TextPart))
+
+
+class AssistantMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
+    """What the model said."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thinking: tuple[Thinking, ...] = ()
+
+
+class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
+    """The result of one call."""
+
+    call_id: str
+    name: str
+    content: str
+    """What the tool gave: data, never instructions."""
+    ok: bool = True
+    note: str = ""
+    """The runtime's own words, kept apart so that a tool cannot forge them."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.content}\n\n{self.note}" if self.note else self.content
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+def user(text: str) -> UserMessage:
+    return UserMessage((TextPart(text),))
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    """A JSON schema of an object."""
+
+
+ToolChoice = Literal["auto", "none"]
+Stop = Literal["end", "calls", "length", "refusal"]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One model call. The same tools are in every request of a run."""
+
+    agent: str
+    run_id: str
+    depth: int
+    instructions: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    tool_choice: ToolChoice
+    max_output_tokens: int
+    output_schema: JsonObject | None
+    settings: Mapping[str, Json]
+
+
+class Reply(Struct, frozen=True):
+    """What came back from one model call."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thinking: tuple[Thinking, ...] = ()
+    stop: Stop = "end"
+    usage: Usage | None = None
+    """None when the provider did not say; it is then estimated and marked so."""
+    model: str = ""
+    """The model that really answered, where the provider says."""
+
+
+class Delta(Struct, frozen=True, omit_defaults=True):
+    """A piece of a reply while it is still being written."""
+
+    text: str = ""
+    thinking: str = ""

@@ -1,0 +1,73 @@
+"""Stopping: a stretch of a run's work whose every wait can be ended at once.
+
+All waits of the engine go through `Phase.wait`. Code that is not ours (models, tools, approvers,
+stores) runs in tasks of its own (`foreign.py`), so a stop is never an exception thrown into code
+that may swallow it, and never has to pass through an `await` that ignores it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Stopped(BaseException):
+    """Raised by a wait of a phase that was stopped. Not an Exception: only the loop may catch it."""
+
+
+class Phase:
+    """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
+
+    __slots__ = ("grace_s", "loop", "on_cancelled", "stopped", "waits")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_cancelled: Callable[[], None]) -> None:
+        self.loop = loop
+        self.stopped = False
+        self.grace_s = 5.0
+        """How long stopped code is waited for before it is left behind."""
+        self.waits: set[asyncio.Future[None]] = set()
+        self.on_cancelled = on_cancelled
+        """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
+
+    def check(self) -> None:
+        """Raises Stopped. Called after every await: a model that never yields never sees a cancel."""
+        if self.stopped:
+            raise Stopped
+
+    def stop(self) -> None:
+        self.stopped = True
+        for future in self.waits:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self, future: asyncio.Future[None]) -> None:
+        """Until the future is done or the phase is stopped.
+
+        Raises Stopped in the second case, also when both happened.
+        """
+        if self.stopped:
+            raise Stopped
+        self.waits.add(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            self.on_cancelled()
+            raise Stopped from None
+        finally:
+            self.waits.discard(future)
+        if self.stopped:
+            raise Stopped
+
+    async def sleep(self, seconds: float) -> None:
+        future: asyncio.Future[None] = self.loop.create_future()
+        timer = self.loop.call_later(seconds, wake, future)
+        try:
+            await self.wait(future)
+        finally:
+            timer.cancel()
+
+
+def wake(future: asyncio.Future[None]) -> None:
+    """Resolve it unless that has happened already."""
+    if not future.done():
+        future.set_result(None)

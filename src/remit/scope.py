@@ -1,0 +1,275 @@
+"""What a run carries: its place in the tree, its account, deadline, slots, policy, and how it is stopped.
+
+`TreeContext` is what all runs of a tree share; `Scope` is one run's own. Both are live objects of the
+engine; what happened to a run is in its events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from remit import ledger
+from remit.approval import Desk
+from remit.deadline import Deadline
+from remit.errors import StoreError
+from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
+from remit.ledger import Account
+from remit.limits import Limits, Usage, total
+from remit.messages import UserMessage
+from remit.phase import Phase
+from remit.policy import PolicyFunction
+from remit.ports import Price, Store
+from remit.seat import Seat
+from remit.slots import Pool
+from remit.stream import Stream
+
+log = logging.getLogger("remit")
+
+GRACE_S = 5.0
+
+current_run: ContextVar[str] = ContextVar("current_run", default="")
+"""The run whose code is executing, in tools too: so that cancelling oneself does not wait for oneself."""
+
+
+class Cause(NamedTuple):
+    """Why a run was stopped for good. The first cause stands."""
+
+    kind: Literal["cancel", "deadline", "parent"]
+    by: str
+    reason: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.by}: {self.reason}" if self.reason else self.by
+
+
+class Limit(NamedTuple):
+    """A soft limit that was met: the run is asked once for what it has."""
+
+    kind: Literal["turns", "deadline", "budget", "repeating"]
+    detail: str
+
+
+class TreeContext:
+    """What the runs of one tree share."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        store: Store,
+        desk: Desk,
+        deps: object = None,
+        workspace: Path | None = None,
+    ) -> None:
+        self.root = root
+        self.loop = asyncio.get_running_loop()
+        self.store = store
+        self.stream = Stream()
+        self.desk = desk
+        self.deps = deps
+        self.workspace = workspace
+        self.runs: dict[str, Scope] = {}
+        """Runs that have not ended."""
+        self.usage = Usage()
+        """What the whole tree has spent so far."""
+        self._seq = 0
+        self._unstored = 0
+        self._wall: Callable[[], float] = getattr(self.loop, "wall", time.time)
+
+    def publish(self, event: Event) -> None:
+        """The one way an event goes out: to the store, then to whoever looks."""
+        if not isinstance(event, LIVE_ONLY):
+            try:
+                self.store.append(event)
+            except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+                self._unstored += 1
+                if self._unstored == 1:
+                    log.warning("the store does not take events; the run goes on without them: %s", error)
+        self.stream.publish(event)
+
+    def stamp(self) -> tuple[int, float]:
+        self._seq += 1
+        return self._seq, self._wall()
+
+    @property
+    def unstored(self) -> str:
+        if not self._unstored:
+            return ""
+        return f"{self._unstored} events were not stored: the store failed."
+
+
+class Scope:
+    """One live run."""
+
+    def __init__(
+        self,
+        tree: TreeContext,
+        *,
+        parent: Scope | None,
+        run_id: str,
+        agent: str,
+        limits: Limits,
+        depth_left: int | None,
+        policies: tuple[PolicyFunction | None, ...],
+        pools: tuple[Pool, ...],
+        task: str,
+    ) -> None:
+        self.tree = tree
+        self.parent = parent
+        self.run_id = run_id
+        self.agent = agent
+        self.depth = parent.depth + 1 if parent else 0
+        self.path: tuple[str, ...] = (*parent.path, agent) if parent else (agent,)
+        self.limits = limits
+        """Effective: every field is a number or None."""
+        self.depth_left = depth_left
+        """Levels it may still delegate to; None is unlimited."""
+        self.policies = policies
+        self.task = task
+        self.account = Account(agent, limits, parent.account if parent else None)
+        self.seat = Seat(pools)
+        self.children: dict[str, Scope] = {}
+        self.spawned = 0
+        self.cause: Cause | None = None
+        self.limit: Limit | None = None
+        self.usage: list[Usage] = []
+        self.tokens = 0
+        self.inbox: list[UserMessage] = []
+        self.warnings: list[str] = []
+        self.grants: set[str] = set()
+        self.ended: asyncio.Future[None] = tree.loop.create_future()
+        self.phase = Phase(tree.loop, self._cancelled_outside)
+        self.deadline = Deadline(
+            tree.loop,
+            limits.seconds if isinstance(limits.seconds, (int, float)) else None,
+            parent.deadline if parent else None,
+            on_soft=self._soft_deadline,
+            on_hard=self._hard_deadline,
+        )
+
+    def emit(self, kind: type[Event], **fields: object) -> None:
+        seq, at = self.tree.stamp()
+        parent = self.parent.run_id if self.parent else None
+        self.tree.publish(
+            kind(
+                seq=seq,
+                at=at,
+                run=self.run_id,
+                parent=parent,
+                root=self.tree.root,
+                depth=self.depth,
+                path=self.path,
+                agent=self.agent,
+                v=VERSION,
+                **fields,
+            )
+        )
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.emit(Warned, text=text)
+
+    def left_behind(self, name: str) -> None:
+        """Foreign code of this run ignored its cancellation and was abandoned."""
+        self.warn(f"{name} could not be stopped and was left behind; its result is dropped.")
+
+    def spend(self, usage: Usage, reservation: ledger.Reservation, price: Price | None) -> None:
+        """Record what one model call used, here and in the accounts above."""
+        self.usage.append(usage)
+        self.tokens += usage.tokens
+        self.tree.usage = total((self.tree.usage, usage))
+        micros = ledger.to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
+        overrun = ledger.settle(reservation, ledger.Amount(1, usage.tokens, micros))
+        if overrun:
+            self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
+
+    @property
+    def stopping(self) -> bool:
+        return self.phase.stopped
+
+    def lineage(self) -> Iterator[Scope]:
+        """This run and its ancestors, upwards."""
+        scope: Scope | None = self
+        while scope:
+            yield scope
+            scope = scope.parent
+
+    def subtree(self) -> Iterator[Scope]:
+        """This run and its live descendants."""
+        yield self
+        for child in tuple(self.children.values()):
+            yield from child.subtree()
+
+    def cancel(self, by: str, reason: str) -> bool:
+        """Stop this run and everything below it; False when that has happened already."""
+        if self.cause:
+            return False
+        self.emit(CancelRequested, by=by, reason=reason)
+        self.stop(Cause("cancel", by, reason))
+        return True
+
+    def meet(self, limit: Limit) -> None:
+        """A soft limit was met; the first one stands."""
+        if self.limit is None:
+            self.limit = limit
+            self.emit(LimitMet, limit=limit.kind, detail=limit.detail)
+
+    def new_phase(self) -> None:
+        """Go on after a soft stop. Raises nothing: a hard stop that has come is seen at the next wait."""
+        self.phase = Phase(self.tree.loop, self._cancelled_outside)
+        if self.cause:
+            self.phase.stop()
+
+    def close(self) -> None:
+        self.deadline.close()
+        self.seat.close()
+        ledger.release(self.account)
+        self.tree.runs.pop(self.run_id, None)
+        if self.parent:
+            self.parent.children.pop(self.run_id, None)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def stop(self, cause: Cause) -> None:
+        """Stop this run and everything below it for good."""
+        # Every run below must know its cause before any of them wakes up and is classified by it.
+        runs = list(self.subtree())
+        for scope in runs:
+            if scope.cause is None:
+                scope.cause = (
+                    cause if scope is self else Cause("parent", f"{self.agent} was stopped", cause.words)
+                )
+        for scope in runs:
+            scope.phase.grace_s = GRACE_S
+            scope.phase.stop()
+
+    def _soft_deadline(self) -> None:
+        if self.cause or self.limit:
+            return
+        seconds = self.limits.seconds
+        self.meet(Limit("deadline", f"its time is nearly up (seconds={seconds})"))
+        for child in tuple(self.children.values()):
+            child.stop(Cause("parent", f"{self.agent} ran out of time", ""))
+        self.phase.grace_s = min(GRACE_S, self.deadline.kept_s / 2)
+        self.phase.stop()
+
+    def _hard_deadline(self) -> None:
+        if self.cause is None:
+            self.stop(Cause("deadline", "its time is up", f"seconds={self.limits.seconds}"))
+
+    def _cancelled_outside(self) -> None:
+        self.cancel("the event loop", "the task that ran it was cancelled")
+
+
+def _micros(price: Price | None, usage: Usage) -> int:
+    return ledger.cost(price, usage.input_tokens, usage.output_tokens)
+
+
+__all__ = ["GRACE_S", "Cause", "Limit", "Scope", "StoreError", "TreeContext", "current_run"]

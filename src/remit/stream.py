@@ -1,0 +1,151 @@
+"""Live events: one writer, many readers, none of whom can slow or break a run.
+
+Each reader has a bounded buffer. One that falls behind loses its oldest events and is told how many;
+one that raises is left alone and logged. A plain `on_event` function runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from remit import threads
+from remit.events import Event, EventsMissed
+from remit.phase import wake
+
+log = logging.getLogger("remit")
+
+BUFFER = 10_000
+"""Events kept for a reader that is behind."""
+
+LAST_LOOK_S = 2.0
+"""How long the end of a run waits for `on_event` to see what is left."""
+
+
+class Reader:
+    """One reader's place in the stream; iterate over it once."""
+
+    def __init__(self, stream: Stream, past: deque[Event], missed: int) -> None:
+        self._stream = stream
+        self._buffer = past
+        self._missed = missed
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: Event) -> None:
+        if len(self._buffer) == self._buffer.maxlen:
+            self._missed += 1
+        self._buffer.append(event)
+        self.nudge()
+
+    def nudge(self) -> None:
+        if self._waiter is not None:
+            wake(self._waiter)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            while True:
+                while self._buffer:
+                    if self._missed:
+                        yield self._gap(self._buffer[0])
+                    yield self._buffer.popleft()
+                if self._stream.ended:
+                    return
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+                self._waiter = None
+        finally:
+            self._stream.drop(self)
+
+    def _gap(self, following: Event) -> EventsMissed:
+        missed, self._missed = self._missed, 0
+        base = {f: getattr(following, f) for f in Event.__struct_fields__}
+        return EventsMissed(**base, missed=missed)
+
+
+class Stream:
+    """Hands every event to every reader at once, without waiting for any of them."""
+
+    def __init__(self) -> None:
+        self._readers: list[Reader] = []
+        self._past: deque[Event] = deque(maxlen=BUFFER)
+        self._count = 0
+        self._watcher: _Watcher | None = None
+        self.ended = False
+
+    def reader(self, size: int = BUFFER) -> Reader:
+        """A new reader; it begins with what has already happened, as far as that is kept."""
+        past = deque(self._past, maxlen=size)
+        reader = Reader(self, past, self._count - len(past))
+        self._readers.append(reader)
+        return reader
+
+    def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
+        """Call `function` with every event, in order, in a thread of its own."""
+        self._watcher = _Watcher(function, loop)
+
+    def drop(self, reader: Reader) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._readers) or self._watcher is not None
+
+    def publish(self, event: Event) -> None:
+        self._count += 1
+        self._past.append(event)
+        for reader in self._readers:
+            reader.put(event)
+        if self._watcher:
+            self._watcher.put(event)
+
+    async def end(self) -> None:
+        """No event comes any more. `on_event` gets a moment to see the last ones."""
+        self.ended = True
+        for reader in self._readers:
+            reader.nudge()
+        if self._watcher:
+            await self._watcher.finish()
+
+
+class _Watcher:
+    """Feeds a plain function from a bounded buffer, in a daemon thread that runs only when needed."""
+
+    def __init__(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._function = function
+        self._loop = loop
+        self._buffer: deque[Event] = deque(maxlen=BUFFER)
+        self._job: threads.Job[None] | None = None
+        self._complained = False
+
+    def put(self, event: Event) -> None:
+        self._buffer.append(event)
+        if self._job is None or self._job.done_future.done():
+            self._job = threads.start(self._drain, self._loop, name="on_event")
+
+    def _drain(self) -> None:
+        while self._buffer:
+            event = self._buffer.popleft()
+            try:
+                self._function(event)
+            except Exception:
+                if not self._complained:
+                    log.warning("on_event raised; the run goes on and it is called again", exc_info=True)
+                self._complained = True
+
+    async def finish(self) -> None:
+        end = self._loop.time() + LAST_LOOK_S
+        while (self._buffer or (self._job and not self._job.done_future.done())) and self._loop.time() < end:
+            if self._job is None or self._job.done_future.done():
+                self._job = threads.start(self._drain, self._loop, name="on_event")
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            timer = self._loop.call_at(end, wake, waiter)
+            self._job.done_future.add_done_callback(lambda _, waiter=waiter: wake(waiter))
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+        if self._job and not self._job.done_future.done():
+            self._job.abandon()

@@ -1,0 +1,31 @@
+"""What remit's own tests use, for yours: a scripted model and virtual time."""
+
+from remit.testing.scripted import (
+    ScriptedModel,
+    ScriptError,
+    call,
+    calls,
+    crash,
+    fail,
+    refuse,
+    say,
+    wait,
+    wrapped,
+)
+from remit.testing.virtual import VirtualTimeLoop, fixed_ids, run_virtual
+
+__all__ = [
+    "ScriptError",
+    "ScriptedModel",
+    "VirtualTimeLoop",
+    "call",
+    "calls",
+    "crash",
+    "fail",
+    "fixed_ids",
+    "refuse",
+    "run_virtual",
+    "say",
+    "wait",
+    "wrapped",
+]

@@ -1,0 +1,347 @@
+"""A model that plays scripts, and the steps scripts are made of.
+
+Each run plays its agent's script from the start; a script that does not fit what happened is an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, cast
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from remit.errors import ModelError, ModelErrorKind
+from remit.limits import Usage
+from remit.messages import AssistantMessage, Call, Delta, Json, JsonObject, Reply, Request, Stop, Thinking
+from remit.ports import Emit, Price
+
+STEP_USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
+"""What a step costs unless it says otherwise; a `Reply` used as a step is taken as it is."""
+
+
+class Answer(Struct, frozen=True):
+    """A reply. Calls without an id are numbered when it is played."""
+
+    reply: Reply
+    delay: float = 0.0
+    chunks: int = 0
+    wrap_up: bool = False
+
+
+class Failure(Struct, frozen=True):
+    """An exception, made anew each time it is raised."""
+
+    make: Callable[[], BaseException]
+    delay: float = 0.0
+
+
+class Pause(Struct, frozen=True):
+    """Silence, then another step."""
+
+    seconds: float
+    then: Step | None = None
+
+
+Step = Answer | Failure | Pause
+Line = Step | Reply | str
+Script = Sequence[Line | Callable[[Request], Line]] | Callable[[Request], Line]
+"""A list of steps, of which any may be a function of the request; or one such function, which never ends."""
+
+
+class ScriptError(AssertionError):
+    """Raised when a script and what happened do not fit."""
+
+
+def say(
+    text: str,
+    *,
+    stop: Stop = "end",
+    usage: Usage | None = None,
+    chunks: int = 0,
+    delay: float = 0.0,
+    thinking: str = "",
+) -> Answer:
+    """Answers with text. With `chunks` it is emitted in that many pieces (none empty) across the delay."""
+    thoughts = (Thinking(thinking),) if thinking else ()
+    return Answer(Reply(text, (), thoughts, stop, usage or STEP_USAGE), delay, chunks)
+
+
+def wrapped(text: str, *, usage: Usage | None = None, delay: float = 0.0) -> Answer:
+    """Answers a request that allows no calls (a wrap-up or a summary), and is played for no other."""
+    return Answer(Reply(text, usage=usage or STEP_USAGE), delay, wrap_up=True)
+
+
+def refuse(text: str, *, usage: Usage | None = None, delay: float = 0.0) -> Answer:
+    """Declines to answer."""
+    return say(text, stop="refusal", usage=usage, delay=delay)
+
+
+def call(
+    tool: str,
+    args: JsonObject | str | None = None,
+    /,
+    *,
+    id: str | None = None,  # noqa: A002 - the name it has in `Call`
+    text: str = "",
+    delay: float = 0.0,
+    usage: Usage | None = None,
+    **named: Json,
+) -> Answer:
+    """Calls one tool. Its arguments are the other keywords, or `args` where a name is taken.
+
+    A string as `args` stands for arguments that are not a JSON object.
+    """
+    if isinstance(args, str):
+        if named:
+            raise TypeError(f"call({tool!r}) has its arguments as a string and by name: choose one.")
+        arguments: JsonObject | str = args
+    else:
+        arguments = {**(args or {}), **named}
+    asked = (Call(id or "", tool, arguments),)
+    return Answer(Reply(text, asked, stop="calls", usage=usage or STEP_USAGE), delay)
+
+
+def calls(*steps: Answer, text: str = "", delay: float = 0.0, usage: Usage | None = None) -> Answer:
+    """Several calls in one reply."""
+    for step in steps:
+        if not step.reply.calls or step.reply.text or step.delay or step.reply.usage is not STEP_USAGE:
+            raise TypeError("calls() takes call() steps; text, delay and usage are given to calls() itself.")
+    asked = tuple(one for step in steps for one in step.reply.calls)
+    return Answer(Reply(text, asked, stop="calls", usage=usage or STEP_USAGE), delay)
+
+
+def fail(
+    message: str,
+    kind: ModelErrorKind = "server",
+    *,
+    retryable: bool | None = None,
+    retry_after: float | None = None,
+    delay: float = 0.0,
+    usage: Usage | None = None,
+) -> Failure:
+    """The provider fails: ModelError."""
+
+    def make() -> ModelError:
+        return ModelError(message, kind=kind, retryable=retryable, retry_after=retry_after, usage=usage)
+
+    return Failure(make, delay)
+
+
+def crash(problem: BaseException | str = "a bug in the model", *, delay: float = 0.0) -> Failure:
+    """The model has a bug: raises the exception given, or a RuntimeError with these words."""
+    if isinstance(problem, str):
+        return Failure(lambda: RuntimeError(problem), delay)
+    return Failure(lambda: problem.with_traceback(None), delay)
+
+
+def wait(seconds: float, then: Step | None = None) -> Pause:
+    """Is silent for a while, and then plays `then`, or the step after this one."""
+    return Pause(seconds, then)
+
+
+class _Playing:
+    """How far one run has come in its script."""
+
+    def __init__(self, script: Script, request: Request) -> None:
+        self.agent = request.agent
+        self.script = script
+        self.next = 0
+        self.used: set[int] = set()
+        # A conversation that is continued has calls already, and ids must not repeat in it.
+        self.numbered = sum(len(m.calls) for m in request.messages if isinstance(m, AssistantMessage))
+
+    def take(self, request: Request) -> Step | None:
+        """The step for this request; None past the end."""
+        if callable(self.script):
+            return _as_step(self.script(request))
+        at = self._position(request.tool_choice == "none")
+        if at >= len(self.script):
+            return None
+        self.next = at + 1
+        self.used.add(at)
+        line = self.script[at]
+        return _as_step(line(request) if callable(line) else line)
+
+    def _position(self, wrapping_up: bool) -> int:
+        script = cast("Sequence[object]", self.script)
+        ahead = range(self.next, len(script))
+        if not wrapping_up:
+            return next((i for i in ahead if not _is_wrap_up(script[i])), len(script))
+        found = next((i for i in ahead if _is_wrap_up(script[i])), self.next)
+        self.used.update(range(self.next, found))
+        return found
+
+    def number(self, asked: tuple[Call, ...]) -> tuple[Call, ...]:
+        first = self.numbered + 1
+        self.numbered += len(asked)
+        return tuple(
+            one if one.id else msgspec.structs.replace(one, id=f"c{n}") for n, one in enumerate(asked, first)
+        )
+
+    def unused(self) -> list[int]:
+        if callable(self.script):
+            return []
+        return [i for i in range(len(self.script)) if i not in self.used]
+
+
+class ScriptedModel:
+    """A `Model` that plays scripts: by agent name, or one for every agent.
+
+    Contract: the script belongs to the agent, the place in it to the run. Steps are played in order,
+    one per request; `wrapped` steps wait for a request that allows no calls, which skips to the next
+    of them. Every reply yields to the loop at least once. As a context manager it calls
+    `assert_finished` at the end of a block that raised nothing.
+    """
+
+    def __init__(
+        self,
+        scripts: Mapping[str, Script] | Script,
+        *,
+        name: str = "scripted",
+        price: Price | None = None,
+        streams: bool = False,
+    ) -> None:
+        self.name = name
+        self.price = price
+        self.streams = streams
+        self.requests: list[Request] = []
+        """Every request, in the order they came."""
+        self.complaints: list[str] = []
+        """Requests that no step was written for."""
+        self.in_flight = 0
+        self.peak = 0
+        """The most replies that were in flight at once."""
+        self._scripts: Mapping[str, Script] | None = None
+        self._for_all: Script = ()
+        if isinstance(scripts, Mapping):
+            self._scripts = scripts
+        else:
+            self._for_all = scripts
+        self._playing: dict[str, _Playing] = {}
+
+    @property
+    def calls_made(self) -> int:
+        """How many requests came."""
+        return len(self.requests)
+
+    async def reply(self, request: Request, emit: Emit) -> Reply:
+        self.requests.append(request)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            playing = self._playing_of(request)
+            step = self._take(playing, request)
+            while isinstance(step, Pause):
+                await anyio.sleep(step.seconds)
+                step = step.then or self._take(playing, request)
+            if isinstance(step, Failure):
+                await anyio.sleep(step.delay)
+                raise step.make()
+            await _speak(step, emit)
+            return msgspec.structs.replace(step.reply, calls=playing.number(step.reply.calls))
+        finally:
+            self.in_flight -= 1
+
+    def assert_finished(self) -> None:
+        """Raises ScriptError for requests without a step, steps nobody used and agents that never ran."""
+        problems = list(self.complaints)
+        ran = {playing.agent for playing in self._playing.values()}
+        if self._scripts is None and not ran:
+            problems.append("the script was never started")
+        problems += [
+            f"agent {agent!r} has a script and never ran" for agent in self._scripts or () if agent not in ran
+        ]
+        for run_id, playing in self._playing.items():
+            if unused := playing.unused():
+                script = cast("Sequence[object]", playing.script)
+                listed = "; ".join(f"{i + 1} of {len(script)}: {_show(script[i])}" for i in unused)
+                problems.append(f"agent {playing.agent!r} (run {run_id}) did not use step {listed}")
+        if problems:
+            raise ScriptError("\n".join(problems))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.assert_finished()
+
+    def _playing_of(self, request: Request) -> _Playing:
+        playing = self._playing.get(request.run_id)
+        if playing is None:
+            playing = self._playing[request.run_id] = _Playing(self._script_of(request), request)
+        return playing
+
+    def _script_of(self, request: Request) -> Script:
+        if self._scripts is None:
+            return self._for_all
+        if request.agent not in self._scripts:
+            known = ", ".join(self._scripts) or "none"
+            raise self._complaint(request, f"has no script (there are: {known})")
+        return self._scripts[request.agent]
+
+    def _take(self, playing: _Playing, request: Request) -> Step:
+        step = playing.take(request)
+        if step is None:
+            raise self._complaint(
+                request, f"asked again after its script ended; {len(playing.used)} steps were played"
+            )
+        return step
+
+    def _complaint(self, request: Request, problem: str) -> ScriptError:
+        last = request.messages[-1].text if request.messages else ""
+        words = (
+            f"agent {request.agent!r} (run {request.run_id}) {problem}; the last message was {_cut(last)!r}"
+        )
+        self.complaints.append(words)
+        return ScriptError(words)
+
+
+async def _speak(step: Answer, emit: Emit) -> None:
+    if not step.chunks:
+        await anyio.sleep(step.delay)
+        return
+    pieces = _pieces(step.reply.text, step.chunks)
+    for thought in step.reply.thinking:
+        emit(Delta(thinking=thought.text))
+    for piece in pieces:
+        await anyio.sleep(step.delay / len(pieces))
+        emit(piece)
+
+
+def _pieces(text: str, count: int) -> list[str]:
+    """`text` in `count` pieces of nearly the same length; fewer where a piece would be empty."""
+    count = max(1, min(count, len(text)))
+    cuts = [len(text) * i // count for i in range(count + 1)]
+    return [text[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+def _as_step(line: Line) -> Step:
+    if isinstance(line, str):
+        return say(line)
+    return Answer(line) if isinstance(line, Reply) else line
+
+
+def _is_wrap_up(line: object) -> bool:
+    return isinstance(line, Answer) and line.wrap_up
+
+
+def _show(line: object) -> str:
+    if not isinstance(line, Answer):
+        return _cut(repr(line))
+    said = repr(_cut(line.reply.text)) if line.reply.text else ""
+    asked = ", ".join(f"call {one.name}" for one in line.reply.calls)
+    return (
+        " ".join(part for part in ("wrapped" if line.wrap_up else "", said, asked) if part)
+        or "an empty answer"
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,303 @@
+"""Text as people and models may be shown it: made valid, cut to size, made of any value; call logs, docstrings.
+
+Pure and total: arguments and results come from models and tools, so nothing here ever raises over them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import cast
+
+import msgspec
+
+from remit.messages import Json, JsonObject
+
+NO_OUTPUT = "(no output)"
+"""What a model reads when a tool returned nothing."""
+
+CONTEXT_CHARS = 200
+"""Longest context but for commands, which have the tighter rule of the call log."""
+
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
+
+
+def clean(text: str) -> str:
+    """The same text with each lone surrogate replaced by U+FFFD; valid text is returned itself."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Through UTF-16, two halves of one character that arrived apart become that character.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_json(value: Json) -> Json:
+    """A copy of a JSON value in which every string, keys included, is clean."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(k): clean_json(v) for k, v in cast(JsonObject, value).items()}
+    if isinstance(value, list):
+        return [clean_json(v) for v in cast(list[Json], value)]
+    return value
+
+
+def cut_chars(text: str, most: int) -> str:
+    """The first `most` characters."""
+    return text[: max(most, 0)]
+
+
+def cut_bytes(text: str, most: int) -> str:
+    """As much of the start as fits into `most` bytes of UTF-8; no character is split."""
+    head = clean(text[: max(most, 0)])
+    if head.isascii():
+        return head
+    return head.encode()[: max(most, 0)].decode("utf-8", "ignore")
+
+
+def shorten(text: str, most: int, keep: int) -> str:
+    """The text, or its first `keep` characters and "..." when it has more than `most`."""
+    return text if len(text) <= most else text[:keep] + "..."
+
+
+def one_line(text: str) -> str:
+    """The text with every line break and control character replaced by a space."""
+    return text.translate(_CONTROLS)
+
+
+def count_lines(text: str) -> int:
+    """How many lines there are; a line break at the end does not start another."""
+    if not text:
+        return 0
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def text_of(value: object) -> str:
+    """Any value as text: a string is itself, None is "(no output)", everything else is JSON where it can be.
+
+    A value whose JSON is a string (a path, a date) is that string, without quotes.
+    """
+    if isinstance(value, str):
+        return clean(str.__str__(value))
+    if value is None:
+        return NO_OUTPUT
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    try:
+        text = _encode(value)
+        return json.loads(text) if text.startswith('"') else text
+    except Exception:  # noqa: BLE001 - users' objects may fail in any way
+        return clean(safe_str(value))
+
+
+def to_json(value: object) -> Json:
+    """Any value as plain JSON that shares nothing with it; text where there is no other way."""
+    try:
+        return json.loads(_encode(value))
+    except Exception:  # noqa: BLE001 - as above
+        return clean(safe_str(value))
+
+
+def safe_str(value: object) -> str:
+    """What `str` says, or the name of the type when that raises."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - its own __str__ is broken
+        return type(value).__name__
+
+
+def _encode(value: object) -> str:
+    if isinstance(value, AbstractSet):
+        value = _in_order(cast(AbstractSet[object], value))
+    try:
+        return msgspec.json.encode(value, enc_hook=_simpler).decode()
+    except Exception:  # noqa: BLE001 - broken text, or keys msgspec does not take; the slow way may
+        return clean(json.dumps(msgspec.to_builtins(value, enc_hook=_simpler), ensure_ascii=False))
+
+
+def _simpler(value: object) -> object:
+    """For the encoders: a value they do not know, by one that they do."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (int, float)):
+        return int(value) if isinstance(value, int) else float(value)
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return cast(Callable[..., object], dump)(value, mode="json")
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[object, object], value))
+    if isinstance(value, AbstractSet):
+        return _in_order(cast(AbstractSet[object], value))
+    if isinstance(value, Sequence) and not isinstance(value, tuple):
+        return list(cast(Sequence[object], value))
+    return clean(safe_str(cast(object, value)))
+
+
+def _in_order(values: AbstractSet[object]) -> list[object]:
+    # The order of a set changes from process to process; a result must not.
+    return sorted(
+        values, key=lambda v: (type(v).__name__, v if isinstance(v, (int, float)) else 0, safe_str(v))
+    )
+
+
+_PATH = ("file_path", "path")
+_KEYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("read", "read_file", "write", "write_file", "edit", "edit_file", "ls"), _PATH),
+    **dict.fromkeys(("glob", "grep"), ("pattern",)),
+    "web_search": ("query",),
+    "fetch": ("url",),
+}
+_COMMANDS = ("bash", "terminal")
+_PROMPTS = ("label", "prompt", "task_prompt", "task")
+_SUBAGENT = "subagent_"
+
+
+def call_context(tool_name: str, args: object) -> str:
+    """The argument that matters most, on one line and cut short; empty for tools not known here."""
+    if not isinstance(args, Mapping):
+        return ""
+    given = cast(Mapping[str, Json], args)
+    name = tool_name.lower()
+    if name in _COMMANDS:
+        return _tidy(shorten(_first(given, ("command",)), 60, 57))
+    if name in ("task", "subagent") or name.startswith(_SUBAGENT):
+        return _delegation_context(tool_name, given)
+    return _tidy(shorten(_first(given, _KEYS.get(name, ())), CONTEXT_CHARS, CONTEXT_CHARS - 3))
+
+
+def _delegation_context(tool_name: str, args: Mapping[str, Json]) -> str:
+    agent = _first(args, ("agent",))
+    if tool_name.lower().startswith(_SUBAGENT):
+        agent = tool_name[len(_SUBAGENT) :]
+    what = shorten(_first(args, _PROMPTS).strip(), 60, 57)
+    return _tidy(": ".join(part for part in (shorten(agent, 60, 57), what) if part))
+
+
+def _first(args: Mapping[str, Json], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        value = args.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _tidy(text: str) -> str:
+    return one_line(clean(text))
+
+
+_COUNTED = {
+    **dict.fromkeys(("read", "read_file"), ("line", "lines")),
+    **dict.fromkeys(("glob", "ls"), ("file", "files")),
+    "grep": ("match", "matches"),
+}
+_FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "edit_file": "edited"}
+
+
+def result_summary(tool_name: str, content: str, ok: bool) -> str:
+    """What came of a call, in a few words on one line."""
+    name = tool_name.lower()
+    if not ok:
+        return _brief(_first_line(content)) or "Error"
+    if name in _FIXED:
+        return _FIXED[name]
+    lines = 0 if content.strip() in ("", NO_OUTPUT) else count_lines(content)
+    if name in _COUNTED:
+        return _number(lines, *_COUNTED[name])
+    if not lines:
+        return "done"
+    if lines == 1 and name in _COMMANDS:
+        return _brief(_first_line(content))
+    return _number(lines, "line", "lines")
+
+
+def _first_line(content: str) -> str:
+    return content.lstrip().partition("\n")[0].rstrip()
+
+
+def _brief(line: str) -> str:
+    return _tidy(shorten(line, 50, 47))
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+_HEADINGS = r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters)|Returns?|Yields?|Raises"
+_HEADING = re.compile(rf"(?:{_HEADINGS})\s*(:?)\s*$")
+_UNDERLINE = re.compile(r"-{3,}\s*$")
+_GOOGLE_ENTRY = re.compile(r"\s+\*{0,2}(\w+)(?:\s*\(.*?\))?\s*:(?:\s+(.*))?$")
+_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+_FIELD = re.compile(
+    r":(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b([^:]*):(.*)$"
+)
+_PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
+
+
+def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The description in a docstring, and what it says of each parameter (Google, NumPy or Sphinx style)."""
+    reader = _DocstringReader()
+    lines = inspect.cleandoc(doc).splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
+        reader.read(line, underlined=bool(_UNDERLINE.match(below)))
+    notes = {name: " ".join(" ".join(parts).split()) for name, parts in reader.notes.items()}
+    return "\n".join(reader.description).strip(), {name: note for name, note in notes.items() if note}
+
+
+class _DocstringReader:
+    def __init__(self) -> None:
+        self.description: list[str] = []
+        self.notes: dict[str, list[str]] = {}
+        self._style = ""
+        self._wanted = False
+        self._names: list[str] = []
+        self._indent = 0
+
+    def read(self, line: str, *, underlined: bool) -> None:
+        heading = _HEADING.match(line)
+        field = _FIELD.match(line)
+        if heading and (underlined or heading[2]):
+            self._open("numpy" if underlined else "google", wanted=bool(heading[1]))
+        elif field:
+            self._open("sphinx", wanted=field[1] in _PARAM_FIELDS)
+            self._enter(field[2].split()[-1:], field[3])
+        elif self._style == "numpy":
+            self._read_numpy(line)
+        elif self._style and (not line.strip() or line[0].isspace()):
+            self._read_indented(line)
+        else:
+            self._style = ""
+            self.description.append(line)
+
+    def _open(self, style: str, *, wanted: bool) -> None:
+        self._style, self._wanted, self._names, self._indent = style, wanted, [], 0
+
+    def _enter(self, names: list[str], note: str) -> None:
+        self._names = names if self._wanted else []
+        for name in self._names:
+            self.notes[name] = [note]
+
+    def _more(self, line: str) -> None:
+        for name in self._names:
+            self.notes[name].append(line)
+
+    def _read_numpy(self, line: str) -> None:
+        entry = _NUMPY_ENTRY.match(line)
+        if entry:
+            self._enter([name.strip(" *") for name in entry[1].split(",")], "")
+        elif not _UNDERLINE.match(line):
+            self._more(line)
+
+    def _read_indented(self, line: str) -> None:
+        indent = len(line) - len(line.lstrip())
+        entry = _GOOGLE_ENTRY.match(line) if self._style == "google" else None
+        if entry and indent <= (self._indent or indent):
+            self._indent = indent
+            self._enter([entry[1]], entry[2] or "")
+        else:
+            self._more(line)

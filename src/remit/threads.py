@@ -1,0 +1,186 @@
+"""Daemon threads for functions that block: sync tools run here.
+
+Not `asyncio.to_thread` and not anyio's workers: their threads are not daemons, so one function that
+never returns keeps the process alive. How many abandoned jobs are too many is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+IDLE_KEPT = 32
+"""Idle threads kept for the next jobs; those above it end."""
+
+
+class Job(Generic[T]):
+    """One function in a thread of its own. Made by `start`."""
+
+    def __init__(self, fn: Callable[[], T], loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self.name = name
+        self.loop = loop
+        self.done_future: asyncio.Future[None] = loop.create_future()
+        """Resolved on the loop when the function has ended, however it ended. Never has an exception."""
+        self.error: BaseException | None = None
+        """What the function raised, `SystemExit` and `KeyboardInterrupt` included."""
+        self._fn: Callable[[], T] | None = fn
+        self._context = contextvars.copy_context()
+        self._value: T | None = None
+        self._ended = False
+
+    async def wait(self) -> None:
+        """Returns when the function has ended. May be cancelled and called again: the job goes on."""
+        await asyncio.shield(self.done_future)
+
+    def result(self) -> T:
+        """What the function returned.
+
+        Raises what the function raised (look at `error` first where that may be `SystemExit`), and
+        RuntimeError before the end.
+        """
+        if self.error is not None:
+            raise self.error
+        if not self._ended:
+            raise RuntimeError(f"The job {self.name} has not ended.")
+        return cast(T, self._value)
+
+    def abandon(self) -> None:
+        """Drops the result: nobody may wait for it any more. Does nothing when the function has ended.
+
+        The function cannot be stopped; its thread ends with it and is not used again.
+        """
+        _pool.abandon(cast("Job[object]", self))
+
+    def run(self) -> None:
+        """Calls the function, on the worker's thread."""
+        fn, self._fn = self._fn, None
+        assert fn is not None
+        try:
+            self._value = self._context.run(fn)
+        except BaseException as error:  # noqa: BLE001 - a tool must not end its worker, whatever it raises
+            self.error = error
+
+    def announce(self) -> None:
+        """Resolves the future on its loop; a loop that is closed has nobody left to tell."""
+        self._ended = True
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._resolve)
+
+    def drop(self) -> None:
+        self._value = self.error = None
+
+    def _resolve(self) -> None:
+        if not self.done_future.done():
+            self.done_future.set_result(None)
+
+
+_Inbox = SimpleQueue["Job[object]"]
+
+
+class _Pool:
+    """Who runs what. One lock guards every field; it is never held while foreign code runs."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Starts anew, in a forked process: the threads stayed behind, and the lock may be held by one."""
+        self.lock = threading.Lock()
+        self.idle: list[_Inbox] = []
+        self.running: dict[Job[object], None] = {}
+        self.abandoned: dict[Job[object], None] = {}
+        self.numbers = itertools.count(1)
+
+    def take(self, job: Job[object]) -> None:
+        with self.lock:
+            self.running[job] = None
+            inbox = self.idle.pop() if self.idle else None
+        if inbox is not None:
+            inbox.put(job)
+            return
+        try:
+            self._new_worker(job)
+        except BaseException:
+            with self.lock:
+                del self.running[job]
+            raise
+
+    def _new_worker(self, job: Job[object]) -> None:
+        inbox = _Inbox()
+        inbox.put(job)
+        name = f"remit-worker-{next(self.numbers)}"
+        threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
+
+    def _work(self, inbox: _Inbox) -> None:
+        while True:
+            job = inbox.get()
+            job.run()
+            if not self._finish(job, inbox):
+                return
+            # An idle worker must not keep the last job's result alive.
+            del job
+
+    def _finish(self, job: Job[object], inbox: _Inbox) -> bool:
+        with self.lock:
+            lost = job not in self.running
+            if lost:
+                self.abandoned.pop(job, None)
+            # Idle before the loop is told, so that whoever waited finds this worker for its next job.
+            stays = not lost and len(self.idle) < IDLE_KEPT
+            if stays:
+                self.idle.append(inbox)
+        if lost:
+            job.drop()
+            return False
+        # Told before it stops counting as busy: virtual time must never jump between the two.
+        job.announce()
+        with self.lock:
+            # From both: it may have been abandoned since.
+            self.running.pop(job, None)
+            self.abandoned.pop(job, None)
+        return stays
+
+    def abandon(self, job: Job[object]) -> None:
+        with self.lock:
+            if job in self.running:
+                del self.running[job]
+                self.abandoned[job] = None
+
+
+_pool = _Pool()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.clear)
+
+
+def start(fn: Callable[[], T], loop: asyncio.AbstractEventLoop, *, name: str = "") -> Job[T]:
+    """Runs `fn` in a daemon thread, with a copy of the caller's context variables.
+
+    Call it on the loop's own thread. There is no limit on jobs at once.
+    """
+    job = Job(fn, loop, name or getattr(fn, "__qualname__", repr(fn)))
+    _pool.take(cast("Job[object]", job))
+    return job
+
+
+def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:
+    """How many jobs run that nobody abandoned; with `loop`, only those started from it."""
+    with _pool.lock:
+        if loop is None:
+            return len(_pool.running)
+        return sum(job.loop is loop for job in _pool.running)
+
+
+def abandoned() -> list[str]:
+    """Names of the jobs that were abandoned and still run, oldest first."""
+    with _pool.lock:
+        return [job.name for job in _pool.abandoned]

@@ -1,0 +1,492 @@
+"""Tools: what an agent can call. A function with a schema, a tier and the words that describe a call.
+
+Running a call (threads, timeouts, approval) is in `dispatch.py`; how arguments are checked is in `schema.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import (
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    cast,
+    overload,
+)
+
+from msgspec import Struct
+
+from remit.errors import RemitError, UsageError
+from remit.messages import Json, JsonObject, ToolSpec
+from remit.schema import Field, SchemaShape, Shape, ShapeError, fields_shape, resolve, unknown_name
+from remit.text import (
+    CONTEXT_CHARS,
+    call_context,
+    clean,
+    clean_json,
+    one_line,
+    read_docstring,
+    result_summary,
+    safe_str,
+    shorten,
+    text_of,
+    to_json,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Function = Callable[..., object]
+
+FAILURE_CHARS = 2000
+"""How much of an exception's message a model reads."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RESERVED = frozenset({"task", "subagent", "read_artifact"})
+
+
+class Tier(StrEnum):
+    """What a tool may do."""
+
+    OBSERVE = "observe"
+    """It reads."""
+    CONFIRM = "confirm"
+    """It changes things: ask first."""
+
+
+class BadArguments(RemitError):
+    """Raised when a model's arguments do not fit a tool; the message is for that model."""
+
+
+class ToolResult(Struct, frozen=True, omit_defaults=True):
+    """What came of a call."""
+
+    content: str
+    """What the model reads: data, never instructions."""
+    ok: bool = True
+    details: Json = None
+    """More, for people and programs; no model reads it."""
+    note: str = ""
+    """The runtime's own words, kept apart so that content cannot forge them."""
+
+
+class ToolContext:
+    """What a tool may know of the run that called it; a parameter with this annotation is given one."""
+
+    __slots__ = ("_cancelled", "_emit", "deps", "depth", "path", "run_id", "workspace")
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        path: tuple[str, ...],
+        depth: int,
+        workspace: Path | None,
+        deps: object,
+        emit: Callable[[str], None],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self.run_id = run_id
+        self.path = path
+        """Agent names from the root down to this run."""
+        self.depth = depth
+        self.workspace = workspace
+        self.deps = deps
+        """The caller's own object, as given to `run(deps=...)`."""
+        self._emit = emit
+        self._cancelled = cancelled
+
+    def emit(self, text: str) -> None:
+        """Say how far the work is, to whoever watches the run. The model does not read it."""
+        self._emit(clean(text))
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the run is to stop: a long tool in a thread should look, and return."""
+        return self._cancelled()
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a tool name belongs to the runtime's own tools."""
+    return name in _RESERVED or name.startswith("subagent_")
+
+
+# --- The tool ------------------------------------------------------------------------------------
+
+
+class Tool:
+    """A function an agent can call.
+
+    Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with
+    the first `spec` or `check`, which raise UsageError when a type has none. `names` is where types that
+    are not global are looked up. The runtime's own names are for `Tool` itself: `tool` refuses them.
+    """
+
+    delegates: bool = False
+    """True for the runtime's own tools that start children."""
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tier: Tier | str = Tier.CONFIRM,
+        timeout_s: float | None = None,
+        display_name: str | None = None,
+        describe: Callable[[JsonObject], str] | None = None,
+        summarise: Callable[[ToolResult], str] | None = None,
+        parameters: Mapping[str, Json] | None = None,
+        names: Mapping[str, object] | None = None,
+    ) -> None:
+        source = _source(fn)
+        self.name = _checked_name(name if name is not None else _name_of(fn))
+        doc, notes = read_docstring(_docstring_of(fn))
+        self.description = clean(doc if description is None else description)
+        self.tier = _checked_tier(self.name, tier)
+        self.timeout_s = _checked_timeout(self.name, timeout_s)
+        """Seconds one call may take; None means the run's `call_seconds`."""
+        self.display_name = self.name if display_name is None else display_name
+        self.is_async = inspect.iscoroutinefunction(_called(fn)) or inspect.iscoroutinefunction(source)
+        self._fn = fn
+        self._describe = describe
+        self._summarise = summarise
+        self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
+        spaces = (self._globals, names or {})
+        self._signature = _read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
+        self._parameters = (
+            None if parameters is None else _checked_parameters(self, parameters, self._signature)
+        )
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    @functools.cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as a model is told of it."""
+        return ToolSpec(self.name, self.description, self._shape.schema)
+
+    @functools.cached_property
+    def _shape(self) -> Shape:
+        if self._parameters is not None:
+            return SchemaShape(self._parameters, f"tool {self.name}")
+        return fields_shape(self._signature.parameters, self._globals, f"tool {self.name}")
+
+    def check(self, args: JsonObject) -> dict[str, object]:
+        """The keyword arguments for `invoke`: clean, and sharing nothing that can change with `args`.
+
+        Raises BadArguments with every problem at once.
+        """
+        if args.__class__ is not dict:
+            raise BadArguments(f"Wrong arguments for {self.name}: they must be a JSON object.")
+        for value in args.values():
+            # Only what can change, or can be broken, is worth a copy; plain arguments are the usual case.
+            if not value.isascii() if isinstance(value, str) else isinstance(value, (dict, list)):
+                args = cast(JsonObject, clean_json(args))
+                break
+        try:
+            if self._parameters is not None:
+                return self._check_raw(args)
+            return cast(dict[str, object], self._shape.read(args))
+        except ShapeError as error:
+            raise BadArguments(f"Wrong arguments for {self.name}:\n{error.listing}") from None
+
+    def _check_raw(self, args: JsonObject) -> dict[str, object]:
+        signature, problems = self._signature, list[str]()
+        known = signature.parameters or cast(JsonObject, self._shape.schema["properties"])
+        for key in args:
+            if key == signature.context or not (signature.is_open or key in signature.parameters):
+                problems.append(f"{key}: {unknown_name(known)}")
+        for key, parameter in signature.parameters.items():
+            if parameter.required and key not in args:
+                problems.append(f"{key}: required, but missing")
+        try:
+            self._shape.read(args)
+        except ShapeError as error:
+            problems += error.problems
+        if problems:
+            raise ShapeError(problems)
+        return dict(args)
+
+    def invoke(self, kwargs: dict[str, object], ctx: ToolContext) -> object:
+        """What the function returns: an awaitable when `is_async`. Whatever it raises passes through."""
+        if self._signature.context is None:
+            return self._fn(**kwargs)
+        return self._fn(**{**kwargs, self._signature.context: ctx})
+
+    def describe(self, args: JsonObject | str) -> str:
+        """What a call is about, on one short line."""
+        own = _own_words(self._describe, args)
+        return call_context(self.name, args) if own is None else own
+
+    def summarise(self, result: ToolResult) -> str:
+        """What came of a call, on one short line."""
+        own = _own_words(self._summarise, result)
+        return result_summary(self.name, result.content, result.ok) if own is None else own
+
+
+def _own_words(words: Callable[..., object] | None, about: object) -> str | None:
+    if words is None:
+        return None
+    try:
+        said = words(about)
+    except Exception:  # noqa: BLE001 - a log line of the user's must not decide over a call
+        return None
+    return one_line(clean(shorten(said, CONTEXT_CHARS, CONTEXT_CHARS - 3))) if isinstance(said, str) else None
+
+
+# --- The decorator -------------------------------------------------------------------------------
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `tool` takes beside the function; the meaning is that of `Tool`'s arguments."""
+
+    name: str
+    description: str
+    tier: Tier | Literal["observe", "confirm"]
+    timeout_s: float | None
+    display_name: str
+    describe: Callable[[JsonObject], str]
+    summarise: Callable[[ToolResult], str]
+    parameters: Mapping[str, Json]
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """What `@tool` makes: a tool that can still be called like the function."""
+
+    def __init__(
+        self, fn: Callable[P, R], names: Mapping[str, object], **options: Unpack[ToolOptions]
+    ) -> None:
+        super().__init__(fn, names=names, **options)
+        self.__wrapped__ = fn
+        self.__name__ = self.name
+        self.__doc__ = _docstring_of(fn) or None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(*args, **kwargs)
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> object:
+    """Make a function a tool: `@tool`, `@tool(tier="observe", ...)` or `tool(fn, ...)`.
+
+    The schema comes from the signature and the docstring, or is `parameters`, a JSON schema.
+    Raises UsageError for what is wrong with the function or an option.
+    """
+    # Types defined inside a function are only known by name there; annotations may be text.
+    caller = cast(types.FrameType | None, getattr(inspect.currentframe(), "f_back", None))
+    names: Mapping[str, object] = caller.f_locals if caller else {}
+
+    def wrap(target: Function) -> FunctionTool[..., object]:
+        made: FunctionTool[..., object] = FunctionTool(target, names, **options)
+        if is_reserved(made.name):
+            raise UsageError(
+                f"The tool name {made.name!r} belongs to remit's own tools. Choose another name."
+            )
+        return made
+
+    return wrap if fn is None else wrap(fn)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"A tool cannot be called {name!r}: a name is 1 to 64 letters, digits, _ or -. Give it one with name=."
+        )
+    return name
+
+
+def _checked_tier(name: str, tier: str) -> Tier:
+    try:
+        return Tier(tier)
+    except ValueError:
+        raise UsageError(f'Tool {name}: tier must be "observe" or "confirm", not {tier!r}.') from None
+
+
+def _checked_timeout(name: str, timeout_s: object) -> float | None:
+    if timeout_s is None:
+        return None
+    number = timeout_s if isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool) else 0
+    if not math.isfinite(number) or number <= 0:
+        raise UsageError(
+            f"Tool {name}: timeout_s must be a number of seconds above 0, or None, not {timeout_s!r}."
+        )
+    return float(number)
+
+
+def _checked_parameters(made: Tool, parameters: object, signature: _Signature) -> JsonObject:
+    if not isinstance(parameters, Mapping):
+        raise UsageError(f"Tool {made.name}: parameters must be a JSON schema (a dict), not {parameters!r}.")
+    schema: JsonObject = {"type": "object", "properties": {}, **cast(Mapping[str, Json], parameters)}
+    properties = schema["properties"]
+    if schema["type"] != "object" or not isinstance(properties, Mapping):
+        raise UsageError(f"Tool {made.name}: parameters must be the schema of an object with properties.")
+    for key in cast(Mapping[str, Json], properties):
+        if key == signature.context or not (signature.is_open or key in signature.parameters):
+            raise UsageError(f"Tool {made.name}: the schema has {key!r}, which the function does not take.")
+    for key, parameter in signature.parameters.items():
+        if parameter.required and key not in properties:
+            raise UsageError(f"Tool {made.name}: the function needs {key!r}, which is not in the schema.")
+    return schema
+
+
+# --- The signature -------------------------------------------------------------------------------
+
+
+class _Signature(NamedTuple):
+    parameters: dict[str, Field]
+    context: str | None
+    is_open: bool
+    """Whether it takes any keyword (**kwargs)."""
+
+
+def _called(fn: Function) -> Function:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return fn if inspect.isroutine(fn) else cast(Function, getattr(fn, "__call__", fn))  # noqa: B004 - the bound method
+
+
+def _source(fn: Function) -> Function:
+    if isinstance(fn, Tool):
+        raise UsageError(f"{fn!r} is a tool already.")
+    if inspect.isclass(fn) or not callable(fn):
+        raise UsageError(f"A tool is made of a function, not of {fn!r}.")
+    source = inspect.unwrap(_called(fn))
+    if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
+        raise UsageError(
+            f"{_name_of(fn)} yields: a tool returns one value. Collect the values and return them."
+        )
+    return source
+
+
+def _name_of(fn: Function) -> str:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def _docstring_of(fn: Function) -> str:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return inspect.getdoc(_called(fn)) or inspect.getdoc(fn) or ""
+
+
+def _read_signature(
+    fn: Function,
+    name: str,
+    spaces: tuple[Mapping[str, object], Mapping[str, object]],
+    notes: Mapping[str, str],
+    *,
+    raw: bool,
+) -> _Signature:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Tool {name}: Python does not know the signature of {fn!r}. Wrap it in a def."
+        ) from error
+    # What a partial fixes by keyword is the caller's decision: no model may see or change it.
+    fixed = cast("functools.partial[object]", fn).keywords if isinstance(fn, functools.partial) else ()
+    found: dict[str, Field] = {}
+    contexts: list[str] = []
+    for key, parameter in parameters.items():
+        if key in fixed or (raw and parameter.kind is parameter.VAR_KEYWORD):
+            continue
+        _check_parameter(name, key, parameter)
+        annotation = resolve(parameter.annotation, *spaces)
+        if _is_context(annotation):
+            contexts.append(key)
+        else:
+            found[key] = Field(annotation, parameter.default, notes.get(key, ""))
+    if len(contexts) > 1:
+        raise UsageError(f"Tool {name}: {' and '.join(contexts)} are both a ToolContext. One is enough.")
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return _Signature(found, contexts[0] if contexts else None, is_open)
+
+
+def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise UsageError(
+            f"Tool {name}: {parameter} has no names a model could be told. "
+            "Write the parameters out, or take **kwargs and give parameters= (a JSON schema)."
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise UsageError(
+            f"Tool {name}: {key} is positional-only, and tools are called by name. Remove the /."
+        )
+    if key in ("self", "cls") and parameter.annotation is parameter.empty:
+        raise UsageError(
+            f"Tool {name}: {key} is not bound. Make the tool from the object: tool(thing.{name})."
+        )
+    if type(parameter.default).__module__ == "pydantic.fields":
+        raise UsageError(
+            f"Tool {name}: write {key}: Annotated[<type>, Field(...)] instead of a Field as default."
+        )
+
+
+_CONTEXT_TEXT = re.compile(r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?")
+
+
+def _is_context(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        # Imported for type checkers only, so the text is all there is.
+        return bool(_CONTEXT_TEXT.fullmatch(annotation.strip("'\" ")))
+    wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
+    return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))
+
+
+# --- Results -------------------------------------------------------------------------------------
+
+
+def render(value: object) -> ToolResult:
+    """What a tool returned, as a result; it never fails.
+
+    Text stays as it is; everything else is JSON, and a value whose JSON is a string is that string.
+    """
+    if isinstance(value, ToolResult):
+        return _checked_result(value)
+    return ToolResult(text_of(value))
+
+
+def failure(error: BaseException) -> ToolResult:
+    """What a tool raised, as a result: the kind and the message, without a traceback."""
+    return ToolResult(clean(_error_text(error)[:FAILURE_CHARS]), ok=False)
+
+
+def _error_text(error: BaseException) -> str:
+    kind, message = type(error).__name__, safe_str(error)
+    text = f"{kind}: {message}" if message else kind
+    if isinstance(error, BaseExceptionGroup):
+        group = cast(BaseExceptionGroup[BaseException], error)
+        return "; ".join([text, *map(_error_text, group.exceptions)])
+    return text
+
+
+def _checked_result(result: ToolResult) -> ToolResult:
+    content, details = cast(object, result.content), result.details
+    return ToolResult(
+        content=text_of(content),
+        ok=bool(result.ok),
+        details=None if details is None else to_json(details),
+        note=text_of(result.note) if result.note else "",
+    )

@@ -1,0 +1,26 @@
+"""How tests run here: async ones in virtual time, unless they are marked `real_time`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import cast
+
+import pytest
+
+from remit.testing import run_virtual
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    test = cast(Callable[..., Coroutine[object, object, None]], pyfuncitem.obj)
+    named = inspect.signature(test).parameters
+    fixtures = {name: value for name, value in pyfuncitem.funcargs.items() if name in named}
+    if pyfuncitem.get_closest_marker("real_time"):
+        asyncio.run(test(**fixtures))
+    else:
+        run_virtual(test(**fixtures))
+    return True

@@ -1,0 +1,262 @@
+"""Laws of `remit.schema`: shapes, their problems in words, structured answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
+
+from remit.errors import UsageError
+from remit.messages import Json, JsonObject
+from remit.schema import MOST_PROBLEMS, SchemaShape, ShapeError, TypeShape, output_schema, parse_output
+
+
+class Circle(BaseModel):
+    kind: Literal["circle"]
+    radius: float = Field(gt=0)
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+    side: float
+
+
+class Drawing(BaseModel):
+    title: str
+    shapes: list[Circle | Square] = []
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    corners: tuple[int, int]
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def is_even(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("number must be even")
+        return number
+
+
+class Crashing(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def crash(cls, number: int) -> int:
+        raise RuntimeError("a bug")
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Named(TypedDict):
+    name: str
+
+
+PERSON: JsonObject = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "age": {"type": "integer", "minimum": 0},
+        "level": {"enum": ["low", "high", 3]},
+        "home": {"$ref": "#/$defs/home"},
+        "nick": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "$defs": {"home": {"type": "object", "required": ["city"]}},
+}
+
+
+def problems(kind: object, value: Json) -> list[str]:
+    shape = SchemaShape(kind, "it") if isinstance(kind, dict) else TypeShape(kind, "it")
+    with pytest.raises(ShapeError) as caught:
+        shape.read(value)
+    return list(caught.value.problems)
+
+
+def test_every_problem_of_a_type_is_told_at_once_with_its_path() -> None:
+    """A misfit names each field, what is wrong and what came instead, in JSON's words."""
+    value: JsonObject = {"shapes": [{"kind": "circle", "radius": "wide"}, 7]}
+    found = problems(Drawing, value)
+    assert found[0] == "title: required, but missing"
+    assert any(p.startswith("shapes[0].radius: must be a number") and '"wide"' in p for p in found)
+    assert "shapes[1]: must be an object, not 7" in found
+
+
+def test_problems_do_not_speak_of_python() -> None:
+    """No class names, addresses or library links reach a model."""
+    told = "\n".join(problems(Drawing, {"title": 3, "shapes": {"a": 1}}) + problems(Point, "x"))
+    for word in ("Circle", "Drawing", "Point", "http", "pydantic", "dict", "class", "Input"):
+        assert word not in told
+
+
+def test_bounds_and_choices_are_told() -> None:
+    """A value outside what is allowed is answered with what is allowed."""
+    assert problems(Circle, {"kind": "oval", "radius": 0}) == [
+        "kind: must be 'circle', not \"oval\"",
+        "radius: must be greater than 0, not 0",
+    ]
+    assert problems(Even, {"number": 3}) == ["number: number must be even, not 3"]
+
+
+def test_a_validator_that_crashes_is_a_problem_not_a_crash() -> None:
+    """A bug in a user's validator is reported like a misfit."""
+    assert problems(Crashing, {"number": 1}) == ["could not be checked: RuntimeError: a bug"]
+
+
+def test_strict_types_take_what_json_can_say() -> None:
+    """JSON has no tuples, so a strict tuple is read from an array."""
+    assert TypeShape(Strict, "it").read({"corners": [1, 2]}) == Strict(corners=(1, 2))
+
+
+def test_a_long_list_of_problems_is_counted() -> None:
+    """Only the first problems are written out; the rest are a number."""
+    with pytest.raises(ShapeError) as caught:
+        TypeShape(list[int], "it").read(["x"] * (MOST_PROBLEMS + 5))
+    assert caught.value.listing.count("\n") == MOST_PROBLEMS
+    assert caught.value.listing.endswith("- and 5 more")
+
+
+def test_every_problem_of_a_json_schema_is_told_at_once() -> None:
+    """A misfit with a JSON schema is told by field, with the allowed values and the known names."""
+    value: JsonObject = {"name": "x", "level": "mid", "home": {}, "nick": 5, "nmae": 1}
+    found = problems(PERSON, value)
+    assert set(found) == {
+        'name: must have at least 2 characters, not "x"',
+        "age: required, but missing",
+        'level: must be one of "low", "high", 3, not "mid"',
+        "home.city: required, but missing",
+        "nick: must be of type string or must be of type null, not 5",
+        "nmae: not a known name; the names are: name, age, level, home, nick",
+    }
+
+
+def test_a_long_value_is_cut_in_the_words() -> None:
+    """A problem stays short however long the value is."""
+    [told] = problems({"type": "integer"}, "x" * 10_000)
+    assert len(told) < 200
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "http://localhost:9/remote.json"},
+        {"properties": {"a": {"$ref": "#/$defs/gone"}}},
+        {"items": {"$ref": "other.json"}},
+        {"type": object()},
+        {"pattern": "("},
+    ],
+)
+def test_a_bad_json_schema_is_the_callers_mistake(schema: JsonObject) -> None:
+    """An invalid schema, or a $ref that leads out of it, is a UsageError when it is built."""
+    with pytest.raises(UsageError):
+        output_schema(schema)
+
+
+def test_no_ref_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A $ref to an address opens no connection."""
+    opened: list[object] = []
+
+    def connect(*where: object) -> None:
+        opened.append(where)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(UsageError, match="not a valid JSON schema"):
+        output_schema({"properties": {"a": {"$ref": "http://localhost:9/x.json"}}})
+    assert opened == []
+
+
+def test_a_ref_as_data_is_not_a_reference() -> None:
+    """Only a $ref in a schema's place refers to something."""
+    schema: JsonObject = {"const": {"$ref": "elsewhere.json"}}
+    assert parse_output(schema, '{"$ref": "elsewhere.json"}') == ({"$ref": "elsewhere.json"}, "")
+
+
+@pytest.mark.parametrize(
+    "output", [Drawing, Point, Named, list[Point], int | None, Annotated[int, Field(ge=1)]]
+)
+def test_a_type_has_a_schema(output: object) -> None:
+    """Models, dataclasses, typed dicts and other types all give a JSON schema."""
+    assert isinstance(output_schema(output), dict)
+
+
+def test_no_output_has_no_schema() -> None:
+    """Without `output` there is no schema, and the answer is the text."""
+    assert output_schema(None) is None
+    assert parse_output(None, "plain \ud800") == ("plain �", "")
+    assert parse_output(str, "plain") == ("plain", "")
+
+
+@pytest.mark.parametrize("output", ["Drawing", 5, object(), socket.socket])
+def test_what_is_no_type_and_no_schema_is_the_callers_mistake(output: object) -> None:
+    """Anything else as `output` is a UsageError."""
+    with pytest.raises(UsageError, match="output"):
+        output_schema(output)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x": 1}',
+        '  \n{"x": 1}\n ',
+        'Here it is:\n```json\n{"x": 1}\n```\nDone.',
+        'Here:\n```\n{"x": 1}\n```',
+        '```json {"x": 1}```',
+        'First try:\n```json\n{"x": "no"}\n```\nBetter:\n```JSON\n{"x": 1}\n```',
+        'Good:\n```json\n{"x": 1}\n```\nunlike\n```json\n{"y": 1}\n```',
+    ],
+)
+def test_the_answer_is_found_in_the_text(text: str) -> None:
+    """The answer is the whole text or a fenced block; of several, the last that fits."""
+    assert parse_output(Point, text) == (Point(1), "")
+
+
+def test_a_fence_inside_a_string_does_not_end_the_answer() -> None:
+    """Backticks in a JSON string are data."""
+    value, problem = parse_output(Named, '```json\n{"name": "```"}\n```')
+    assert (value, problem) == ({"name": "```"}, "")
+
+
+def test_an_answer_by_json_schema_stays_plain_json() -> None:
+    """A dict schema validates and leaves the value as it is."""
+    assert parse_output(PERSON, '{"name": "Ann", "age": 3}') == ({"name": "Ann", "age": 3}, "")
+    value, problem = parse_output(PERSON, '{"name": "Ann"}')
+    assert value is None
+    assert problem == "The answer does not fit the schema:\n- age: required, but missing"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "I could not find it.", '{"x": 1', "```python\n[1]\n```", "[" * 100_000]
+)
+def test_an_answer_that_is_not_json_is_told_so(text: str) -> None:
+    """Text without JSON is a problem that asks for the JSON alone."""
+    value, problem = parse_output(list[int], text)
+    assert value is None
+    assert problem.startswith("The answer is not JSON")
+
+
+def test_the_misfit_is_told_rather_than_the_prose_around_it() -> None:
+    """When a block is JSON but does not fit, that is the problem, not that the whole text is no JSON."""
+    _, problem = parse_output(Point, 'So:\n```json\n{"x": "one"}\n```')
+    assert problem == 'The answer does not fit the schema:\n- x: must be a whole number, not "one"'
+
+
+def test_an_unhashable_type_works_too() -> None:
+    """Annotations that cannot be cached are built each time."""
+    kind = Annotated[int, Field(json_schema_extra={"a": 1}), {"un": "hashable"}]
+    assert parse_output(kind, "3") == (3, "")

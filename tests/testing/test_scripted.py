@@ -1,0 +1,264 @@
+"""The scripted model: what its steps do, and what it complains about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from remit.errors import ModelError
+from remit.limits import Usage
+from remit.messages import AssistantMessage, Call, Delta, Message, Reply, Request, ToolChoice, user
+from remit.ports import Model, Price
+from remit.testing import (
+    ScriptedModel,
+    ScriptError,
+    call,
+    calls,
+    crash,
+    fail,
+    refuse,
+    run_virtual,
+    say,
+    wait,
+    wrapped,
+)
+
+
+def ask(
+    agent: str = "lead",
+    run_id: str = "r1",
+    *,
+    tool_choice: ToolChoice = "auto",
+    messages: Sequence[Message] = (),
+) -> Request:
+    return Request(
+        agent=agent,
+        run_id=run_id,
+        depth=0,
+        instructions="",
+        messages=tuple(messages) or (user("go"),),
+        tools=(),
+        tool_choice=tool_choice,
+        max_output_tokens=100,
+        output_schema=None,
+        settings={},
+    )
+
+
+def ignore(piece: str | Delta) -> None:
+    pass
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def texts(model: ScriptedModel, *requests: Request) -> list[str]:
+    return [(await model.reply(request, ignore)).text for request in requests]
+
+
+def test_it_is_a_model() -> None:
+    """It satisfies the port, with the optional attributes."""
+    model = ScriptedModel([], name="m", price=Price(1, 2), streams=True)
+    assert isinstance(model, Model)
+    assert (model.name, model.price, model.streams) == ("m", Price(1, 2), True)
+
+
+async def test_steps_are_played_in_order() -> None:
+    """One request, one step; each says what it was told to and costs the same."""
+    with ScriptedModel(
+        [call("look", where="here", text="hm"), refuse("no"), say("end", stop="length")]
+    ) as model:
+        first, second, third = [await model.reply(ask(), ignore) for _ in range(3)]
+    assert first.calls == (Call("c1", "look", {"where": "here"}),)
+    assert (first.text, first.stop, first.usage) == ("hm", "calls", Usage(1, 10, 5))
+    assert (second.text, second.stop) == ("no", "refusal")
+    assert (third.text, third.stop) == ("end", "length")
+    assert (model.calls_made, model.requests) == (3, [ask()] * 3)
+
+
+async def test_each_run_plays_its_script_from_the_start() -> None:
+    """The script is the agent's, the place in it is the run's."""
+    model = ScriptedModel({"lead": [say("l1")], "explorer": [say("e1"), say("e2")]})
+    runs = [ask("explorer", "r1.1"), ask("explorer", "r1.2"), ask("lead"), ask("explorer", "r1.1")]
+    assert await texts(model, *runs) == ["e1", "e1", "l1", "e2"]
+    with pytest.raises(ScriptError, match=r"'explorer' \(run r1\.2\) did not use step 2 of 2: 'e2'"):
+        model.assert_finished()
+
+
+async def test_arguments_may_have_any_name() -> None:
+    """A dict gives arguments whose names `call` uses itself; a string is what no JSON object is."""
+    model = ScriptedModel([call("echo", {"text": "x", "id": 1}, more=2), call("echo", "{oops", id="mine")])
+    first, second = [await model.reply(ask(), ignore) for _ in range(2)]
+    assert first.calls == (Call("c1", "echo", {"text": "x", "id": 1, "more": 2}),)
+    assert second.calls == (Call("mine", "echo", "{oops"),)
+    with pytest.raises(TypeError, match="choose one"):
+        call("echo", "{oops", text_too=1)
+
+
+async def test_call_ids_are_unique_in_a_run() -> None:
+    """Ids go on counting, after what the conversation had when the run began."""
+    model = ScriptedModel([calls(call("a"), call("b"), text="both"), call("c")])
+    earlier = (user("go"), AssistantMessage(calls=(Call("c1", "z"),)))
+    replies = [await model.reply(ask(messages=earlier), ignore) for _ in range(2)]
+    assert [[one.id for one in reply.calls] for reply in replies] == [["c2", "c3"], ["c4"]]
+    assert replies[0].text == "both"
+
+
+def test_calls_takes_only_plain_calls() -> None:
+    """What would be lost in a reply of several calls is refused."""
+    for step in (say("x"), call("a", text="x"), call("a", delay=1), call("a", usage=Usage())):
+        with pytest.raises(TypeError, match="given to calls"):
+            calls(call("b"), step)
+
+
+async def test_a_failure_is_a_model_error() -> None:
+    """`fail` raises what a provider would; the next request plays the next step."""
+    model = ScriptedModel(
+        [fail("busy", "rate_limit", retry_after=7, delay=2), fail("x", retryable=False), "ok"]
+    )
+    with pytest.raises(ModelError, match="busy") as first:
+        await model.reply(ask(), ignore)
+    assert (first.value.kind, first.value.retryable, first.value.retry_after) == ("rate_limit", True, 7)
+    assert now() == 2
+    with pytest.raises(ModelError, match="x") as second:
+        await model.reply(ask(), ignore)
+    assert not second.value.retryable
+    assert await texts(model, ask()) == ["ok"]
+
+
+async def test_a_failure_is_a_new_exception_each_time() -> None:
+    """Runs that share a script do not share the exception object."""
+    model = ScriptedModel([fail("busy")])
+    with pytest.raises(ModelError) as first:
+        await model.reply(ask(), ignore)
+    with pytest.raises(ModelError) as second:
+        await model.reply(ask(run_id="r2"), ignore)
+    assert first.value is not second.value
+
+
+async def test_a_crash_is_a_bug() -> None:
+    """`crash` raises something that is no ModelError."""
+    model = ScriptedModel([crash("oops"), crash(KeyError("k"))])
+    with pytest.raises(RuntimeError, match="oops"):
+        await model.reply(ask(), ignore)
+    with pytest.raises(KeyError, match="k"):
+        await model.reply(ask(), ignore)
+
+
+async def test_waiting_takes_time_and_goes_on() -> None:
+    """`wait` sleeps, then plays its own step or the next one, in the same request."""
+    with ScriptedModel([wait(5, say("then")), wait(10), wait(1), say("next", delay=4)]) as model:
+        assert await texts(model, ask()) == ["then"]
+        assert now() == 5
+        assert await texts(model, ask()) == ["next"]
+        assert now() == 20
+
+
+async def test_chunks_are_spread_over_the_delay() -> None:
+    """Text comes in as many pieces as asked, evenly in time, after the thinking."""
+    seen: list[tuple[float, str | Delta]] = []
+    model = ScriptedModel([say("abcdefg", chunks=3, delay=6, thinking="hm"), say("ab", chunks=5), say("x")])
+    replies = [await model.reply(ask(), lambda piece: seen.append((now(), piece))) for _ in range(3)]
+    assert seen[:4] == [(0, Delta(thinking="hm")), (2, "ab"), (4, "cd"), (6, "efg")]
+    assert [piece for _, piece in seen[4:]] == ["a", "b"]
+    assert [reply.text for reply in replies] == ["abcdefg", "ab", "x"]
+    assert replies[0].thinking[0].text == "hm"
+
+
+async def test_scripts_may_be_functions() -> None:
+    """A function of the request answers as a whole script or as one step, with a step, a Reply or a str."""
+    literal = Reply("as is", usage=None)
+    model = ScriptedModel(
+        {"lead": lambda r: f"{r.run_id} {r.agent}", "explorer": [lambda _: literal, literal]}
+    )
+    assert await texts(model, ask(), ask(), ask(run_id="r2")) == ["r1 lead", "r1 lead", "r2 lead"]
+    assert [await model.reply(ask("explorer", "r1.1"), ignore) for _ in range(2)] == [literal, literal]
+    model.assert_finished()
+    assert await texts(ScriptedModel(lambda _: call("a", text="t")), ask("anyone")) == ["t"]
+
+
+async def test_a_request_without_calls_skips_to_the_wrapped_step() -> None:
+    """On `tool_choice="none"` the next wrapped step is played, and what was skipped counts as used."""
+    with ScriptedModel([call("a"), call("a"), call("a"), wrapped("so far")]) as model:
+        assert await texts(model, ask(), ask(tool_choice="none")) == ["", "so far"]
+
+
+async def test_a_request_without_calls_plays_the_next_step_where_none_is_wrapped() -> None:
+    """Without a wrapped step further on, steps are played literally."""
+    with ScriptedModel([say("one"), say("two")]) as model:
+        assert await texts(model, ask(tool_choice="none"), ask(tool_choice="none")) == ["one", "two"]
+
+
+async def test_a_wrapped_step_is_for_no_other_request() -> None:
+    """An ordinary request passes over wrapped steps, and they count as unused."""
+    model = ScriptedModel([say("one"), wrapped("so far"), say("two")])
+    assert await texts(model, ask(), ask()) == ["one", "two"]
+    with pytest.raises(ScriptError, match="2 of 3: wrapped 'so far'"):
+        model.assert_finished()
+
+
+async def test_a_request_past_the_end_is_a_complaint() -> None:
+    """It raises, with agent, run, steps and last message, and is remembered though the raise be caught."""
+    model = ScriptedModel([say("only")])
+    await texts(model, ask())
+    with pytest.raises(ScriptError) as caught:
+        await model.reply(ask(messages=(user("and now?"),)), ignore)
+    for words in ("'lead'", "run r1", "1 steps were played", "and now?"):
+        assert words in str(caught.value)
+    assert model.complaints == [str(caught.value)]
+    with pytest.raises(ScriptError, match="and now"):
+        model.assert_finished()
+
+
+async def test_an_agent_without_a_script_is_a_complaint() -> None:
+    """It names the agent and the scripts there are."""
+    model = ScriptedModel({"lead": [say("x")]})
+    with pytest.raises(ScriptError, match=r"'stranger' \(run r9\) has no script \(there are: lead\)"):
+        await model.reply(ask("stranger", "r9"), ignore)
+    assert len(model.complaints) == 1
+
+
+def test_an_agent_that_never_ran_is_a_complaint() -> None:
+    """A script nobody started is an error, also a single one and a function."""
+    with pytest.raises(ScriptError, match="'lead' has a script and never ran"):
+        ScriptedModel({"lead": lambda _: "x"}).assert_finished()
+    with pytest.raises(ScriptError, match="never started"), ScriptedModel([say("x")]):
+        pass
+
+
+def test_an_exception_in_the_block_is_not_hidden() -> None:
+    """Leaving the block by an exception raises that one, not the complaint."""
+    with pytest.raises(ValueError, match="mine"), ScriptedModel([say("x")]):
+        raise ValueError("mine")
+
+
+async def test_replies_in_flight_are_counted() -> None:
+    """`peak` is the most at once, and a cancelled or failed reply is no longer in flight."""
+    model = ScriptedModel({"lead": [say("x")], "slow": [say("x", delay=100)], "bad": [fail("x", delay=1)]})
+
+    async def one(agent: str, run_id: str) -> None:
+        with contextlib.suppress(ModelError):
+            await model.reply(ask(agent, run_id), ignore)
+
+    with anyio.move_on_after(10):
+        async with anyio.create_task_group() as group:
+            for i in range(5):
+                group.start_soon(one, "lead", f"a{i}")
+            group.start_soon(one, "slow", "b")
+            group.start_soon(one, "bad", "c")
+    assert (model.peak, model.in_flight) == (7, 0)
+
+
+def test_a_scripted_run_is_the_same_twice() -> None:
+    """The same scripts give the same replies, ids included."""
+
+    async def play() -> list[Reply]:
+        model = ScriptedModel([calls(call("a"), call("b")), say("end")])
+        return [await model.reply(ask(), ignore) for _ in range(2)]
+
+    assert run_virtual(play) == run_virtual(play)

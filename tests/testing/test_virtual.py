@@ -1,0 +1,256 @@
+"""Virtual time: how the clock moves, and what ends a test that would hang."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit import threads
+from remit.ports import new_root_id
+from remit.testing import VirtualTimeLoop, fixed_ids, run_virtual
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def sleeps(delays: list[float]) -> list[float]:
+    seen: list[float] = []
+
+    async def one(delay: float) -> None:
+        await anyio.sleep(delay)
+        seen.append(now())
+
+    async with anyio.create_task_group() as group:
+        for delay in delays:
+            group.start_soon(one, delay)
+    return seen
+
+
+async def test_async_tests_run_in_virtual_time(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    """An async test has a virtual loop and the fixtures it names."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    assert tmp_path is not None
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.real_time
+async def test_marked_tests_run_in_real_time() -> None:
+    """The marker `real_time` gives an async test an ordinary loop."""
+    assert not isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+
+
+async def test_the_clock_stands_still_while_there_is_work() -> None:
+    """Time moves only when nothing is ready to run."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert now() == 0
+
+
+async def test_a_million_seconds_do_not_drift() -> None:
+    """Sleeping lands exactly on the timer, however late it is."""
+    for expected in range(1000, 1_000_001, 1000):
+        await anyio.sleep(1000)
+        assert now() == expected
+    await anyio.sleep_until(1e15)
+    assert now() == 1e15
+
+
+async def test_timers_fire_at_times_where_floats_are_coarse() -> None:
+    """A timer far in the future fires although the clock cannot express its resolution there."""
+    await asyncio.sleep(3e9 + 0.1)
+    before = now()
+    await asyncio.sleep(0.1)
+    assert before < now() < before + 0.2
+
+
+async def test_a_deadline_further_than_a_day_is_reached() -> None:
+    """asyncio's own cap on one wait does not show."""
+    with anyio.move_on_after(10 * 86400) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert now() == 10 * 86400
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20))
+def test_two_runs_see_the_same_times(delays: list[float]) -> None:
+    """Timers fire in order at exactly their time, in every run alike."""
+    first = run_virtual(sleeps, delays)
+    assert first == run_virtual(sleeps(delays))
+    assert len(first) == len(delays)
+    assert all(abs(a - b) <= 1e-9 for a, b in zip(first, sorted(delays), strict=True))
+
+
+async def test_a_deadline_cuts_a_sleep() -> None:
+    """anyio's and asyncio's deadlines follow the virtual clock."""
+    with anyio.move_on_after(5):
+        await anyio.sleep(60)
+    assert now() == 5
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.sleep(60), 5)
+    assert now() == 10
+
+
+async def test_the_wall_clock_follows() -> None:
+    """`wall` is a fixed moment plus virtual time."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    before = loop.wall()
+    await anyio.sleep(90)
+    assert (before, loop.wall()) == (1_800_000_000.0, 1_800_000_090.0)
+
+
+async def test_time_waits_for_a_thread() -> None:
+    """A job that ends soon takes no virtual time, although a timer is waiting."""
+    for _ in range(20):
+        job = threads.start(lambda: time.sleep(0.001), asyncio.get_running_loop())
+        with anyio.fail_after(1):
+            await job.wait()
+    assert now() == 0
+
+
+async def test_a_blocked_thread_does_not_stop_time() -> None:
+    """After a short grace the clock jumps although a job is still out; an abandoned job has no grace."""
+    gate = threading.Event()
+    job = threads.start(gate.wait, asyncio.get_running_loop())
+    with anyio.move_on_after(120) as scope:
+        await job.wait()
+    job.abandon()
+    assert scope.cancelled_caught
+    assert now() == 120
+    for _ in range(200):
+        await anyio.sleep(1)
+    gate.set()
+
+
+async def for_ever() -> None:
+    await anyio.Event().wait()
+
+
+def run_stuck(main: Callable[[], Coroutine[object, object, None]]) -> None:
+    with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(stuck_s=0.02)) as runner:
+        runner.run(main())
+
+
+def test_a_wait_that_cannot_end_is_an_error() -> None:
+    """With nothing scheduled and nothing out, the test ends and is told who waits where."""
+    with pytest.raises(RuntimeError, match="nothing is scheduled: every task waits") as caught:
+        run_stuck(for_ever)
+    assert "Event.wait" in str(caught.value)
+
+
+def test_an_endless_sleep_is_a_wait_that_cannot_end() -> None:
+    """A timer at infinity is no timer."""
+    with pytest.raises(RuntimeError, match="nothing is scheduled"):
+        run_stuck(lambda: asyncio.sleep(math.inf))
+
+
+def test_a_stuck_task_is_cancelled() -> None:
+    """The tasks of a test that was stuck can clean up."""
+    cleaned: list[str] = []
+
+    async def tidy() -> None:
+        try:
+            await for_ever()
+        finally:
+            cleaned.append("yes")
+
+    with pytest.raises(RuntimeError, match="nothing is scheduled"):
+        run_stuck(tidy)
+    assert cleaned == ["yes"]
+
+
+def test_a_thread_is_waited_for_without_a_timer() -> None:
+    """With nothing scheduled but a job out, the loop waits for the job: it is not stuck."""
+    seen: list[object] = []
+
+    async def main() -> None:
+        job = threads.start(lambda: time.sleep(0.06) or "done", asyncio.get_running_loop())
+        await job.wait()
+        seen.extend((job.result(), now()))
+
+    run_stuck(main)
+    assert seen == ["done", 0]
+
+
+def test_a_run_without_end_is_stopped() -> None:
+    """After the real timeout, TimeoutError names the tasks still alive, and they can clean up."""
+    cleaned: list[str] = []
+
+    async def again_and_again() -> None:
+        try:
+            for _ in itertools.count():
+                await anyio.sleep(1)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("yes")
+
+    with pytest.raises(TimeoutError, match="again_and_again"):
+        run_virtual(again_and_again, timeout_s=0.02)
+    with (
+        pytest.raises(TimeoutError, match=r"after 0\.02 real seconds"),
+        asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(timeout_s=0.02)) as runner,
+    ):
+        runner.run(again_and_again())
+    assert cleaned == ["yes", "yes"]
+
+
+def test_a_task_left_alive_fails_the_run() -> None:
+    """A task that outlives the main one is an error, unless it is allowed."""
+    cancelled: list[str] = []
+
+    async def straggle() -> None:
+        try:
+            await for_ever()
+        except asyncio.CancelledError:
+            cancelled.append("yes")
+            raise
+
+    async def leave() -> asyncio.Task[None]:
+        task = asyncio.create_task(straggle(), name="straggler")
+        await asyncio.sleep(0)
+        return task
+
+    with pytest.raises(AssertionError, match="straggler"):
+        run_virtual(leave)
+    task = run_virtual(leave, allow=lambda task: task.get_name() == "straggler")
+    assert task.cancelled()
+    assert cancelled == ["yes", "yes"]
+
+
+def test_the_error_of_the_run_comes_out() -> None:
+    """An exception of the main coroutine is raised as it is, tasks left alive or not."""
+
+    async def broken() -> None:
+        asyncio.create_task(for_ever())  # noqa: RUF006 - nobody keeps it: that is the point
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run_virtual(broken)
+
+
+def test_root_ids_are_counted_in_each_run() -> None:
+    """Each run has the root ids r1, r2, ...; outside, they are random again."""
+
+    async def two() -> list[str]:
+        return [new_root_id.get()(), new_root_id.get()()]
+
+    assert run_virtual(two) == run_virtual(two) == ["r1", "r2"]
+    assert new_root_id.get()() != "r1"
+
+
+def test_fixed_ids_can_have_another_prefix() -> None:
+    """`fixed_ids` counts from 1 and puts back what was there."""
+    before = new_root_id.get()
+    with fixed_ids("job"):
+        assert [new_root_id.get()(), new_root_id.get()()] == ["job1", "job2"]
+    assert new_root_id.get() is before
