@@ -23,7 +23,7 @@ Surface = Literal["task", "subagent"]
 Summary = Literal["never", "auto", "always"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False, weakref_slot=True)
 class Agent:
     """Name, instructions, model, tools, subagents and limits of an agent.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from remit import foreign
+from remit import fields, foreign, ledger
 from remit.events import ArtifactSaved
-from remit.execution import Run
+from remit.execution import Run, RuntimeTool
+from remit.fields import Bad, Field
+from remit.messages import JsonObject, ToolSpec
 from remit.outcome import Artifact
 from remit.phase import Phase, Stopped
-from remit.scope import TreeContext
-from remit.text import clean
-from remit.tool import Tier, Tool, ToolContext, ToolResult
+from remit.tool import Tier, ToolResult, failure
 
 SAVE_S = 5.0
 """How long a store may take to keep one text; the run does not wait longer for it."""
@@ -50,34 +48,79 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     return artifact
 
 
-def read_artifact_tool(tree: TreeContext) -> Tool:
+class ReadArtifact(RuntimeTool):
     """`read_artifact`: reads what a run, or a run below it, had to leave out."""
 
-    async def read_artifact(
-        artifact: str, ctx: ToolContext, start: int = 0, length: int = MOST_READ
-    ) -> ToolResult:
-        """Read a text that was too long to be shown whole.
+    FIELDS = (
+        Field("artifact", ("id", "artifact_id")),
+        Field("start", ("offset",)),
+        Field("length", ("limit",)),
+    )
 
-        Args:
-            artifact: The artifact's id, as given where the text was cut.
-            start: The first character to read, counted from 0.
-            length: How many characters to read, at most 20000.
-        """
-        owner = artifact.partition("/")[0]
-        if owner != ctx.run_id and not owner.startswith(f"{ctx.run_id}."):
-            return ToolResult(
-                f"There is no artifact {clean(artifact)[:100]!r} in this run or below it.", ok=False
-            )
-        if start < 0 or not 1 <= length <= MOST_READ:
-            return ToolResult(f"start must be 0 or more, and length from 1 to {MOST_READ}.", ok=False)
-        text = await tree.store.load_artifact(tree.root, artifact, start, length)
-        if text is None:
-            return ToolResult(
-                f"There is no artifact {clean(artifact)[:100]!r} in this run or below it.", ok=False
-            )
-        more = f" Go on with start={start + len(text)}." if len(text) == length else " This is the end of it."
-        return ToolResult(
-            text, note=f"[remit] Characters {start} to {start + len(text)} of {artifact}.{more}"
-        )
+    def __init__(self) -> None:
+        super().__init__("read_artifact", display_name="Read artifact", tier=Tier.OBSERVE, spec=_SPEC)
 
-    return Tool(cast("type[object]", read_artifact), tier=Tier.OBSERVE)
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        del call_id
+        try:
+            values = fields.gather(args, self.FIELDS)
+            artifact = fields.text(values, "artifact", 1000)
+            start = fields.whole(values, "start", 0, 10**12) or 0
+            length = fields.whole(values, "length", 1, MOST_READ) or MOST_READ
+        except Bad as bad:
+            return ToolResult(f"{self.name}: {bad.problem}", ok=False)
+        over = ledger.charge(run.scope.account, calls=1)
+        if over is not None:
+            return ToolResult(f"Not run: no tool calls are left. {over.words}.", ok=False)
+        owner, mine = artifact.partition("/")[0], run.scope.run_id
+        if owner != mine and not owner.startswith(f"{mine}."):
+            return _missing(artifact)
+        return await _load(run, artifact, start, length)
+
+
+async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
+    tree = run.scope.tree
+    end = tree.loop.time() + SAVE_S
+    ended = await foreign.run(
+        tree.store.load_artifact(tree.root, artifact, start, length),
+        run.scope.phase,
+        name="the store",
+        expires=lambda: end,
+        on_abandoned=run.scope.left_behind,
+    )
+    if ended.error is not None or ended.how == "timed_out":
+        return failure(ended.error or TimeoutError("the store did not answer"))
+    if not isinstance(ended.value, str):
+        return _missing(artifact)
+    text = ended.value
+    more = f" Go on with start={start + len(text)}." if len(text) == length else " This is the end of it."
+    return ToolResult(text, note=f"[remit] Characters {start} to {start + len(text)} of {artifact}.{more}")
+
+
+def _missing(artifact: str) -> ToolResult:
+    return ToolResult(f"There is no artifact {artifact[:100]!r} in this run or below it.", ok=False)
+
+
+_SPEC = ToolSpec(
+    "read_artifact",
+    "Read a text that was too long to be shown whole.",
+    {
+        "type": "object",
+        "properties": {
+            "artifact": {
+                "type": "string",
+                "description": "The artifact's id, as given where the text was cut.",
+            },
+            "start": {"type": "integer", "minimum": 0, "description": "The first character to read, from 0."},
+            "length": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_READ,
+                "description": "How many characters to read.",
+            },
+        },
+        "required": ["artifact"],
+        "additionalProperties": False,
+    },
+)
+READ_ARTIFACT = ReadArtifact()

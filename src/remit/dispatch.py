@@ -17,7 +17,7 @@ import msgspec
 
 from remit import foreign, ledger
 from remit.events import CallEnded, CallProgressed, CallStarted
-from remit.execution import DelegateTool, Run
+from remit.execution import Run, RuntimeTool
 from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
@@ -40,7 +40,7 @@ async def run_calls(run: Run, calls: Sequence[Call], *, cut_off: bool = False) -
     the results are in the conversation then too.
     """
     turn = _Turn(run, calls, cut_off=cut_off)
-    delegating = [isinstance(run.kit.tools.get(c.name), DelegateTool) for c in calls]
+    delegating = [_delegates(run, c) for c in calls]
     if len(calls) == 1 and not delegating[0]:
         await turn.one(0)
     else:
@@ -48,6 +48,11 @@ async def run_calls(run: Run, calls: Sequence[Call], *, cut_off: bool = False) -
     looping = turn.record()
     run.scope.phase.check()
     return looping
+
+
+def _delegates(run: Run, call: Call) -> bool:
+    tool = run.kit.tools.get(call.name)
+    return tool is not None and tool.delegates
 
 
 class _Turn:
@@ -138,9 +143,9 @@ async def _result(run: Run, call: Call, tool: Tool | None, *, cut_off: bool) -> 
     if denied is not None:
         return denied
     run.scope.phase.check()
-    if isinstance(tool, DelegateTool):
+    if isinstance(tool, RuntimeTool):
         _tell_started(run, call, tool)
-        return await tool.delegate(run, call.id, call.args)
+        return await tool.act(run, call.id, call.args)
     try:
         kwargs = tool.check(call.args)
     except BadArguments as problem:
@@ -165,7 +170,7 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
         return None
     if answer == "deny":
         return ToolResult(f"Denied: the policy does not allow {call.name}.", ok=False)
-    if not isinstance(tool, DelegateTool):
+    if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
         try:
             tool.check(args)

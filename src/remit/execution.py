@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from remit.agent import Agent
@@ -23,7 +23,7 @@ from remit.messages import (
     ToolSpec,
     UserMessage,
 )
-from remit.outcome import Artifact, Outcome, ToolCallLog
+from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.ports import Model, Price
 from remit.scope import Scope
 from remit.tool import Tier, Tool, ToolResult
@@ -35,7 +35,7 @@ IMAGE_TOKENS = 1600
 REMEMBERED_CALLS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kit:
     """The tools of a run. Made once per agent; never changes between turns."""
 
@@ -45,6 +45,8 @@ class Kit:
     """What the model is told of."""
     tokens: int
     """Estimated tokens of the specs."""
+    shares: dict[object, Kit] = field(default_factory=dict[object, "Kit"])
+    """Kits of ad hoc children made from this one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +58,7 @@ class Run:
     model: Model
     settings: Mapping[str, Json]
     kit: Kit
+    delegate: Delegate
     output_schema: JsonObject | None = None
     label: str = ""
     summary: str = "never"
@@ -125,10 +128,8 @@ def _media_tokens(data: bytes) -> int:
     return max(IMAGE_TOKENS, len(data) // 100)
 
 
-class DelegateTool(Tool):
-    """A tool of the runtime's own that starts a child. `delegation/surfaces.py` has the three."""
-
-    delegates = True
+class RuntimeTool(Tool):
+    """A tool of the runtime's own: it acts on the run itself instead of calling a function."""
 
     def __init__(self, name: str, *, display_name: str, tier: Tier, spec: ToolSpec) -> None:
         # Not Tool's: there is no function whose signature could be read.
@@ -142,5 +143,34 @@ class DelegateTool(Tool):
         self._describe = self._summarise = None
 
     @abstractmethod
-    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
-        """Have a child do it. Raises nothing: a child that fails, or never starts, is a result."""
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        """Do it. Raises nothing but Stopped: what goes wrong is a result."""
+
+
+class DelegateTool(RuntimeTool):
+    """Starts a child. `delegation/surfaces.py` has the three."""
+
+    delegates = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
+
+    agent: Agent
+    prompt: UserMessage
+    task: str
+    """The prompt as text, for people."""
+    label: str = ""
+    turns: int | None = None
+    """An ad hoc child's own limit."""
+    summary: str = "never"
+    summary_prompt: str = ""
+    kit: Kit | None = None
+    """An ad hoc child's tools; None: the agent's own."""
+    inline_bytes: int | None = None
+    """How much of the answer the parent reads inline; None: the parent's `result_chars`."""
+
+
+Delegate = Callable[[Run, Plan, str], Awaitable[Outcome | Rejection]]
+"""Has a child do a plan for a run's call. Raises nothing."""

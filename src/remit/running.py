@@ -14,10 +14,10 @@ from anyio import CancelScope
 from remit.agent import Agent
 from remit.approval import Approver, Desk
 from remit.delegation.engine import Engine, root_limits
-from remit.delegation.kit import resolve
-from remit.delegation.plan import Plan
+from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.events import Event
+from remit.execution import Plan
 from remit.limits import ROOT_DEFAULTS, Limits
 from remit.messages import (
     AssistantMessage,
@@ -297,8 +297,7 @@ def _check_call(agent: object, limits: object, store: object, approver: object, 
 
 
 def _check_tools(agent: Agent) -> None:
-    for tool in agent.tools:
-        resolve(agent, tool).spec  # noqa: B018 - building the schema is the check
+    kit_for(agent, may_delegate=True)
     for child in agent.subagents:
         _check_tools(child)
 

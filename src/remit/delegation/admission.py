@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remit import ledger, seat, slots
-from remit.delegation.plan import Plan
 from remit.events import ChildQueued
-from remit.execution import Run
+from remit.execution import Plan, Run
 from remit.ledger import Over
 from remit.limits import Limits
 from remit.outcome import Rejection

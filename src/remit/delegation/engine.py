@@ -13,10 +13,9 @@ import msgspec
 from remit.agent import Agent
 from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit
-from remit.delegation.kit import Kits
-from remit.delegation.plan import Plan
+from remit.delegation.kit import kit_for
 from remit.events import DelegationRejected, RunEnded, RunStarted
-from remit.execution import Run, text_tokens
+from remit.execution import Plan, Run, text_tokens
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import Ending, drive
 from remit.messages import Json, Message
@@ -37,7 +36,6 @@ class Engine:
     def __init__(self, tree: TreeContext, models: Models) -> None:
         self.tree = tree
         self.models = models
-        self.kits = Kits(tree, self.delegate)
 
     async def root(
         self,
@@ -109,7 +107,7 @@ class Engine:
     ) -> Run:
         agent = plan.agent
         may_delegate = scope.depth_left is None or scope.depth_left > 0
-        kit = plan.kit or self.kits.declared(agent, may_delegate=may_delegate)
+        kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
         schema = output_schema(agent.output) if agent.output is not None else None
         run = Run(
             scope=scope,
@@ -117,6 +115,7 @@ class Engine:
             model=model,
             settings=settings,
             kit=kit,
+            delegate=self.delegate,
             output_schema=schema,
             label=plan.label,
             summary=plan.summary,

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from remit import ledger
 from remit.agent import Agent
-from remit.delegation.plan import Plan
-from remit.execution import Run
+from remit.execution import Plan, Run
 from remit.limits import Usage
 from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.text import cut_bytes, cut_chars

@@ -6,14 +6,17 @@ Everything that matters happens on the one path in `engine.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import msgspec
+
+from remit import fields
 from remit.agent import Agent
-from remit.delegation import fields, report
-from remit.delegation.fields import MOST_LABEL, Bad, Field
-from remit.delegation.plan import Delegate, Plan
+from remit.artifacts import READ_ARTIFACT
+from remit.delegation import report
 from remit.events import DelegationRejected
-from remit.execution import DelegateTool, Kit, Run
+from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
+from remit.fields import MOST_LABEL, Bad, Field
 from remit.messages import Json, JsonObject, ToolSpec, user
 from remit.tool import Tier, Tool, ToolResult
 
@@ -30,8 +33,6 @@ WORKER = (
     " is unclear and what you assumed."
 )
 
-AdhocKit = Callable[[Run, frozenset[str]], Kit]
-
 
 class TaskTool(DelegateTool):
     """`task`: one tool for all the agents declared at a level."""
@@ -42,17 +43,16 @@ class TaskTool(DelegateTool):
         Field("description", ("label",)),
     )
 
-    def __init__(self, agents: Sequence[Agent], delegate: Delegate) -> None:
+    def __init__(self, agents: Sequence[Agent]) -> None:
         self.agents = {a.name: a for a in agents}
-        self._delegate = delegate
         super().__init__("task", display_name="Task", tier=Tier.OBSERVE, spec=self._spec())
 
-    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
         try:
             plan = self._plan(args)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
-        done = await self._delegate(run, plan, call_id)
+        done = await run.delegate(run, plan, call_id)
         return report.task(run, done)
 
     def _plan(self, args: JsonObject) -> Plan:
@@ -88,9 +88,8 @@ class NamedTool(DelegateTool):
         Field("description", ("label",)),
     )
 
-    def __init__(self, agent: Agent, delegate: Delegate) -> None:
+    def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self._delegate = delegate
         description = (
             f"Have the subagent {agent.nickname or agent.name} do a task. It works independently and returns only its"
             f" final response. {agent.description.strip()}"
@@ -99,14 +98,14 @@ class NamedTool(DelegateTool):
         spec = ToolSpec(f"subagent_{agent.name}", description, _schema({"task": task}, ["task"]))
         super().__init__(spec.name, display_name=f"Subagent: {agent.name}", tier=Tier.CONFIRM, spec=spec)
 
-    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
         try:
             values = fields.gather(args, self.FIELDS)
             prompt = fields.text(values, "task")
             label = fields.optional_text(values, "description", MOST_LABEL)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
-        done = await self._delegate(run, _plan_for(self.agent, prompt, label), call_id)
+        done = await run.delegate(run, _plan_for(self.agent, prompt, label), call_id)
         return report.named(run, self.agent, done)
 
 
@@ -122,17 +121,15 @@ class AdhocTool(DelegateTool):
         Field("max_turns"),
     )
 
-    def __init__(self, delegate: Delegate, make_kit: AdhocKit) -> None:
-        self._delegate = delegate
-        self._make_kit = make_kit
+    def __init__(self) -> None:
         super().__init__("subagent", display_name="Subagent", tier=Tier.OBSERVE, spec=_ADHOC_SPEC)
 
-    async def delegate(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
         try:
             plan = self._plan(run, args)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
-        done = await self._delegate(run, plan, call_id)
+        done = await run.delegate(run, plan, call_id)
         return report.adhoc(run, plan, done)
 
     def _plan(self, run: Run, args: JsonObject) -> Plan:
@@ -141,7 +138,7 @@ class AdhocTool(DelegateTool):
         prompt = fields.text(values, "task_prompt")
         summary = fields.optional_text(values, "summary_prompt")
         turns = fields.whole(values, "max_turns", 1, MOST_ADHOC_TURNS) or ADHOC_TURNS
-        kit = self._make_kit(run, _allowed(run, values))
+        kit = _share(run, _allowed(run, values))
         return Plan(
             agent=_ADHOC_AGENT,
             prompt=user(prompt),
@@ -157,7 +154,7 @@ class AdhocTool(DelegateTool):
 
 def _allowed(run: Run, values: dict[str, Json]) -> frozenset[str]:
     """The parent's ordinary tools that the child gets. Raises Bad for a name that is not among them."""
-    mine = [t.name for t in ordinary(run.kit)]
+    mine = [t.name for t in _ordinary(run.kit)]
     allowed = fields.names(values, "allowed_tools")
     denied = fields.names(values, "denied_tools") or []
     for field, listed in (("allowed_tools", allowed or []), ("denied_tools", denied)):
@@ -173,9 +170,27 @@ def _allowed(run: Run, values: dict[str, Json]) -> frozenset[str]:
     return frozenset(name for name in (mine if allowed is None else allowed) if name not in denied)
 
 
-def ordinary(kit: Kit) -> list[Tool]:
-    """The tools that are neither delegate tools nor the runtime's own."""
-    return [t for t in kit.tools.values() if not isinstance(t, DelegateTool) and t.name != "read_artifact"]
+def _ordinary(kit: Kit) -> list[Tool]:
+    return [t for t in kit.tools.values() if not isinstance(t, RuntimeTool)]
+
+
+def _share(run: Run, allowed: frozenset[str]) -> Kit:
+    """The kit of an ad hoc child: some of its parent's ordinary tools, and a fresh `subagent`."""
+    may_delegate = run.scope.depth_left is None or run.scope.depth_left > 1
+    shares, key = run.kit.shares, (allowed, may_delegate)
+    if key not in shares:
+        own = [t for t in _ordinary(run.kit) if t.name in allowed]
+        shares[key] = make_kit([AdhocTool()], own, may_delegate=may_delegate)
+    return shares[key]
+
+
+def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool) -> Kit:
+    """Delegate tools come first and win every name; they are only offered to a run that can use them."""
+    runtime: list[Tool] = [*delegates, READ_ARTIFACT] if delegates else []
+    everything = {t.name: t for t in reversed([*runtime, *own])}
+    specs = tuple(t.spec for t in ([*runtime, *own] if may_delegate else own))
+    tokens = text_tokens(msgspec.json.encode(specs).decode()) if specs else 0
+    return Kit(everything, specs, tokens)
 
 
 def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:

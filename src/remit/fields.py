@@ -1,4 +1,4 @@
-"""Reading what a model wrote into a delegating call: known fields, their aliases, and clear words otherwise.
+"""Reading what a model wrote into a call of the runtime's own tools: known fields, aliases, clear words otherwise.
 
 A model's output is untrusted: every value may be of any type. Nothing here spends anything.
 """
