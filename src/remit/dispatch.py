@@ -120,15 +120,19 @@ class _Turn:
 
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
-        looping = ""
+        looping, seen = "", dict[tuple[str, str, str], int]()
         for call, message, entry in zip(self.calls, self.results, self.logs, strict=True):
             assert message is not None
             assert entry is not None
             self.run.log.append(entry)
-            times = _times_seen(self.run, call, message)
-            if times >= STOP_AT:
+            key = (call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content)
+            if key not in seen:
+                # Once a turn: the same call twice in one reply is not yet going in circles.
+                self.run.recent.append(key)
+                seen[key] = self.run.recent.count(key)
+            if seen[key] >= STOP_AT:
                 looping = call.name
-            self.run.add(_nudged(message, times) if NUDGE_AT <= times < STOP_AT else message)
+            self.run.add(_nudged(message, seen[key]) if NUDGE_AT <= seen[key] < STOP_AT else message)
         return looping
 
 
@@ -322,13 +326,6 @@ def _tell(run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_
         tokens=run.scope.tokens,
     )
     return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
-
-
-def _times_seen(run: Run, call: Call, message: ToolMessage) -> int:
-    """How often this same call had this same result lately, this time included."""
-    key = (call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content)
-    run.recent.append(key)
-    return run.recent.count(key)
 
 
 def _nudged(message: ToolMessage, times: int) -> ToolMessage:

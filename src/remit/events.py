@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from remit.errors import UsageError
 from remit.limits import Limits, Usage
 from remit.messages import Json, Message, Reply, UserMessage
 from remit.outcome import Artifact, Outcome, Rejection
@@ -260,8 +261,14 @@ def encode(event: Event) -> bytes:
 
 
 def decode(data: bytes | str) -> AnyEvent:
-    """The event that `encode` wrote."""
-    return _decoder.decode(data)
+    """The event that `encode` wrote.
+
+    Raises msgspec.DecodeError for anything else, whatever is wrong with it.
+    """
+    try:
+        return _decoder.decode(data)
+    except (UsageError, UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 def decode_lines(lines: Iterable[bytes | str]) -> list[AnyEvent]:

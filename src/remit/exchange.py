@@ -17,7 +17,7 @@ from remit.errors import SENT_KINDS, ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
 from remit.ledger import Over, Reservation, Ticket, Want
-from remit.limits import Usage
+from remit.limits import HIGHEST, Usage
 from remit.messages import AssistantMessage, Call, Delta, JsonObject, Reply, Request
 from remit.phase import Stopped, wake
 from remit.text import clean, text_of, to_json
@@ -222,19 +222,23 @@ def _remade(call: Call, call_id: str) -> Call:
 
 
 def _said_usage(run: Run, reply: Reply) -> Usage:
-    said = reply.usage
-    if said is None or not _is_count(said.input_tokens) or not _is_count(said.output_tokens):
-        return _estimated(run, len(reply.text) + sum(len(str(c.args)) for c in reply.calls))
-    usd = said.usd
+    chars = len(reply.text) + sum(len(str(c.args)) for c in reply.calls)
+    return _estimated(run, chars) if reply.usage is None else _believable(run, reply.usage, chars)
+
+
+def _believable(run: Run, said: Usage, chars: int) -> Usage:
+    """What a provider said it used, as far as it can be counted; the rest is estimated and marked so."""
+    counts = (said.input_tokens, said.output_tokens, said.cache_read_tokens, said.cache_write_tokens)
+    if not all(type(n) is int and 0 <= n <= HIGHEST for n in counts):
+        return _estimated(run, chars)
+    usd, guessed = said.usd, said.estimated
+    if usd is not None and not (type(usd) in (int, float) and 0 <= usd <= HIGHEST):
+        usd, guessed = None, True
     if usd is None and run.price is not None:
         usd = ledger.cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
     if said.requests == 1 and usd == said.usd:
         return said
-    return msgspec.structs.replace(said, requests=1, usd=usd)
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+    return msgspec.structs.replace(said, requests=1, usd=usd, estimated=guessed)
 
 
 def _estimated(run: Run, output_chars: int) -> Usage:
@@ -245,7 +249,7 @@ def _estimated(run: Run, output_chars: int) -> Usage:
 
 def _usage_of_failure(run: Run, error: ModelError, chars: int) -> Usage:
     if error.usage is not None:
-        return msgspec.structs.replace(error.usage, requests=1)
+        return _believable(run, error.usage, chars)
     if error.kind in SENT_KINDS or chars:
         return _estimated(run, chars)
     return Usage(1, usd=None if run.price is None else 0.0)

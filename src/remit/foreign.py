@@ -2,13 +2,16 @@
 
 An async function gets a task of its own, a sync one a daemon thread. When its time is up or its run is
 stopped, it is cancelled again and again for a short grace, and then abandoned: its coroutine closed,
-its result dropped. What cannot even be closed is hidden from the loop, so that the loop's exit does
-not wait for it.
+its result dropped. What refuses even that is never driven again, so that the loop's exit does not wait
+for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Literal, NamedTuple, Protocol, cast
 
@@ -32,6 +35,7 @@ class Ended(NamedTuple):
 class _Work(Protocol):
     done: asyncio.Future[object]
 
+    def tell(self, waiter: asyncio.Future[None]) -> None: ...
     def ended(self) -> Ended: ...
     def cancel(self) -> None: ...
     def abandon(self) -> None: ...
@@ -89,16 +93,11 @@ async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
     at = expires() if expires else None
     while not work.done.done():
         waiter: asyncio.Future[None] = phase.loop.create_future()
-
-        def done(_: object, waiter: asyncio.Future[None] = waiter) -> None:
-            wake(waiter)
-
-        work.done.add_done_callback(done)
+        work.tell(waiter)
         timer = None if at is None else phase.loop.call_at(at, wake, waiter)
         try:
             await phase.wait(waiter)
         finally:
-            work.done.remove_done_callback(done)
             if timer:
                 timer.cancel()
         if not work.done.done() and expires:
@@ -145,8 +144,25 @@ async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, s
 
 class _TaskWork:
     def __init__(self, awaitable: Awaitable[object], loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self.task = loop.create_task(_guard(awaitable), name=name)
+        self.waiter: asyncio.Future[None] | None = None
+        self.awaitable = awaitable
+        self.task = loop.create_task(self._guard(awaitable), name=name)
         self.done = cast("asyncio.Future[object]", self.task)
+
+    async def _guard(self, awaitable: Awaitable[object]) -> Ended:
+        try:
+            return Ended("returned", await awaitable)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+            return Ended("raised", error=error)
+        finally:
+            # From in here, not from a callback of the task: that would cost one more round of the loop.
+            if self.waiter is not None:
+                wake(self.waiter)
+
+    def tell(self, waiter: asyncio.Future[None]) -> None:
+        self.waiter = waiter
 
     def ended(self) -> Ended:
         if self.task.cancelled():
@@ -160,11 +176,14 @@ class _TaskWork:
         task = self.task
         task.add_done_callback(_forget)
         _still_running.add(task)
-        coroutine = cast("Coroutine[object, object, Ended]", task.get_coro())
-        try:
-            coroutine.close()
-        except BaseException:  # noqa: BLE001 - whatever foreign clean-up raises here has nobody left to read it
-            _hide(task)
+        # The guard is closed even where what it awaits refuses: nobody drives that any more.
+        with contextlib.suppress(BaseException):
+            cast("Coroutine[object, object, Ended]", task.get_coro()).close()
+        if (
+            inspect.iscoroutine(self.awaitable)
+            and inspect.getcoroutinestate(self.awaitable) != inspect.CORO_CLOSED
+        ):
+            _never_free(self.awaitable)
         task.cancel()
 
 
@@ -172,6 +191,9 @@ class _ThreadWork:
     def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop, name: str) -> None:
         self.job = threads.start(function, loop, name=name)
         self.done = cast("asyncio.Future[object]", self.job.done_future)
+
+    def tell(self, waiter: asyncio.Future[None]) -> None:
+        self.done.add_done_callback(lambda _: wake(waiter))
 
     def ended(self) -> Ended:
         error = self.job.error
@@ -184,23 +206,12 @@ class _ThreadWork:
         self.job.abandon()
 
 
-async def _guard(awaitable: Awaitable[object]) -> Ended:
-    try:
-        return Ended("returned", await awaitable)
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
-        return Ended("raised", error=error)
-
-
 def _forget(task: asyncio.Task[Ended]) -> None:
     _still_running.discard(task)
     if not task.cancelled():
         task.exception()
 
 
-def _hide(task: asyncio.Task[Ended]) -> None:
-    """Take a task that ignores even its own closing out of what the loop's exit waits for."""
-    # https://docs.python.org/3/library/asyncio-extending.html
-    asyncio._unregister_task(task)  # noqa: SLF001
-    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]  # noqa: SLF001
+def _never_free(coroutine: object) -> None:
+    """Keep what refuses to be closed: freeing it would try again, and print that it failed."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

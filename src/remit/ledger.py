@@ -22,7 +22,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
-from remit.limits import Limits, to_micros
+from remit.limits import Limits, cap_micros
 from remit.ports import Price
 
 LEAST_OUTPUT = 64
@@ -99,7 +99,7 @@ class Reservation(NamedTuple):
 class Ticket:
     """A place in the queue for head-room. `verdict` is set, and `wake` called, once it is known."""
 
-    __slots__ = ("account", "at", "keep", "order", "verdict", "wake", "want")
+    __slots__ = ("account", "before", "gone", "keep", "order", "verdict", "wake", "want")
 
     def __init__(self, account: Account, want: Want, *, keep: bool, wake: Callable[[], None]) -> None:
         self.account = account
@@ -107,7 +107,9 @@ class Ticket:
         self.keep = keep
         self.wake = wake
         self.order = next(_orders)
-        self.at: Account = account
+        self.before = NOTHING
+        """The last word as it was before this was granted, so that it can be undone."""
+        self.gone = False
         self.verdict: Reservation | Over | None = None
 
     def __lt__(self, other: Ticket) -> bool:
@@ -142,7 +144,7 @@ class Account:
         self.owner = owner
         self.requests_cap = _whole(limits.requests)
         self.tokens_cap = _whole(limits.tokens)
-        self.micros_cap = to_micros(limits.usd) if isinstance(limits.usd, (int, float)) else None
+        self.micros_cap = cap_micros(limits.usd) if isinstance(limits.usd, (int, float)) else None
         self.calls_cap = _whole(limits.calls)
         self.delegations_cap = _whole(limits.delegations)
         self.spent = self.reserved = self.withheld = NOTHING
@@ -170,39 +172,39 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
     return _ask(account, want, wake, keep=True)
 
 
-def settle(reservation: Reservation, used: Amount) -> Overrun | None:
+def settle(reservation: Reservation, used: Amount) -> list[Overrun]:
     """Put what was really used in the place of what was reserved, and look again at who waits."""
-    amount, overrun = reservation.amount, None
+    amount, overruns = reservation.amount, dict[str, Overrun]()
     for a in reservation.account.capped:
         a.reserved = _minus(a.reserved, amount)
         a.spent = _plus(a.spent, used)
         if a.tokens_cap is not None and used.tokens > amount.tokens:
-            a.overran, overrun = "tokens", Overrun("tokens", amount.tokens, used.tokens)
+            a.overran = "tokens"
+            overruns["tokens"] = Overrun("tokens", amount.tokens, used.tokens)
         if a.micros_cap is not None and used.micros > amount.micros:
-            a.overran, overrun = "usd", Overrun("usd", amount.micros, used.micros)
+            a.overran = "usd"
+            overruns["usd"] = Overrun("usd", amount.micros, used.micros)
     _look_again(reservation.account)
-    return overrun
+    return list(overruns.values())
 
 
 def release(account: Account) -> None:
     """Give back what was withheld for the run's last word."""
     if account.last_word is NOTHING:
         return
-    _drop_last_word(account)
+    _set_last_word(account, NOTHING)
     _look_again(account)
 
 
 def withdraw(ticket: Ticket) -> None:
     """Leave the queue. A verdict that came in the meantime is undone."""
-    if ticket in ticket.at.waiting:
-        ticket.at.waiting.remove(ticket)
-        heapq.heapify(ticket.at.waiting)
-    elif isinstance(ticket.verdict, Reservation):
-        if ticket.keep:
-            _drop_last_word(ticket.account)
-        else:
+    # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
+    ticket.gone = True
+    if isinstance(ticket.verdict, Reservation):
+        if not ticket.keep:
             for a in ticket.account.capped:
                 a.reserved = _minus(a.reserved, ticket.verdict.amount)
+        _set_last_word(ticket.account, ticket.before)
     _look_again(ticket.account)
 
 
@@ -257,7 +259,13 @@ def left(account: Account) -> Left:
             note("calls", a.calls_cap - a.calls)
         flight = {"requests": a.reserved.requests, "tokens": a.reserved.tokens, "usd": a.reserved.micros}
         for resource, cap, taken in _taken(a, account.last_word):
-            note(resource, cap - taken - flight[resource])
+            mine = {
+                "requests": account.last_word[0],
+                "tokens": account.last_word[1],
+                "usd": account.last_word[2],
+            }
+            free = cap - taken - flight[resource]
+            note(resource, min(free, mine[resource]) if a.overran else free)
     usd = least["usd"] / 1_000_000 if "usd" in least else None
     return Left(least.get("delegations"), least.get("requests"), least.get("tokens"), usd, least.get("calls"))
 
@@ -275,7 +283,6 @@ def _ask(account: Account, want: Want, wake: Callable[[], None], *, keep: bool) 
     ticket = Ticket(account, want, keep=keep, wake=wake)
     verdict = _judge(ticket)
     if isinstance(verdict, Account):
-        ticket.at = verdict
         heapq.heappush(verdict.waiting, ticket)
         return ticket
     return verdict
@@ -283,26 +290,26 @@ def _ask(account: Account, want: Want, wake: Callable[[], None], *, keep: bool) 
 
 def _judge(ticket: Ticket) -> Verdict | Account:
     """Grant it, refuse it, or name the account whose calls in flight must settle first."""
-    account, own = ticket.account, ticket.account.last_word
+    account, own, taken = ticket.account, ticket.account.last_word, False
     fitting = _fit(ticket, NOTHING)
     if own is not NOTHING and not isinstance(fitting, int):
         # The last word goes ahead of the queue and is shrunk rather than made to wait.
         ahead = _fit(ticket, own, ahead=True)
         if isinstance(ahead, int):
-            _drop_last_word(account)
+            taken = True
             fitting = ahead
         elif isinstance(fitting, Over):
             fitting = ahead
     if not isinstance(fitting, int):
         return fitting
     amount = ticket.want.amount(fitting)
+    ticket.before = own
     if ticket.keep:
-        _drop_last_word(account)
-        account.last_word = amount
-    for a in account.capped:
-        if ticket.keep:
-            a.withheld = _plus(a.withheld, amount)
-        else:
+        _set_last_word(account, amount)
+    else:
+        if taken:
+            _set_last_word(account, NOTHING)
+        for a in account.capped:
             a.reserved = _plus(a.reserved, amount)
     return Reservation(account, amount, fitting)
 
@@ -314,7 +321,7 @@ def _fit(ticket: Ticket, own: Amount, *, ahead: bool = False) -> int | Over | Ac
     for a in ticket.account.capped:
         if a.overran and (ticket.keep or not ahead):
             return _overran(a)
-        if a.waiting and a.waiting[0].order < ticket.order and not ahead:
+        if not ahead and (first := _first(a)) and first.order < ticket.order:
             blocked = blocked or a
         fits = _fit_one(a, want, output, own, ahead=ahead)
         if isinstance(fits, Over):
@@ -353,7 +360,7 @@ def _affordable(want: Want, room: int, *, tokens: bool) -> int:
     """The most output tokens that `room` pays for, after the input."""
     if tokens or want.price is None or want.price.output <= 0:
         return room - want.input_tokens
-    output = int((room - want.input_tokens * want.price.input) / want.price.output)
+    output = int((room - want.input_tokens * want.price.input) / want.price.output) + 1
     while output and cost(want.price, want.input_tokens, output) > room:
         output -= 1
     return output
@@ -371,23 +378,28 @@ def _taken(a: Account, own: Amount) -> list[tuple[str, int, int]]:
     return rows
 
 
-def _drop_last_word(account: Account) -> None:
+def _set_last_word(account: Account, amount: Amount) -> None:
     for a in account.capped:
-        a.withheld = _minus(a.withheld, account.last_word)
-    account.last_word = NOTHING
+        a.withheld = _plus(_minus(a.withheld, account.last_word), amount)
+    account.last_word = amount
+
+
+def _first(a: Account) -> Ticket | None:
+    """The first that still waits at this account."""
+    while a.waiting and a.waiting[0].gone:
+        heapq.heappop(a.waiting)
+    return a.waiting[0] if a.waiting else None
 
 
 def _look_again(account: Account) -> None:
     """Serve the queues of these accounts in order, until one's first waiter must go on waiting."""
     for a in account.capped:
-        while a.waiting:
-            ticket = a.waiting[0]
+        while ticket := _first(a):
             verdict = _judge(ticket)
             if verdict is a:
                 break
             heapq.heappop(a.waiting)
             if isinstance(verdict, Account):
-                ticket.at = verdict
                 heapq.heappush(verdict.waiting, ticket)
             else:
                 ticket.verdict = verdict

@@ -53,7 +53,7 @@ def _check_real(name: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"Limits.{name} must be a number, None (unlimited) or left out, not {value!r}.")
-    if math.isnan(value) or not 0 <= value <= HIGHEST:
+    if not 0 <= value <= HIGHEST:
         raise UsageError(f"Limits.{name} must be from 0 to {HIGHEST:,}, or None for unlimited, not {value}.")
 
 
@@ -67,7 +67,7 @@ def _smaller(a: object, b: object) -> object:
     return min(cast(float, a), cast(float, b))
 
 
-class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one run may spend. Three different things can be said of each field:
 
     ================  ==========================================================
@@ -185,5 +185,19 @@ def total(parts: Iterable[Usage]) -> Usage:
 
 
 def to_micros(usd: float) -> int:
-    """Whole micro-dollars, rounded up so that a limit is never passed by rounding."""
-    return math.ceil(usd * 1_000_000 - 1e-6)
+    """Whole micro-dollars of something spent, rounded up so that a limit is never passed by rounding."""
+    whole = _nearly_whole(usd)
+    return math.ceil(usd * 1_000_000) if whole is None else whole
+
+
+def cap_micros(usd: float) -> int:
+    """Whole micro-dollars of a limit, rounded down."""
+    whole = _nearly_whole(usd)
+    return math.floor(usd * 1_000_000) if whole is None else whole
+
+
+def _nearly_whole(usd: float) -> int | None:
+    """The whole number of micro-dollars that only the arithmetic of floats has moved away from."""
+    micros = usd * 1_000_000
+    near = round(micros)
+    return near if abs(micros - near) <= max(1e-6, abs(micros) * 1e-14) else None

@@ -21,7 +21,8 @@ from remit.outcome import Status
 from remit.phase import Stopped
 from remit.schema import parse_output
 from remit.scope import Cause, Limit
-from remit.text import cut_chars
+from remit.text import clean, cut_chars, shorten
+from remit.tool import FAILURE_CHARS
 
 OUTPUT_TRIES = 3
 """How often a structured answer that does not match is asked for again, the first time included."""
@@ -183,7 +184,9 @@ def _limited(limit: Limit, run: Run) -> Ending:
 
 def _failed(failed: ModelFailed) -> Ending:
     status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
-    return Ending(status, reason=str(failed), error=f"{failed.error.kind}: {failed}")
+    # What a provider says is bounded here: the parent reads it, and the event has the whole.
+    why = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
+    return Ending(status, reason=why, error=f"{failed.error.kind}: {why}")
 
 
 def _stopped(run: Run, cause: Cause) -> Ending:

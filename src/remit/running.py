@@ -151,8 +151,8 @@ def start(
     past = _check_history(history)
     plan = Plan(agent=agent, prompt=prompt, task=prompt.text, summary=agent.summary)
 
-    async def go(tree: TreeContext) -> Outcome:
-        return await Engine(tree, found).root(plan, limits=effective, policies=policies, history=past)
+    def go(tree: TreeContext) -> Coroutine[object, object, Outcome]:
+        return Engine(tree, found).root(plan, limits=effective, policies=policies, history=past)
 
     place = None if workspace is None else Path(workspace)
 
@@ -191,12 +191,12 @@ class Running:
         if self._on_event:
             tree.stream.watch(self._on_event, tree.loop)
         self._tree = tree
-        self._task = tree.loop.create_task(self._run(tree), name=f"remit {tree.root}")
+        self._task = tree.loop.create_task(self._run(tree, self._go(tree)), name=f"remit {tree.root}")
         return self
 
-    async def _run(self, tree: TreeContext) -> Outcome:
+    async def _run(self, tree: TreeContext, root: Coroutine[object, object, Outcome]) -> Outcome:
         try:
-            return await self._go(tree)
+            return await root
         finally:
             await tree.stream.end()
 

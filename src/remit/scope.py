@@ -20,7 +20,7 @@ from remit.deadline import Deadline
 from remit.errors import StoreError
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.ledger import Account
-from remit.limits import Limits, Usage, total
+from remit.limits import Limits, Usage, to_micros, total
 from remit.messages import UserMessage
 from remit.phase import Phase
 from remit.policy import PolicyFunction
@@ -185,9 +185,8 @@ class Scope:
         self.usage.append(usage)
         self.tokens += usage.tokens
         self.tree.usage = total((self.tree.usage, usage))
-        micros = ledger.to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
-        overrun = ledger.settle(reservation, ledger.Amount(1, usage.tokens, micros))
-        if overrun:
+        micros = to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
+        for overrun in ledger.settle(reservation, ledger.Amount(1, usage.tokens, micros)):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
     @property

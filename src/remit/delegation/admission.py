@@ -99,8 +99,8 @@ async def _slot(parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...]) 
                 limit=full.size,
                 used=full.working,
             )
-        waiting = sum(len(p.waiting) for p in pools) + 1
-        parent.scope.emit(ChildQueued, call=call_id, child=plan.agent.name, waiting=waiting)
+        place = slots.waiting(pools) + 1
+        parent.scope.emit(ChildQueued, call=call_id, child=plan.agent.name, waiting=place)
     try:
         await seat.take(pools, parent.scope.phase)
     except Stopped:

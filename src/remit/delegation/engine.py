@@ -6,7 +6,7 @@ Whatever ends a run, a bug in here included, becomes one `Outcome`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 
 import msgspec
 
@@ -37,15 +37,18 @@ class Engine:
         self.tree = tree
         self.models = models
 
-    async def root(
+    def root(
         self,
         plan: Plan,
         *,
         limits: Limits,
         policies: tuple[PolicyFunction | None, ...],
         history: Sequence[Message] = (),
-    ) -> Outcome:
-        """Run the root. It is admitted by nobody; from there on it is a run like any other."""
+    ) -> Coroutine[object, object, Outcome]:
+        """Make the root, at once, so that it can be stopped from now on; what comes back runs it.
+
+        It is admitted by nobody; from there on it is a run like any other.
+        """
         pools = (Pool(limits.concurrency),) if isinstance(limits.concurrency, int) else ()
         for pool in pools:
             pool.working = 1
@@ -63,7 +66,7 @@ class Engine:
         )
         model = self.models.find(plan.agent, None)
         run = self._prepare(scope, plan, model, plan.agent.settings or {}, history)
-        return await self._execute(run, plan)
+        return self._execute(run, plan)
 
     async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
         """Have a child do a plan for its parent's call. Raises nothing."""

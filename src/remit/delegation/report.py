@@ -61,9 +61,9 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
         return _named_rejection(run, agent, done)
     most = run.scope.limits.result_chars
     response, details = _final_response(agent, done)
-    response, cut = _inline(done, response, most) if done.ok else (response, "")
+    response, cut = _inline(done, response, most)
     partial = ""
-    if not done.ok and done.partial and done.partial != response:
+    if not done.ok and done.status is not Status.REFUSED and done.partial:
         partial, cut = _inline(done, done.partial, most)
     result = SubagentResult(
         name=agent.name,
@@ -87,7 +87,7 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
 def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
     """Success flag, output, error, truncated flag and a map of strings; cut to 4096 bytes, last of all."""
     if isinstance(done, Rejection):
-        return rejected(run, done, metadata=_metadata(run, plan, None))
+        return adhoc_rejected(run, plan.label, done)
     limited = done.status is Status.INCOMPLETE and done.reason in ("turns", "repeating")
     success = done.ok or (limited and bool(done.partial))
     error = "" if success else f"The subagent {plan.label!r} ended {done.status}: {_why(done)}."
@@ -108,12 +108,23 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
     return ToolResult(short, ok=success, details=details, note=_note(run, done, cut))
 
 
-def rejected(run: Run, rejection: Rejection, *, metadata: dict[str, str] | None = None) -> ToolResult:
+def rejected(run: Run, rejection: Rejection) -> ToolResult:
     """A delegation that never started: a failed result with the kind and the numbers."""
-    details = {"rejection": msgspec.to_builtins(rejection), "success": False, "error": rejection.message}
-    if metadata is not None:
-        details["metadata"] = metadata
-    return ToolResult(rejection.message, ok=False, details=details, note=_left(run))
+    details = {"rejection": msgspec.to_builtins(rejection)}
+    return ToolResult(rejection.message, ok=False, details=details, note=f"[remit] {_left(run)}")
+
+
+def adhoc_rejected(run: Run, label: str, rejection: Rejection) -> ToolResult:
+    """The same with the fields of the ad hoc surface."""
+    details = {
+        "success": False,
+        "output": "",
+        "error": rejection.message,
+        "truncated": False,
+        "metadata": {"subagent_label": label, "recursion_depth": str(run.scope.depth)},
+        "rejection": msgspec.to_builtins(rejection),
+    }
+    return ToolResult(rejection.message, ok=False, details=details, note=f"[remit] {_left(run)}")
 
 
 def _named_rejection(run: Run, agent: Agent, rejection: Rejection) -> ToolResult:
@@ -131,7 +142,7 @@ def _named_rejection(run: Run, agent: Agent, rejection: Rejection) -> ToolResult
         status=f"rejected: {rejection.kind}",
     )
     details = {**msgspec.to_builtins(result), "rejection": msgspec.to_builtins(rejection)}
-    return ToolResult(message, ok=False, details=details, note=_left(run))
+    return ToolResult(message, ok=False, details=details, note=f"[remit] {_left(run)}")
 
 
 def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
@@ -160,10 +171,8 @@ def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     return words[done.status], f"{who} ended {done.status}: {_why(done)}"
 
 
-def _metadata(run: Run, plan: Plan, done: Outcome | None) -> dict[str, str]:
+def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
     metadata = {"subagent_label": plan.label, "recursion_depth": str(run.scope.depth)}
-    if done is None:
-        return metadata
     metadata["completion_status"] = "complete" if done.ok else "incomplete"
     metadata["turns_used"] = str(done.turns)
     metadata["max_turns"] = str(plan.turns)
@@ -172,6 +181,8 @@ def _metadata(run: Run, plan: Plan, done: Outcome | None) -> dict[str, str]:
     metadata["tokens_used"] = str(done.usage.tokens)
     metadata["prompt_tokens"] = str(done.usage.input_tokens)
     metadata["completion_tokens"] = str(done.usage.output_tokens)
+    if done.usage.estimated:
+        metadata["tokens_estimated"] = "true"
     return metadata
 
 

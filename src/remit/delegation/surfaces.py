@@ -128,7 +128,9 @@ class AdhocTool(DelegateTool):
         try:
             plan = self._plan(run, args)
         except Bad as bad:
-            return report.rejected(run, _reject(run, self.name, call_id, bad))
+            label = args.get("label")
+            rejection = _reject(run, self.name, call_id, bad)
+            return report.adhoc_rejected(run, label[:MOST_LABEL] if isinstance(label, str) else "", rejection)
         done = await run.delegate(run, plan, call_id)
         return report.adhoc(run, plan, done)
 
@@ -138,7 +140,7 @@ class AdhocTool(DelegateTool):
         prompt = fields.text(values, "task_prompt")
         summary = fields.optional_text(values, "summary_prompt")
         turns = fields.whole(values, "max_turns", 1, MOST_ADHOC_TURNS) or ADHOC_TURNS
-        kit = _share(run, _allowed(run, values))
+        kit = _share(run, values)
         return Plan(
             agent=_ADHOC_AGENT,
             prompt=user(prompt),
@@ -152,42 +154,45 @@ class AdhocTool(DelegateTool):
         )
 
 
-def _allowed(run: Run, values: dict[str, Json]) -> frozenset[str]:
-    """The parent's ordinary tools that the child gets. Raises Bad for a name that is not among them."""
-    mine = [t.name for t in _ordinary(run.kit)]
+def _share(run: Run, values: dict[str, Json]) -> Kit:
+    """The kit of an ad hoc child: some of its parent's ordinary tools, and a fresh `subagent`. Raises Bad."""
     allowed = fields.names(values, "allowed_tools")
     denied = fields.names(values, "denied_tools") or []
-    for field, listed in (("allowed_tools", allowed or []), ("denied_tools", denied)):
-        for name in listed:
-            if name == "subagent" and field == "allowed_tools":
-                raise Bad("allowed_tools may not list 'subagent': a child gets its own while depth allows.")
-            if name not in mine and not (field == "denied_tools" and name in run.kit.tools):
-                known = ", ".join(mine) or "none"
-                raise Bad(
-                    f"{field} has {name[:60]!r}, which is not one of your tools. Your tools: {known}.",
-                    "unknown_tool",
-                )
-    return frozenset(name for name in (mine if allowed is None else allowed) if name not in denied)
+    mine = [t.name for t in run.kit.tools.values() if not isinstance(t, RuntimeTool)]
+    for name in allowed or ():
+        _check_tool(run, "allowed_tools", name, mine)
+    for name in denied:
+        if name not in run.kit.tools:
+            _check_tool(run, "denied_tools", name, mine)
+    chosen = frozenset(name for name in (mine if allowed is None else allowed) if name not in denied)
+    deep = run.scope.depth_left is None or run.scope.depth_left > 1
+    may_delegate = deep and "subagent" not in denied
+    key = (chosen, may_delegate)
+    if key not in run.kit.shares:
+        own = [t for t in run.kit.tools.values() if t.name in chosen and not isinstance(t, RuntimeTool)]
+        run.kit.shares[key] = make_kit([AdhocTool()], own, may_delegate=may_delegate)
+    return run.kit.shares[key]
 
 
-def _ordinary(kit: Kit) -> list[Tool]:
-    return [t for t in kit.tools.values() if not isinstance(t, RuntimeTool)]
-
-
-def _share(run: Run, allowed: frozenset[str]) -> Kit:
-    """The kit of an ad hoc child: some of its parent's ordinary tools, and a fresh `subagent`."""
-    may_delegate = run.scope.depth_left is None or run.scope.depth_left > 1
-    shares, key = run.kit.shares, (allowed, may_delegate)
-    if key not in shares:
-        own = [t for t in _ordinary(run.kit) if t.name in allowed]
-        shares[key] = make_kit([AdhocTool()], own, may_delegate=may_delegate)
-    return shares[key]
+def _check_tool(run: Run, field: str, name: str, mine: list[str]) -> None:
+    tool = run.kit.tools.get(name)
+    if tool is not None and (not isinstance(tool, RuntimeTool) or tool is READ_ARTIFACT):
+        return
+    known = ", ".join(mine) or "none"
+    if name == "subagent" or tool is not None:
+        raise Bad(
+            f"{field} may not list {name[:60]!r}: tools that delegate are never handed on; a child gets its own"
+            f" 'subagent' while depth allows. Tools you can hand on: {known}."
+        )
+    raise Bad(
+        f"{field} has {name[:60]!r}, which is not one of your tools. Your tools: {known}.", "unknown_tool"
+    )
 
 
 def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool) -> Kit:
     """Delegate tools come first and win every name; they are only offered to a run that can use them."""
     runtime: list[Tool] = [*delegates, READ_ARTIFACT] if delegates else []
-    everything = {t.name: t for t in reversed([*runtime, *own])}
+    everything = {t.name: t for t in reversed([*runtime, *own, _NOTHING_DECLARED])}
     specs = tuple(t.spec for t in ([*runtime, *own] if may_delegate else own))
     tokens = text_tokens(msgspec.json.encode(specs).decode()) if specs else 0
     return Kit(everything, specs, tokens)
@@ -206,6 +211,9 @@ def _reject(run: Run, tool: str, call_id: str, bad: Bad) -> report.Rejection:
 def _schema(properties: JsonObject, required: list[Json]) -> JsonObject:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
+
+_NOTHING_DECLARED = TaskTool(())
+"""What answers a run that calls `task` although it has nobody to delegate to."""
 
 _ADHOC_AGENT = Agent("subagent", instructions=WORKER, adhoc=True, summary="always")
 
