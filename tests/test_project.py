@@ -19,11 +19,11 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors limits messages outcome events text",
+    "records": "errors limits messages outcome events text fields",
     "rules": "ports ledger slots seat deadline phase threads foreign schema",
-    "what users write": "tool policy agent",
-    "what a run carries": "stream scope artifacts approval progress",
-    "one run": "execution exchange dispatch loop",
+    "what users write": "tool policy agent providers",
+    "what a run carries": "stream scope approval progress",
+    "one run": "execution artifacts exchange dispatch loop",
     "a tree of runs": "delegation",
     "the door": "running",
 }

@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from remit import foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.phase import Phase, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
+from remit.text import clean_json
 
 if TYPE_CHECKING:
     from remit.messages import JsonObject
@@ -92,7 +93,7 @@ class Desk:
                 agent=scope.agent,
                 task=scope.task,
                 tool=tool,
-                args=args,
+                args=cast("JsonObject", clean_json(args)),
                 total_usage=scope.tree.usage,
             )
             ended = await foreign.run(

@@ -17,7 +17,18 @@ MOST_MARGIN_S = 1.0
 class Deadline:
     """One re-armed timer. `on_soft` is called at the soft end, `on_hard` at the hard one."""
 
-    __slots__ = ("_loop", "_pauses", "_since", "_timer", "hard", "kept_s", "on_hard", "on_soft", "soft_met")
+    __slots__ = (
+        "_loop",
+        "_pauses",
+        "_since",
+        "_timer",
+        "hard",
+        "kept_s",
+        "on_hard",
+        "on_soft",
+        "soft_met",
+        "total_s",
+    )
 
     def __init__(
         self,
@@ -31,6 +42,8 @@ class Deadline:
         own = math.inf if seconds is None else seconds
         total = own if parent is None else min(own, _share(parent.soft_left()))
         self._loop = loop
+        self.total_s = total
+        """What it really has: the smaller of its own and its share of the parent's."""
         self.hard = loop.time() + total
         self.kept_s = min(MOST_KEPT_S, total / 10)
         self.on_soft = on_soft

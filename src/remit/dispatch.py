@@ -33,21 +33,32 @@ NOT_FINISHED = "Not finished: the run was stopped before this call ended."
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
-async def run_calls(run: Run, calls: Sequence[Call], *, cut_off: bool = False) -> str:
+async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     """Run a turn's calls and put one result each in the conversation, in call order.
 
     Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
     the results are in the conversation then too.
     """
-    turn = _Turn(run, calls, cut_off=cut_off)
+    turn = _Turn(run, calls)
     delegating = [_delegates(run, c) for c in calls]
     if len(calls) == 1 and not delegating[0]:
         await turn.one(0)
     else:
         await turn.together(delegating)
+    # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = turn.record()
     run.scope.phase.check()
+    if not turn.back:
+        await run.scope.seat.enter(run.scope.phase)
     return looping
+
+
+def refuse_calls(run: Run, calls: Sequence[Call], why: str) -> str:
+    """Answer calls without running any of them: no conversation is left with an open call."""
+    turn = _Turn(run, calls)
+    for index in range(len(calls)):
+        turn.finish(index, ToolResult(why, ok=False), 0)
+    return turn.record()
 
 
 def _delegates(run: Run, call: Call) -> bool:
@@ -58,14 +69,14 @@ def _delegates(run: Run, call: Call) -> bool:
 class _Turn:
     """The calls of one turn and their results."""
 
-    def __init__(self, run: Run, calls: Sequence[Call], *, cut_off: bool) -> None:
+    def __init__(self, run: Run, calls: Sequence[Call]) -> None:
         self.run = run
         self.calls = calls
-        self.cut_off = cut_off
         self.results: list[ToolMessage | None] = [None] * len(calls)
         self.logs: list[ToolCallLog | None] = [None] * len(calls)
         self.left = len(calls)
-        self.back = False
+        self.back = len(calls) == 1
+        """Whether the run works again by itself; a lone ordinary call never stops it."""
         self.all_done: asyncio.Future[None] | None = None
 
     async def together(self, delegating: list[bool]) -> None:
@@ -73,6 +84,7 @@ class _Turn:
         scope = self.run.scope
         loop, seat = scope.tree.loop, scope.seat
         self.all_done = loop.create_future()
+        self.back = False
         seat.work += delegating.count(False)
         seat.leave()
         tasks = [loop.create_task(self._counted(i, delegates)) for i, delegates in enumerate(delegating)]
@@ -82,8 +94,6 @@ class _Turn:
             except asyncio.CancelledError:
                 scope.phase.on_cancelled()
         del tasks
-        if not self.back and not scope.phase.stopped:
-            await seat.enter(scope.phase)
 
     async def _counted(self, index: int, delegates: bool) -> None:
         seat = self.run.scope.seat
@@ -107,38 +117,43 @@ class _Turn:
         began = run.scope.tree.loop.time()
         tool = run.kit.tools.get(call.name)
         try:
-            result = await _result(run, call, tool, cut_off=self.cut_off)
+            result = await _result(run, call, tool)
         except Stopped:
             result = ToolResult(NOT_FINISHED, ok=False)
-            run.failed_tool = call.name
         except Exception as bug:
             log.exception("a call of %s failed inside remit", call.name)
             result = ToolResult(f"remit itself failed on this call: {type(bug).__name__}: {bug}", ok=False)
-        ended = run.scope.tree.loop.time()
+        if run.scope.phase.stopped and not result.ok:
+            run.failed_tool = call.name
+        self.finish(index, result, round((run.scope.tree.loop.time() - began) * 1000))
+
+    def finish(self, index: int, result: ToolResult, duration_ms: int) -> None:
+        call = self.calls[index]
         self.results[index] = ToolMessage(call.id, call.name, result.content, result.ok, result.note)
-        self.logs[index] = _tell(run, call, tool, result, round((ended - began) * 1000))
+        self.logs[index] = _tell(self.run, call, self.run.kit.tools.get(call.name), result, duration_ms)
 
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
-        looping, seen = "", dict[tuple[str, str, str], int]()
-        for call, message, entry in zip(self.calls, self.results, self.logs, strict=True):
+        looping, keys = "", [self._key(i) for i in range(len(self.calls))]
+        # By turns, not by calls: the same call twice in one reply is not yet going in circles.
+        self.run.recent.append(frozenset(keys))
+        for call, key, message, entry in zip(self.calls, keys, self.results, self.logs, strict=True):
             assert message is not None
             assert entry is not None
             self.run.log.append(entry)
-            key = (call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content)
-            if key not in seen:
-                # Once a turn: the same call twice in one reply is not yet going in circles.
-                self.run.recent.append(key)
-                seen[key] = self.run.recent.count(key)
-            if seen[key] >= STOP_AT:
+            times = sum(key in turn for turn in self.run.recent)
+            if times >= STOP_AT:
                 looping = call.name
-            self.run.add(_nudged(message, seen[key]) if NUDGE_AT <= seen[key] < STOP_AT else message)
+            self.run.add(_nudged(message, times) if NUDGE_AT <= times < STOP_AT else message)
         return looping
 
+    def _key(self, index: int) -> tuple[str, str, str]:
+        call, message = self.calls[index], self.results[index]
+        assert message is not None
+        return call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content
 
-async def _result(run: Run, call: Call, tool: Tool | None, *, cut_off: bool) -> ToolResult:
-    if cut_off:
-        return ToolResult(CUT_OFF, ok=False)
+
+async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     if tool is None:
         return ToolResult(_unknown(run, call.name), ok=False)
     if isinstance(call.args, str):
@@ -186,7 +201,8 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
     )
     if decision.allowed:
         return None
-    return ToolResult(f"Denied: {decision.reason or 'the person who was asked said no'}.", ok=False)
+    reason = decision.reason.rstrip(".") or "the person who was asked said no"
+    return ToolResult(f"Denied: {reason}.", ok=False)
 
 
 async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
@@ -196,6 +212,8 @@ async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) 
         return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
     seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
     limit = seconds if isinstance(seconds, (int, float)) else None
+    if limit is not None and limit <= 0:
+        return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     end = None if limit is None else scope.tree.loop.time() + limit
     trip = _Trip(run, call, tool, end)
     try:

@@ -38,11 +38,21 @@ class OverBudget(Exception):
 
 
 class ModelFailed(Exception):
-    """The model failed for good; what it said is in `error`."""
+    """The model failed for good, at the last of so many attempts."""
 
-    def __init__(self, error: ModelError) -> None:
+    def __init__(self, error: ModelError, attempts: int) -> None:
         super().__init__(str(error))
         self.error = error
+        self.attempts = attempts
+
+
+class _AttemptFailed(Exception):
+    """One attempt failed; what it used is already settled. The model's own exception is never written to."""
+
+    def __init__(self, error: ModelError, usage: Usage) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.usage = usage
 
 
 async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
@@ -56,11 +66,11 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
         reservation = await reserve(run, run.want())
         try:
             reply = await _send(run, reservation, purpose, attempt)
-        except ModelError as error:
-            delay = _delay(run, error, attempt)
-            _tell_failed(run, attempt, error, delay)
+        except _AttemptFailed as failed:
+            delay = _delay(run, failed.error, attempt)
+            _tell_failed(run, attempt, failed, delay)
             if delay is None:
-                raise ModelFailed(error) from None
+                raise ModelFailed(failed.error, attempt) from None
             await _back_off(run, delay)
         else:
             return reply
@@ -124,9 +134,9 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
     if reply is not None:
         return _take(run, reservation, reply, turn)
     error = _as_model_error(run, ended)
-    error.usage = _usage_of_failure(run, error, ear.chars)
-    scope.spend(error.usage, reservation, run.price)
-    raise error
+    usage = _usage_of_failure(run, error, ear.chars)
+    scope.spend(usage, reservation, run.price)
+    raise _AttemptFailed(error, usage)
 
 
 async def _ask(run: Run, request: Request, ear: _Ear) -> object:
@@ -287,15 +297,14 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     return delay if delay < run.scope.deadline.left() else None
 
 
-def _tell_failed(run: Run, attempt: int, error: ModelError, delay: float | None) -> None:
-    assert error.usage is not None
+def _tell_failed(run: Run, attempt: int, failed: _AttemptFailed, delay: float | None) -> None:
     run.scope.emit(
         ModelCallFailed,
         turn=run.replies + 1,
         attempt=attempt,
-        error=clean(str(error)),
-        error_kind=error.kind,
-        usage=error.usage,
+        error=clean(str(failed.error)),
+        error_kind=failed.error.kind,
+        usage=failed.usage,
         retry_in_s=delay,
     )
 

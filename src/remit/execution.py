@@ -32,7 +32,7 @@ OUTPUT_TOKENS = 4096
 """The most a reply may say when the agent's settings do not."""
 
 IMAGE_TOKENS = 1600
-REMEMBERED_CALLS = 20
+REMEMBERED_TURNS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +77,10 @@ class Run:
     children: list[Outcome] = field(default_factory=list[Outcome])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
     failed_tool: str | None = None
-    recent: deque[tuple[str, str, str]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_CALLS))
-    """Tool, arguments and result of the last calls, to see a run that goes in circles."""
+    recent: deque[frozenset[tuple[str, str, str]]] = field(
+        default_factory=lambda: deque(maxlen=REMEMBERED_TURNS)
+    )
+    """Tool, arguments and result of each call of the last turns, to see a run that goes in circles."""
     speechless: str = ""
     """Why nothing could be withheld for its last word; it may then not delegate."""
     started_at: float = 0.0

@@ -108,8 +108,8 @@ async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
 
 
 async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
-    """Cancel until it ends or the grace is over; then leave it behind."""
-    loop, step = phase.loop, 0.05
+    """Cancel, give it time to clean up, insist, and leave it behind when the grace is over."""
+    loop, step = phase.loop, phase.grace_s / 2
     end = loop.time() + phase.grace_s
     work.cancel()
     while not work.done.done():
@@ -119,7 +119,7 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
             on_abandoned(name)
             return
         await _rest(work.done, loop, min(step, left))
-        step *= 2
+        step = phase.grace_s / 20
         if not work.done.done():
             work.cancel()
 

@@ -77,7 +77,7 @@ class Over(NamedTuple):
             if self.resource == "usd"
             else (f"{self.cap:,}", f"{self.used:,}")
         )
-        return f"{self.resource}: {used} of {cap} used (limit of {self.owner})"
+        return f"{self.resource}: {used} of {cap} used or kept back (limit of {self.owner})"
 
 
 class Overrun(NamedTuple):
@@ -292,10 +292,11 @@ def _judge(ticket: Ticket) -> Verdict | Account:
     """Grant it, refuse it, or name the account whose calls in flight must settle first."""
     account, own, taken = ticket.account, ticket.account.last_word, False
     fitting = _fit(ticket, NOTHING)
-    if own is not NOTHING and not isinstance(fitting, int):
-        # The last word goes ahead of the queue and is shrunk rather than made to wait.
+    short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
+    if own is not NOTHING and short:
+        # The last word goes ahead of the queue, and is used before an answer is cut short for lack of room.
         ahead = _fit(ticket, own, ahead=True)
-        if isinstance(ahead, int):
+        if isinstance(ahead, int) and not (isinstance(fitting, int) and ahead <= fitting):
             taken = True
             fitting = ahead
         elif isinstance(fitting, Over):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from remit.artifacts import keep
-from remit.dispatch import run_calls
+from remit.dispatch import CUT_OFF, refuse_calls, run_calls
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
 from remit.execution import DelegateTool, Run
@@ -35,7 +35,23 @@ WRAP_UP = (
     "[remit] You have to stop here: {why}. No tool can be called any more. Write your final answer now from what you"
     " have: what you found, what is done, what is not, and what you are unsure of."
 )
+NO_MORE_CALLS = "Not run: no tool can be called any more."
 SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still open."
+
+
+KIND_WORDS = {
+    "rate_limit": "rate limit of the provider",
+    "overloaded": "provider overloaded",
+    "server": "server error of the provider",
+    "timeout": "provider timed out",
+    "connection": "connection to the provider failed",
+    "auth": "credentials refused by the provider",
+    "quota": "provider quota exhausted",
+    "not_found": "unknown to the provider",
+    "context": "conversation too long for the model",
+    "filter": "blocked by the provider's content filter",
+    "invalid": "request refused by the provider as invalid",
+}
 
 
 class Ending(NamedTuple):
@@ -69,7 +85,7 @@ async def _turns(run: Run) -> Ending | Limit:
     """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
     scope, most, tries = run.scope, run.scope.limits.turns, 0
     if scope.deadline.left() <= 0:
-        return Limit("deadline", f"there was no time (seconds={scope.limits.seconds})")
+        return Limit("deadline", "there was no time at all")
     while True:
         scope.phase.check()
         if isinstance(most, int) and run.turns >= most:
@@ -90,21 +106,20 @@ async def _turns(run: Run) -> Ending | Limit:
         elif scope.inbox and reply.stop == "end":
             continue
         else:
-            ending = _answered(run, reply)
             tries += 1
-            if ending is None and tries < OUTPUT_TRIES:
-                continue
-            return ending or Ending(
-                Status.FAILED, reason=f"no answer matched its output type in {tries} tries"
-            )
+            ending = _answered(run, reply, tries)
+            if ending is not None:
+                return ending
 
 
 async def _call_tools(run: Run, reply: Reply) -> str:
+    if reply.stop == "length":
+        return refuse_calls(run, reply.calls, CUT_OFF)
     if any(isinstance(run.kit.tools.get(c.name), DelegateTool) for c in reply.calls):
         # Stopped here or not, each call gets its result: no conversation is left with an open call.
         with suppress(Stopped):
             await _keep_last_word(run, len(reply.calls))
-    return await run_calls(run, reply.calls, cut_off=reply.stop == "length")
+    return await run_calls(run, reply.calls)
 
 
 async def _keep_last_word(run: Run, calls: int) -> None:
@@ -118,9 +133,10 @@ async def _keep_last_word(run: Run, calls: int) -> None:
         run.speechless = str(over)
 
 
-def _answered(run: Run, reply: Reply) -> Ending | None:
+def _answered(run: Run, reply: Reply, tries: int) -> Ending | None:
     """What a reply without calls amounts to. None: the structured answer is to be asked for again."""
     if reply.stop == "refusal":
+        refuse_calls(run, reply.calls, "Not run: the model declined to answer.")
         return Ending(Status.REFUSED, reply.text, reply.text or "the model declined to answer")
     if reply.stop == "length":
         return Ending(Status.INCOMPLETE, reply.text, "length")
@@ -131,10 +147,10 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
     value, problem = parse_output(run.agent.output, reply.text)
     if not problem:
         return Ending(Status.COMPLETED, reply.text, output=value)
-    _tell(
-        run,
-        f"[remit] Your answer is not in the form that was asked for. {problem} Answer again, with the JSON only.",
-    )
+    if tries >= OUTPUT_TRIES:
+        why = f"no answer had the form that was asked for in {tries} tries. {problem}"
+        return Ending(Status.FAILED, reply.text, why)
+    _tell(run, f"[remit] Your answer is not in the form that was asked for. {problem}\n\nAnswer again.")
     return None
 
 
@@ -155,7 +171,10 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
         reply = await exchange(run, "wrap_up")
     except (Stopped, OverBudget, ModelFailed):
         return ending
-    return ending._replace(text=reply.text if reply.text.strip() else ending.text)
+    refuse_calls(run, reply.calls, NO_MORE_CALLS)
+    if reply.stop == "refusal" or not reply.text.strip():
+        return ending
+    return ending._replace(text=reply.text)
 
 
 async def _summarised(run: Run, ending: Ending) -> Ending:
@@ -169,6 +188,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
         reply = await exchange(run, "summary")
     except (Stopped, OverBudget, ModelFailed):
         return ending
+    refuse_calls(run, reply.calls, NO_MORE_CALLS)
     if not reply.text.strip() or reply.stop not in ("end", "calls"):
         return ending
     await keep(run, "answer", ending.text)
@@ -185,8 +205,11 @@ def _limited(limit: Limit, run: Run) -> Ending:
 def _failed(failed: ModelFailed) -> Ending:
     status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
     # What a provider says is bounded here: the parent reads it, and the event has the whole.
-    why = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
-    return Ending(status, reason=why, error=f"{failed.error.kind}: {why}")
+    kind = failed.error.kind
+    said = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
+    tried = f" ({failed.attempts} attempts)" if failed.attempts > 1 else ""
+    why = said if kind in ("bug", "stalled") else f"{KIND_WORDS.get(kind, kind)}{tried}: {said}"
+    return Ending(status, reason=why, error=f"{kind}: {said}")
 
 
 def _stopped(run: Run, cause: Cause) -> Ending:

@@ -89,10 +89,23 @@ class Rules:
 
 
 def judge(call: Call, tool: Tool, scope: Scope) -> Answer:
-    """The answer for this call: the base rules or the tier's default, narrowed by every level below."""
-    base, *narrower = scope.policies or (None,)
-    answer = _base_answer(base, call, tool, scope)
-    return strictest([answer, *(_asked(rule, call, scope) for rule in narrower if rule)])
+    """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
+
+    `scope.policies` is the caller's, the root agent's, and those of the agents below it.
+    """
+    caller, root, *narrower = scope.policies
+    if _speaks(caller, call):
+        answer = _asked(caller, call, scope)
+        narrower.append(root)
+    elif _speaks(root, call):
+        answer = _asked(root, call, scope)
+    else:
+        answer = "ask" if tool.tier is Tier.CONFIRM and not tool.delegates else "allow"
+    return strictest([answer, *(_asked(rule, call, scope) for rule in narrower)])
+
+
+def _speaks(rules: PolicyFunction | None, call: Call) -> bool:
+    return rules is not None and not (isinstance(rules, Rules) and not rules.speaks_of(call.name))
 
 
 def strictest(answers: Sequence[Answer]) -> Answer:
@@ -101,14 +114,8 @@ def strictest(answers: Sequence[Answer]) -> Answer:
     return "ask" if "ask" in answers else "allow"
 
 
-def _base_answer(base: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Answer:
-    if base is not None and not (isinstance(base, Rules) and not base.speaks_of(call.name)):
-        return _asked(base, call, scope)
-    return "ask" if tool.tier is Tier.CONFIRM and not tool.delegates else "allow"
-
-
-def _asked(rule: PolicyFunction, call: Call, scope: Scope) -> Answer:
-    answer = rule(call, scope)
+def _asked(rule: PolicyFunction | None, call: Call, scope: Scope) -> Answer:
+    answer = "allow" if rule is None else rule(call, scope)
     if answer not in _ANSWERS:
         raise UsageError(f'policy returned {answer!r}; it must be "allow", "ask" or "deny".')
     return answer

@@ -6,6 +6,8 @@ the call starts and one when it ends.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from msgspec import Struct
 
 from remit.events import CallEnded, CallStarted, Event, RunStarted
@@ -67,3 +69,20 @@ class ProgressView:
             child_root_task_id=event.root,
             subagent_task_id=begun.call if begun else "",
         )
+
+
+class ProgressReader:
+    """The steps in a stream of events, as an async iterator."""
+
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+        self._view = ProgressView()
+
+    def __aiter__(self) -> ProgressReader:
+        return self
+
+    async def __anext__(self) -> ChildProgress:
+        while True:
+            step = self._view.feed(await anext(self._events))
+            if step:
+                return step

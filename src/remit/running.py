@@ -33,7 +33,7 @@ from remit.messages import (
 from remit.outcome import Outcome
 from remit.policy import Policy, compile_policy
 from remit.ports import Model, Store, new_root_id
-from remit.progress import ChildProgress, ProgressView
+from remit.progress import ChildProgress, ProgressReader
 from remit.providers import Models, ModelSource
 from remit.scope import Scope, TreeContext, current_run
 from remit.stores.memory import MemoryStore
@@ -145,8 +145,7 @@ def start(
     effective = root_limits(agent, limits, ROOT_DEFAULTS)
     found.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
     _check_tools(agent)
-    base = compile_policy(policy, "run()")
-    policies = (base, agent.policy) if base and agent.policy else (base or agent.policy,)
+    policies = (compile_policy(policy, "run()"), agent.policy)
     prompt = _as_message(task)
     past = _check_history(history)
     plan = Plan(agent=agent, prompt=prompt, task=prompt.text, summary=agent.summary)
@@ -213,15 +212,11 @@ class Running:
 
     def events(self) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning; ends when the root has ended. For several readers, call it again."""
-        return aiter(self._inside().stream.reader())
+        return self._inside().stream.reader()
 
-    async def progress(self) -> AsyncIterator[ChildProgress]:
+    def progress(self) -> AsyncIterator[ChildProgress]:
         """What the children are doing, call by call: a projection of `events()`."""
-        view = ProgressView()
-        async for event in self.events():
-            step = view.feed(event)
-            if step:
-                yield step
+        return ProgressReader(self.events())
 
     async def cancel(self, reason: str = "", *, run: str | None = None) -> bool:
         """Stop a run (the root if none is named) and everything below it; returns when nothing of it runs.

@@ -400,6 +400,8 @@ def _output_shape(output: object) -> Shape:
         return _kept_schema(encoded)
     if isinstance(output, str):
         raise UsageError(f"output must be a type or a JSON schema, not the text {output!r}.")
+    if inspect.isroutine(output):
+        raise UsageError(f"output must be a type or a JSON schema, not the function {output!r}.")
     try:
         hash(output)
     except TypeError:

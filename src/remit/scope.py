@@ -252,8 +252,7 @@ class Scope:
     def _soft_deadline(self) -> None:
         if self.cause or self.limit:
             return
-        seconds = self.limits.seconds
-        self.meet(Limit("deadline", f"its time is nearly up (seconds={seconds})"))
+        self.meet(Limit("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached"))
         for child in tuple(self.children.values()):
             child.stop(Cause("parent", f"{self.agent} ran out of time", ""))
         self.phase.grace_s = min(GRACE_S, self.deadline.kept_s / 2)
@@ -261,7 +260,7 @@ class Scope:
 
     def _hard_deadline(self) -> None:
         if self.cause is None:
-            self.stop(Cause("deadline", "its time is up", f"seconds={self.limits.seconds}"))
+            self.stop(Cause("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached", ""))
 
     def _cancelled_outside(self) -> None:
         self.cancel("the event loop", "the task that ran it was cancelled")

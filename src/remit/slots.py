@@ -107,9 +107,14 @@ def _serve(top: Pool) -> None:
 
 def _first_that_fits(top: Pool) -> Place | None:
     first: Place | None = None
+    empty: list[tuple[Pool, ...]] = []
     for pools, queue in top.queues.items():
         while queue and queue[0].gone:
             heapq.heappop(queue)
-        if queue and (first is None or queue[0] < first) and not is_full(pools):
+        if not queue:
+            empty.append(pools)
+        elif (first is None or queue[0] < first) and not is_full(pools):
             first = queue[0]
+    for pools in empty:
+        del top.queues[pools]
     return first

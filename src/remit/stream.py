@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from remit import threads
 from remit.events import Event, EventsMissed
@@ -25,7 +26,7 @@ LAST_LOOK_S = 2.0
 
 
 class Reader:
-    """One reader's place in the stream; iterate over it once."""
+    """One reader's place in the stream: an async iterator. Dropping it is all it takes to stop reading."""
 
     def __init__(self, stream: Stream, past: deque[Event], missed: int) -> None:
         self._stream = stream
@@ -43,20 +44,19 @@ class Reader:
         if self._waiter is not None:
             wake(self._waiter)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        try:
-            while True:
-                while self._buffer:
-                    if self._missed:
-                        yield self._gap(self._buffer[0])
-                    yield self._buffer.popleft()
-                if self._stream.ended:
-                    return
-                self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
-                self._waiter = None
-        finally:
-            self._stream.drop(self)
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._buffer:
+            if self._stream.ended:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        if self._missed:
+            return self._gap(self._buffer[0])
+        return self._buffer.popleft()
 
     def _gap(self, following: Event) -> EventsMissed:
         missed, self._missed = self._missed, 0
@@ -68,7 +68,7 @@ class Stream:
     """Hands every event to every reader at once, without waiting for any of them."""
 
     def __init__(self) -> None:
-        self._readers: list[Reader] = []
+        self._readers: list[weakref.ref[Reader]] = []
         self._past: deque[Event] = deque(maxlen=BUFFER)
         self._count = 0
         self._watcher: _Watcher | None = None
@@ -78,16 +78,13 @@ class Stream:
         """A new reader; it begins with what has already happened, as far as that is kept."""
         past = deque(self._past, maxlen=size)
         reader = Reader(self, past, self._count - len(past))
-        self._readers.append(reader)
+        # Weak: a loop that was left with `break` has nobody who would say so.
+        self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
 
     def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
         """Call `function` with every event, in order, in a thread of its own."""
         self._watcher = _Watcher(function, loop)
-
-    def drop(self, reader: Reader) -> None:
-        if reader in self._readers:
-            self._readers.remove(reader)
 
     @property
     def watched(self) -> bool:
@@ -96,16 +93,20 @@ class Stream:
     def publish(self, event: Event) -> None:
         self._count += 1
         self._past.append(event)
-        for reader in self._readers:
-            reader.put(event)
+        for ref in self._readers:
+            reader = ref()
+            if reader is not None:
+                reader.put(event)
         if self._watcher:
             self._watcher.put(event)
 
     async def end(self) -> None:
         """No event comes any more. `on_event` gets a moment to see the last ones."""
         self.ended = True
-        for reader in self._readers:
-            reader.nudge()
+        for ref in self._readers:
+            reader = ref()
+            if reader is not None:
+                reader.nudge()
         if self._watcher:
             await self._watcher.finish()
 

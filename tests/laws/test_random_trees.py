@@ -231,7 +231,8 @@ def check_caps(told: Told) -> None:
             assert sum(r.usage.requests for r in below) <= 3
             assert run.total_usage.tokens <= 2_000
     turns = Counter(e.run for e in told.events if isinstance(e, TurnStarted) and e.purpose == "turn" and e.attempt == 1)
-    assert all(n <= limits.turns for n in turns.values() if isinstance(limits.turns, int))
+    own = {e.run: e.limits.turns for e in started}
+    assert all(turns[run] <= most for run, most in own.items() if isinstance(most, int))
 
 
 def count_rejected(told: Told) -> int:

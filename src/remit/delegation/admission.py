@@ -26,15 +26,15 @@ async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     early = _depth(parent, plan) or _cancelled(parent) or _budget(parent)
     if early:
         return early
-    pools = _pools(parent, plan.agent.limits)
-    waited = await _slot(parent, plan, call_id, pools)
+    above = parent.scope.seat.pools
+    waited = await _slot(parent, plan, call_id, above)
     if waited:
         return waited
     late = _cancelled(parent) or _charged(parent)
     if late:
-        slots.give_back(pools)
+        slots.give_back(above)
         return late
-    return Admitted(pools)
+    return Admitted(_with_own(plan.agent.limits, above))
 
 
 def _depth(parent: Run, plan: Plan) -> Rejection | None:
@@ -83,10 +83,14 @@ def _over(over: Over) -> Rejection:
     return Rejection("budget", message, limit=over.cap, used=over.used)
 
 
-def _pools(parent: Run, limits: Limits | None) -> tuple[Pool, ...]:
+def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """The pools above and the child's own, if it has one; there it works already, so it is not waited for."""
     own = limits.concurrency if limits else None
-    above = parent.scope.seat.pools
-    return (Pool(own), *above) if isinstance(own, int) else above
+    if not isinstance(own, int):
+        return above
+    pool = Pool(own)
+    pool.working = 1
+    return (pool, *above)
 
 
 async def _slot(parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...]) -> Rejection | None:

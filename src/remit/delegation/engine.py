@@ -14,6 +14,7 @@ from remit.agent import Agent
 from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit
 from remit.delegation.kit import kit_for
+from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.events import DelegationRejected, RunEnded, RunStarted
 from remit.execution import Plan, Run, text_tokens
 from remit.limits import OWN, SHARED, Limits, total
@@ -163,7 +164,7 @@ class Engine:
         completed = ending.status is Status.COMPLETED
         said = ending.text or run.text
         if parent is not None:
-            await self._keep_long(run, said, plan, parent)
+            await self._keep_long(run, said, plan, parent, completed=completed)
         scope = run.scope
         unstored = self.tree.unstored if parent is None else ""
         usage = total(scope.usage)
@@ -195,13 +196,18 @@ class Engine:
         scope.close()
         return outcome
 
-    async def _keep_long(self, run: Run, said: str, plan: Plan, parent: Run) -> Artifact | None:
+    async def _keep_long(
+        self, run: Run, said: str, plan: Plan, parent: Run, *, completed: bool
+    ) -> Artifact | None:
         """Keep an answer whole that its parent will only see the head of."""
         most = parent.scope.limits.result_chars
         if plan.inline_bytes is not None:
-            long = len(said) > plan.inline_bytes or len(said.encode()) > plan.inline_bytes
+            # What is said before a partial text takes room away from it.
+            before = 0 if completed else PREFIX_BYTES + len(HAD) + len("\n\n")
+            long = len(said.encode()) > plan.inline_bytes - before
         else:
-            long = isinstance(most, int) and len(said) > most
+            long = False
+        long = long or (isinstance(most, int) and len(said) > most)
         return await keep(run, "text", said) if long else None
 
 

@@ -15,12 +15,16 @@ from remit import ledger
 from remit.agent import Agent
 from remit.execution import Plan, Run
 from remit.limits import Usage
+from remit.messages import Json
 from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.text import cut_bytes, cut_chars
 from remit.tool import ToolResult
 
 NO_TEXT = "(subagent returned no text)"
 CUT_MARK = "\n... [truncated]"
+HAD = "What it had:\n"
+PREFIX_BYTES = 800
+"""Most of the words before a partial text; `engine.py` keeps what they push out."""
 
 
 class SubagentResult(Struct, frozen=True, omit_defaults=True):
@@ -31,7 +35,7 @@ class SubagentResult(Struct, frozen=True, omit_defaults=True):
     total_turns: int
     tool_count: int
     tool_logs: tuple[ToolCallLog, ...]
-    usage: Usage
+    usage: dict[str, Json]
     success: bool
     duration_ms: int
     error_details: str | None = None
@@ -51,7 +55,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     elif done.reason == "empty" and not text:
         content = NO_TEXT
     else:
-        content = f"The subagent {done.agent} ended {done.status}: {_why(done)}.\n\n{_had(text)}"
+        content = f"The subagent {done.agent} ended {_status(done)}: {_why(done)}.\n\n{_had(text)}"
     return ToolResult(content, ok=done.ok, details={}, note=_note(run, done, cut))
 
 
@@ -60,10 +64,11 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
     if isinstance(done, Rejection):
         return _named_rejection(run, agent, done)
     most = run.scope.limits.result_chars
-    response, details = _final_response(agent, done)
-    response, cut = _inline(done, response, most)
+    whole, details = _final_response(agent, done)
+    response, cut = _inline(done, whole, most)
+    details = response if details == whole else details
     partial = ""
-    if not done.ok and done.status is not Status.REFUSED and done.partial:
+    if not done.ok and done.partial and done.partial != done.reason:
         partial, cut = _inline(done, done.partial, most)
     result = SubagentResult(
         name=agent.name,
@@ -71,7 +76,7 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
         total_turns=done.turns,
         tool_count=len(done.calls),
         tool_logs=done.calls,
-        usage=done.usage,
+        usage=_counts(done.usage),
         success=done.ok,
         duration_ms=round(done.duration_s * 1000),
         error_details=details,
@@ -81,7 +86,13 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
         run_id=done.run_id,
     )
     content = f"{response}\n\nPartial response:\n{partial}" if partial else response
-    return ToolResult(content, ok=done.ok, details=msgspec.to_builtins(result), note=_note(run, done, cut))
+    why = f"{details}." if details and details != response else ""
+    return ToolResult(
+        content,
+        ok=done.ok,
+        details=msgspec.to_builtins(result),
+        note=_note(run, done, f"{why} {cut}".strip()),
+    )
 
 
 def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
@@ -90,22 +101,27 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
         return adhoc_rejected(run, plan.label, done)
     limited = done.status is Status.INCOMPLETE and done.reason in ("turns", "repeating")
     success = done.ok or (limited and bool(done.partial))
-    error = "" if success else f"The subagent {plan.label!r} ended {done.status}: {_why(done)}."
     text = done.text if done.ok else done.partial
-    output = text if success else f"{error}\n\n{_had(text)}"
-    most = plan.inline_bytes or 0
-    short = output
-    if len(output.encode()) > most:
-        short = cut_bytes(output, most - len(CUT_MARK)) + CUT_MARK
-    cut = _cut_words(done, len(short), len(output)) if short != output else _kept_words(done)
+    error = "" if success else f"The subagent {plan.label!r} ended {_status(done)}: {_why(done)}."
+    head = cut_bytes(error, PREFIX_BYTES)
+    if error:
+        head = f"{head}\n\n{HAD if text.strip() else NO_TEXT}"
+    room = (plan.inline_bytes or 0) - len(head.encode())
+    most = run.scope.limits.result_chars
+    shown = cut_chars(text, most) if isinstance(most, int) else text
+    if len(shown.encode()) > (room if shown == text else room - len(CUT_MARK)):
+        shown = cut_bytes(shown, room - len(CUT_MARK))
+    truncated = len(shown) < len(text)
+    output = f"{head}{shown}{CUT_MARK}" if truncated else f"{head}{shown}"
+    cut = [_cut_words(done, len(shown), len(text)) if truncated else "", _answer_words(done)]
     details = {
         "success": success,
-        "output": short,
+        "output": output,
         "error": error or None,
-        "truncated": short != output,
+        "truncated": truncated,
         "metadata": _metadata(run, plan, done),
     }
-    return ToolResult(short, ok=success, details=details, note=_note(run, done, cut))
+    return ToolResult(output, ok=success, details=details, note=_note(run, done, " ".join(filter(None, cut))))
 
 
 def rejected(run: Run, rejection: Rejection) -> ToolResult:
@@ -135,7 +151,7 @@ def _named_rejection(run: Run, agent: Agent, rejection: Rejection) -> ToolResult
         total_turns=0,
         tool_count=0,
         tool_logs=(),
-        usage=Usage(),
+        usage=_counts(Usage()),
         success=False,
         duration_ms=0,
         error_details=rejection.message,
@@ -145,20 +161,22 @@ def _named_rejection(run: Run, agent: Agent, rejection: Rejection) -> ToolResult
     return ToolResult(message, ok=False, details=details, note=f"[remit] {_left(run)}")
 
 
+def _counts(usage: Usage) -> dict[str, Json]:
+    """Every number, zeros included: programs read them by name."""
+    return {f: getattr(usage, f) for f in Usage.__struct_fields__}
+
+
 def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     """The seed's fixed texts for each way to end, and the details beside them."""
     who = f"Subagent {agent.name!r}"
     if done.status is Status.COMPLETED:
         return done.text, None
     if done.status is Status.TIMED_OUT:
-        seconds = agent.limits.seconds if agent.limits else None
-        ms = seconds * 1000 if isinstance(seconds, (int, float)) else done.duration_s * 1000
-        return "Subagent timed out", f"{who} timed out after {ms:.0f} ms"
+        return "Subagent timed out", f"{who} timed out after {_time_given(agent, done) * 1000:.0f} ms"
     if done.status is Status.CANCELLED:
         return "Subagent cancelled", f"{who} was cancelled: {_why(done)}"
     if done.status is Status.REFUSED:
-        refusal = done.partial or "The subagent declined to answer"
-        return refusal, refusal
+        return done.reason, done.reason
     if done.status is Status.FAILED:
         return done.reason, done.reason
     if done.status is Status.INTERRUPTED:
@@ -168,7 +186,13 @@ def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
         Status.OVER_BUDGET: "Subagent ran out of budget",
         Status.INCOMPLETE: NO_TEXT if done.reason == "empty" else "Subagent stopped before it was done",
     }
-    return words[done.status], f"{who} ended {done.status}: {_why(done)}"
+    return words[done.status], f"{who} ended {_status(done)}: {_why(done)}"
+
+
+def _time_given(agent: Agent, done: Outcome) -> float:
+    """Its own number if that is what ended it; what it had of its parent's time otherwise."""
+    own = agent.limits.seconds if agent.limits else None
+    return own if isinstance(own, (int, float)) and done.duration_s >= own * 0.85 else done.duration_s
 
 
 def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
@@ -186,6 +210,10 @@ def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
     return metadata
 
 
+def _status(done: Outcome) -> str:
+    return str(done.status).replace("_", " ")
+
+
 def _why(done: Outcome) -> str:
     reasons = {
         "turns": "it reached its turn limit",
@@ -197,7 +225,7 @@ def _why(done: Outcome) -> str:
 
 
 def _had(text: str) -> str:
-    return f"What it had:\n{text}" if text.strip() else NO_TEXT
+    return f"{HAD}{text}" if text.strip() else NO_TEXT
 
 
 def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
@@ -208,23 +236,28 @@ def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
 
 
 def _cut_words(done: Outcome, shown: int, whole: int) -> str:
-    kept = _kept(done)
-    how = f'Read the rest with read_artifact(artifact="{kept.id}").' if kept else "The rest was not kept."
+    kept = _kept(done, "text")
+    how = (
+        f'Read on with read_artifact(artifact="{kept.id}", start={shown}).'
+        if kept
+        else "The rest was not kept."
+    )
     return f"Cut: the first {shown:,} of {whole:,} characters. {how}"
 
 
-def _kept_words(done: Outcome) -> str:
-    kept = _kept(done)
+def _answer_words(done: Outcome) -> str:
+    kept = _kept(done, "answer")
     return f'Its own answer, before the summary: read_artifact(artifact="{kept.id}").' if kept else ""
 
 
-def _kept(done: Outcome) -> Artifact | None:
-    return done.artifacts[-1] if done.artifacts else None
+def _kept(done: Outcome, name: str) -> Artifact | None:
+    return next((a for a in done.artifacts if a.name == name), None)
 
 
 def _note(run: Run, done: Outcome, cut: str) -> str:
     usage = done.total_usage
-    spent = f"run {done.run_id} {done.status}, {done.turns} turns, {usage.tokens:,} tokens"
+    turns = "1 turn" if done.turns == 1 else f"{done.turns} turns"
+    spent = f"run {done.run_id} {_status(done)}, {turns}, {usage.tokens:,} tokens"
     return f"[remit] {spent}. {cut}\n{_left(run)}" if cut else f"[remit] {spent}. {_left(run)}"
 
 

@@ -1,0 +1,110 @@
+"""Third lesson: a tool that changes things asks a person first, from however deep in the tree.
+
+The model here is a script, and so is the person: the approver below answers by a rule, so that this runs
+unattended. A real one would show the request to somebody and wait; their time is not the tree's.
+
+    python examples/03_asking_a_person.py
+"""
+
+import asyncio
+
+from remit import (
+    Agent,
+    ApprovalRequest,
+    Approver,
+    Event,
+    Request,
+    ToolContext,
+    ToolMessage,
+    allow,
+    deny,
+    start,
+    tool,
+)
+from remit.events import ApprovalAnswered, ApprovalRequested, CallEnded, RunEnded, RunStarted
+from remit.testing import ScriptedModel, call, say
+
+published: list[str] = []
+
+
+@tool  # Without a tier a tool is taken to change things: it must be confirmed.
+async def publish(page: str, ctx: ToolContext) -> str:
+    """Put a page on the web site."""
+    published.append(page)
+    return f"{page} is public (by {ctx.path[-1]})"
+
+
+# A grandchild is the one that publishes: lead › editor › reviewer.
+reviewer = Agent("reviewer", description="Reads a page and publishes it.", tools=[publish])
+editor = Agent("editor", description="Gets pages ready.", subagents=[reviewer])
+lead = Agent("lead", subagents=[editor])
+
+
+def pass_on(request: Request):
+    """Answers with the results in its conversation."""
+    return say("\n".join(m.content for m in request.messages if isinstance(m, ToolMessage)))
+
+
+model = ScriptedModel(
+    {
+        "lead": [call("task", agent="editor", prompt="Bring out the news"), pass_on],
+        "editor": [call("task", agent="reviewer", prompt="Check and publish"), pass_on],
+        "reviewer": [
+            call("publish", page="news.html"),
+            call("publish", page="salaries.html"),
+            pass_on,
+        ],
+    }
+)
+
+
+async def ask(request: ApprovalRequest):
+    """Says who asks for what, thinks for a moment, and answers."""
+    who = " › ".join((*request.path, request.tool))
+    print(f"\n  A person is asked by {who}")
+    print(f"    arguments {request.args}; spent so far: {request.total_usage.requests} model calls")
+    await asyncio.sleep(0.5)
+    if request.args["page"] == "salaries.html":
+        print("    the person says no\n")
+        return deny("that page is private")
+    print("    the person says yes\n")
+    return allow()
+
+
+def show(event: Event) -> None:
+    """What happens, indented by depth."""
+    if isinstance(event, RunStarted):
+        words = f"{event.agent} starts: {event.task.text}"
+    elif isinstance(event, ApprovalRequested):
+        words = f"{event.agent} waits for a person: {event.tool}"
+    elif isinstance(event, ApprovalAnswered):
+        words = f"{event.agent} is told {'yes' if event.allowed else f'no: {event.reason}'}"
+    elif isinstance(event, CallEnded) and event.tool == "publish":
+        words = f"publish {'done' if event.success else 'not done'}"
+    elif isinstance(event, RunEnded):
+        words = f"{event.agent} {event.outcome.status}"
+    else:
+        return
+    print("  " * event.depth + words, flush=True)
+
+
+async def bring_out(approver: Approver | None) -> None:
+    """Run the tree, show what happens, and say what came of it."""
+    published.clear()
+    async with start(lead, "Bring out the news", model=model, approver=approver) as tree:
+        async for event in tree.events():
+            show(event)
+        outcome = await tree.outcome()
+    print("\nThe lead answers:\n  " + outcome.text.replace("\n", "\n  "))
+    print(f"Published: {', '.join(published) or 'nothing'}")
+
+
+async def main() -> None:
+    print("The model here is a script, and so is the person.\n")
+    await bring_out(ask)
+    print("\nThe same with nobody to ask: each call is denied, and every run goes on.\n")
+    await bring_out(None)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,442 @@
+"""The ledger against random programs: trees of accounts, calls that use less or more, last words, waiting, leaving.
+
+`Books` keeps the same accounts the slow way: every number is a sum over what is live, made anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from remit import ledger
+from remit.ledger import NOTHING, Account, Amount, Over, Reservation, Ticket, Want
+from remit.limits import Limits
+from remit.ports import Price
+
+PRICES = (Price(2.0, 10.0), Price(0.5, 1.5), Price(0.0, 3.0))
+LEAST_WANT = Want(0, 1, Price(0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Caps:
+    requests: int | None = None
+    tokens: int | None = None
+    micros: int | None = None
+    calls: int | None = None
+    delegations: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        usd = None if self.micros is None else self.micros / 1_000_000
+        return Limits(
+            requests=self.requests, tokens=self.tokens, usd=usd, calls=self.calls, delegations=self.delegations
+        )
+
+
+@dataclass(eq=False)
+class Run:
+    """One account and what the books know of it."""
+
+    account: Account
+    caps: Caps
+    parent: Run | None
+    price: Price
+    spent: Amount = NOTHING
+    extra: Amount = NOTHING
+    """By how much calls below used more than was reserved."""
+    overran: bool = False
+    calls: int = 0
+    delegations: int = 0
+    flight: Reservation | None = None
+    word: Amount = NOTHING
+    word_input: int = 0
+    waits: Asked | None = None
+    undo: tuple[Ticket, Amount, int] | None = None
+    """A verdict that came while it waited and that it has not acted on; and its last word before."""
+
+    chain: list[Run] = field(default_factory=list)
+    """Itself and its ancestors."""
+    below: list[Run] = field(default_factory=list)
+    """Itself and its descendants."""
+
+    def __post_init__(self) -> None:
+        self.chain = [self, *(self.parent.chain if self.parent else [])]
+
+    @property
+    def capped(self) -> bool:
+        return self.caps != Caps()
+
+    @property
+    def is_busy(self) -> bool:
+        return self.flight is not None or self.waits is not None
+
+
+@dataclass(eq=False)
+class Asked:
+    """A call or a last word that was asked for, in order of asking."""
+
+    run: Run
+    want: Want
+    keep: bool
+    number: int
+    ticket: Ticket | None = None
+
+
+@dataclass
+class Judged:
+    """What the laws say of one asking: never, or the accounts that block it, or how much it may say."""
+
+    never: bool = False
+    blockers: set[int] = field(default_factory=set)
+    output: int = 0
+
+    @property
+    def is_clear(self) -> bool:
+        return not self.never and not self.blockers
+
+
+class Books:
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.number = 0
+
+    def add(self, run: Run) -> None:
+        self.runs.append(run)
+        for r in run.chain:
+            r.below.append(run)
+
+    def reserved(self, run: Run) -> Amount:
+        return add(r.flight.amount for r in run.below if r.flight)
+
+    def withheld(self, run: Run) -> Amount:
+        return add(r.word for r in run.below)
+
+    def waiting(self) -> list[Asked]:
+        return sorted((r.waits for r in self.runs if r.waits), key=lambda asked: asked.number)
+
+    def judge(self, asked: Asked, *, ahead: bool) -> Judged:
+        """Against the numbers alone; `ahead` is with the run's own last word, which does not wait its turn."""
+        judged = Judged(output=asked.want.output_tokens)
+        for run in (r for r in asked.run.chain if r.capped):
+            if run.overran and (asked.keep or not ahead):
+                judged.never = True
+            self._judge_one(run, asked, judged, ahead=ahead)
+        return judged
+
+    def _judge_one(self, run: Run, asked: Asked, judged: Judged, *, ahead: bool) -> None:
+        want, own = asked.want, asked.run.word if ahead else NOTHING
+        caps = (run.caps.requests, run.caps.tokens, run.caps.micros)
+        reserved, withheld = self.reserved(run), self.withheld(run)
+        for i, cap in enumerate(caps):
+            if cap is None:
+                continue
+            room = cap - run.spent[i] - withheld[i] + own[i]
+            least, free = want.amount(want.least_output)[i], room - reserved[i]
+            if least > (free if i == 0 else room):
+                judged.never = True
+                judged.blockers.add(id(run))
+            elif want.amount(judged.output)[i] <= free:
+                continue
+            elif (reserved[i] and not ahead) or least > free:
+                judged.blockers.add(id(run))
+            else:
+                judged.output = most_output(want, i, free, judged.output)
+
+    def stuck(self, asked: Asked) -> Judged:
+        """Why it waits: what it is told in its turn, or ahead of its turn where it has a last word."""
+        if asked.run.word != NOTHING:
+            return self.judge(asked, ahead=True)
+        return self.judge(asked, ahead=False)
+
+    def earlier(self, asked: Asked) -> list[Asked]:
+        return [w for w in self.waiting() if w.number < asked.number]
+
+    def must_wait(self, asked: Asked) -> bool:
+        """Whether somebody earlier is blocked only by accounts that this one shares."""
+        chain = {id(r) for r in asked.run.chain}
+        judged = [self.stuck(w) for w in self.earlier(asked)]
+        return any(j.blockers <= chain for j in judged if not j.never)
+
+    def may_wait(self, asked: Asked) -> bool:
+        """Whether somebody earlier is blocked by an account that this one shares, directly or in a row."""
+        blocked: set[int] = set()
+        for w in self.earlier(asked):
+            chain = {id(r) for r in w.run.chain}
+            blocked |= self.judge(w, ahead=False).blockers | (blocked & chain)
+        return bool(blocked & {id(r) for r in asked.run.chain})
+
+
+def add(amounts: Iterable[Amount]) -> Amount:
+    total = NOTHING
+    for a in amounts:
+        total = Amount(total[0] + a[0], total[1] + a[1], total[2] + a[2])
+    return total
+
+
+def minus(a: Amount, b: Amount) -> Amount:
+    return Amount(*(x - y for x, y in zip(a, b, strict=True)))
+
+
+def most_output(want: Want, resource: int, free: int, most: int) -> int:
+    return next(o for o in range(most, -1, -1) if want.amount(o)[resource] <= free)
+
+
+def some(least: int, most: int) -> st.SearchStrategy[int | None]:
+    """Often no cap, else enough for a few calls that get in each other's way."""
+    return st.one_of(st.none(), st.none(), st.integers(least, most))
+
+
+CAPS = st.builds(Caps, some(4, 30), some(200, 1500), some(1000, 9000), some(1, 4), some(1, 4))
+TOKENS = st.builds(Caps, tokens=st.integers(200, 1500))
+NO_CAPS, ZERO = st.just(Caps()), st.builds(Caps, *[st.sampled_from([0, 1, None])] * 5)
+PICK = st.integers(0, 30)
+PLANTED = st.lists(st.tuples(PICK, st.one_of(TOKENS, CAPS), st.sampled_from(PRICES)), min_size=3, max_size=6)
+INPUT, OUTPUT = st.integers(0, 60), st.integers(1, 150)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Random programs. A run asks for one thing at a time, as the loop does."""
+
+    @initialize(shape=PLANTED)
+    def plant(self, shape: list[tuple[int, Caps, Price]]) -> None:
+        self.books = Books()
+        for parent, caps, price in shape:
+            self.add(parent, caps, price)
+
+    @precondition(lambda self: len(self.books.runs) < 9)
+    @rule(parent=PICK, caps=st.one_of(NO_CAPS, CAPS, ZERO), price=st.sampled_from(PRICES))
+    def grow(self, parent: int, caps: Caps, price: Price) -> None:
+        self.add(parent, caps, price)
+
+    @rule(who=PICK, input_tokens=INPUT, output=OUTPUT)
+    def reserve(self, who: int, input_tokens: int, output: int) -> None:
+        run = self.pick(who)
+        if not run.is_busy:
+            self.ask(run, Want(input_tokens, output, run.price), keep=False)
+
+    @rule(who=PICK, input_tokens=INPUT, output=OUTPUT)
+    def withhold(self, who: int, input_tokens: int, output: int) -> None:
+        run = self.pick(who)
+        if not run.is_busy:
+            self.ask(run, Want(input_tokens, output, run.price), keep=True)
+
+    @precondition(lambda self: any(r.word != NOTHING and not r.is_busy for r in self.books.runs))
+    @rule(who=PICK)
+    def use_last_word(self, who: int) -> None:
+        """What was withheld can be had at once, unless an overrun ate it."""
+        able = [r for r in self.books.runs if r.word != NOTHING and not r.is_busy]
+        run = able[who % len(able)]
+        got = self.ask(run, Want(run.word_input, run.word.tokens - run.word_input, run.price), keep=False)
+        assert isinstance(got, Reservation) or any(r.overran for r in run.chain)
+
+    @precondition(lambda self: any(r.flight for r in self.books.runs))
+    @rule(who=PICK, tokens=st.sampled_from([0, 1, 2, 2, 2, 3]), micros=st.sampled_from([0, 1, 2, 2, 2, 3]))
+    def settle(self, who: int, tokens: int, micros: int) -> None:
+        """Uses nothing, half, all or half as much again of what was reserved."""
+        flying = [r for r in self.books.runs if r.flight]
+        run = flying[who % len(flying)]
+        assert run.flight
+        reserved = run.flight.amount
+        self.land(run, Amount(1, reserved.tokens * tokens // 2, reserved.micros * micros // 2))
+
+    @rule(who=PICK)
+    def release(self, who: int) -> None:
+        run = self.pick(who)
+        run.word, run.undo = NOTHING, None
+        ledger.release(run.account)
+
+    @precondition(lambda self: self.books.waiting())
+    @rule(who=PICK)
+    def leave_the_queue(self, who: int) -> None:
+        waiting = self.books.waiting()
+        asked = waiting[who % len(waiting)]
+        asked.run.waits = None
+        assert asked.ticket
+        ledger.withdraw(asked.ticket)
+
+    @precondition(lambda self: any(r.undo for r in self.books.runs))
+    @rule(who=PICK)
+    def leave_after_the_verdict(self, who: int) -> None:
+        """A run stopped in the step in which its verdict came is as if it had never asked."""
+        able = [r for r in self.books.runs if r.undo]
+        run = able[who % len(able)]
+        assert run.undo
+        ticket, run.word, run.word_input = run.undo
+        run.undo = run.flight = None
+        ledger.withdraw(ticket)
+
+    @rule(who=PICK, calls=st.integers(0, 2), delegations=st.integers(0, 2))
+    def charge(self, who: int, calls: int, delegations: int) -> None:
+        run = self.pick(who)
+        over = ledger.charge(run.account, calls=calls, delegations=delegations)
+        fits = all(
+            is_within(r.calls + calls, r.caps.calls)
+            and is_within(r.delegations + delegations, r.caps.delegations)
+            for r in run.chain
+        )
+        assert fits == (over is None)
+        for r in run.chain if fits else []:
+            r.calls += calls
+            r.delegations += delegations
+
+    @invariant()
+    def a_first_look_is_right(self) -> None:
+        """It says no exactly when one more delegation, or the smallest call, could never be had."""
+        for run in self.books.runs:
+            smallest = Asked(Run(run.account, Caps(), run, run.price), LEAST_WANT, keep=False, number=0)
+            full = any(not is_within(r.delegations + 1, r.caps.delegations) for r in run.chain)
+            expected = full or self.books.judge(smallest, ahead=False).never
+            assert (ledger.look(run.account) is not None) == expected
+
+    @invariant()
+    def what_is_left_is_right(self) -> None:
+        """It is the smallest remainder on the way up, the run's own last word included."""
+        for run in self.books.runs:
+            if any(r.overran for r in run.chain):
+                continue
+            left = ledger.left(run.account)
+            usd = None if left.usd is None else round(left.usd * 1_000_000)
+            columns = zip(*(self.remainders(r, run.word) for r in run.chain), strict=True)
+            least = [min((x for x in column if x is not None), default=None) for column in columns]
+            assert [left.requests, left.tokens, usd, left.calls, left.delegations] == least
+
+    @invariant()
+    def numbers_agree(self) -> None:
+        """Reserved is what is in flight, withheld the last words, spent what was used, here and below."""
+        for run in self.books.runs:
+            if run.capped:
+                account = run.account
+                assert account.spent == run.spent
+                assert account.reserved == self.books.reserved(run)
+                assert account.withheld == self.books.withheld(run)
+
+    @invariant()
+    def no_cap_is_exceeded(self) -> None:
+        """Nothing goes above a cap except by what providers reported above their reservation."""
+        for run in self.books.runs:
+            a = run.account
+            used = add((a.spent, a.reserved, a.withheld))
+            caps = (run.caps.requests, run.caps.tokens, run.caps.micros)
+            for i, cap in enumerate(caps):
+                assert is_within(used[i] - run.extra[i], cap), (a.owner, i)
+            assert is_within(a.calls, run.caps.calls)
+            assert is_within(a.delegations, run.caps.delegations)
+
+    @invariant()
+    def only_calls_in_flight_are_waited_for(self) -> None:
+        """Who waits has a call in flight in an account above it, and could not be served in its turn."""
+        for asked in self.books.waiting():
+            assert asked.ticket
+            assert asked.ticket.verdict is None
+            assert any(self.books.reserved(r) != NOTHING for r in asked.run.chain if r.capped)
+            assert not self.books.stuck(asked).is_clear or self.books.may_wait(asked)
+
+    def teardown(self) -> None:
+        """Once all calls have settled nobody waits, and nothing is reserved."""
+        if not hasattr(self, "books"):
+            return
+        while flying := [r for r in self.books.runs if r.flight]:
+            assert flying[0].flight
+            self.land(flying[0], flying[0].flight.amount)
+        assert not self.books.waiting()
+        assert all(r.account.reserved == NOTHING for r in self.books.runs)
+
+    def add(self, parent: int, caps: Caps, price: Price) -> None:
+        above = self.pick(parent) if self.books.runs else None
+        account = Account(f"run{len(self.books.runs)}", caps.limits, above.account if above else None)
+        self.books.add(Run(account, caps, above, price))
+
+    def pick(self, who: int) -> Run:
+        return self.books.runs[who % len(self.books.runs)]
+
+    def remainders(self, run: Run, own: Amount) -> list[int | None]:
+        reserved, withheld = self.books.reserved(run), minus(self.books.withheld(run), own)
+        caps = run.caps
+        rows = [
+            (caps.requests, run.spent.requests + reserved.requests + withheld.requests),
+            (caps.tokens, run.spent.tokens + reserved.tokens + withheld.tokens),
+            (caps.micros, run.spent.micros + reserved.micros + withheld.micros),
+            (caps.calls, run.calls),
+            (caps.delegations, run.delegations),
+        ]
+        return [None if cap is None else max(0, cap - used) for cap, used in rows]
+
+    def ask(self, run: Run, want: Want, *, keep: bool) -> Reservation | Over | Ticket:
+        run.undo = None
+        self.books.number += 1
+        asked = Asked(run, want, keep, self.books.number)
+        got = (ledger.withhold if keep else ledger.reserve)(run.account, want, lambda: self.woken(asked))
+        if isinstance(got, Ticket):
+            asked.ticket = got
+            clear = self.books.judge(asked, ahead=False).is_clear and not self.books.may_wait(asked)
+            assert not clear
+            assert not self.books.stuck(asked).never
+            run.waits = asked
+        else:
+            self.told(asked, got)
+        return got
+
+    def woken(self, asked: Asked) -> None:
+        assert asked.ticket
+        verdict = asked.ticket.verdict
+        assert verdict is not None
+        before = asked.run.word, asked.run.word_input
+        self.told(asked, verdict)
+        asked.run.waits = None
+        if isinstance(verdict, Reservation) and any(r.capped for r in asked.run.chain):
+            asked.run.undo = asked.ticket, *before
+
+    def told(self, asked: Asked, verdict: Reservation | Over) -> None:
+        """Check a verdict against the laws, then write it down."""
+        run, plain = asked.run, self.books.judge(asked, ahead=False)
+        if isinstance(verdict, Over):
+            assert self.books.stuck(asked).never
+            return
+        in_turn = plain.is_clear and not self.books.must_wait(asked)
+        if in_turn and verdict.output_tokens == plain.output:
+            spends_word = False
+        else:
+            ahead = self.books.judge(asked, ahead=True)
+            assert run.word != NOTHING
+            assert ahead.is_clear
+            assert verdict.output_tokens == ahead.output
+            spends_word = True
+        assert verdict.amount == asked.want.amount(verdict.output_tokens)
+        if not any(r.capped for r in run.chain):
+            return
+        if asked.keep:
+            run.word, run.word_input = verdict.amount, asked.want.input_tokens
+        else:
+            run.flight = verdict
+            run.word = NOTHING if spends_word else run.word
+
+    def land(self, run: Run, used: Amount) -> None:
+        flight = run.flight
+        assert flight
+        run.flight = run.undo = None
+        over = Amount(0, max(0, used.tokens - flight.amount.tokens), max(0, used.micros - flight.amount.micros))
+        told: set[str] = set()
+        for r in run.chain:
+            r.spent, r.extra = add((r.spent, used)), add((r.extra, over))
+            told |= {"tokens"} if over.tokens and r.caps.tokens is not None else set()
+            told |= {"usd"} if over.micros and r.caps.micros is not None else set()
+            r.overran = r.overran or (over.tokens > 0 and r.caps.tokens is not None)
+            r.overran = r.overran or (over.micros > 0 and r.caps.micros is not None)
+        assert {overrun.resource for overrun in ledger.settle(flight, used)} == told
+
+
+def is_within(value: int, cap: int | None) -> bool:
+    return cap is None or value <= cap
+
+
+LedgerMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+class TestLedgerLaws(LedgerMachine.TestCase):
+    """No cap is exceeded, nobody waits in vain or is overtaken, and a last word can always be said."""
