@@ -196,7 +196,9 @@ def test_there_are_enough_of_them() -> None:
 
 @pytest.mark.parametrize("name", ["task", "subagent", "subagent_explorer"])
 @pytest.mark.parametrize(
-    "args", ["", "{", "[]", "null", "agent: explorer", '{"agent": "explorer"', BIG], ids=lambda v: repr(v)[:30]
+    "args",
+    ["", "{", "[]", "null", "agent: explorer", '{"agent": "explorer"', BIG],
+    ids=lambda v: repr(v)[:30],
 )
 async def test_arguments_that_are_not_an_object(name: str, args: str) -> None:
     """Arguments that are no JSON object start nothing and are told in a few words."""

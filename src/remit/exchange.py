@@ -165,6 +165,9 @@ class _Ear:
         if self._run.scope.tree.stream.watched:
             text, thinking = clean(piece.text), clean(piece.thinking)
             self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)
+        else:
+            # Its number is taken all the same: what is journalled must not depend on who looks.
+            self._run.scope.tree.stamp()
 
     def expires(self) -> float | None:
         """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
@@ -219,7 +222,7 @@ def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
 def _is_sound(call: Call) -> bool:
     """Whether it can be written down as it is."""
     try:
-        msgspec.json.encode((call.name, call.args))
+        msgspec.json.encode((call.name, call.args), order="deterministic")
     except (TypeError, ValueError, RecursionError):
         return False
     return type(call) is Call and type(call.name) is str and type(call.args) in (dict, str)

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 from remit.messages import Json, JsonObject
 from remit.outcome import Rejection
+from remit.text import text_of
 
 MOST_PROMPT = 1_000_000
 """Characters; a longer brief is a mistake."""
@@ -42,7 +43,7 @@ def gather(args: JsonObject, fields: Sequence[Field]) -> dict[str, Json]:
     owner = {alias: f.name for f in fields for alias in (f.name, *f.aliases)}
     unknown = [key for key in args if key not in owner]
     if unknown:
-        shown = ", ".join(repr(k[:60]) for k in unknown[:5])
+        shown = ", ".join(repr(str(k)[:60]) for k in unknown[:5])
         valid = ", ".join(f.name for f in fields)
         raise Bad(f"unknown field {shown}. Valid fields: {valid}.")
     found: dict[str, Json] = {}
@@ -85,7 +86,7 @@ def names(values: Mapping[str, Json], name: str) -> list[str] | None:
         return None
     items = cast("list[Json] | None", value if isinstance(value, list) else None)
     if items is None or not all(isinstance(item, str) for item in items):
-        raise Bad(f"the field {name!r} must be a list of strings, or null, not {_kind(cast(Json, value))}.")
+        raise Bad(f"the field {name!r} must be a list of strings, or null, not {_shown(cast(Json, value))}.")
     return cast("list[str]", items)
 
 
@@ -125,4 +126,4 @@ def _kind(value: Json) -> str:
 
 
 def _shown(value: Json) -> str:
-    return repr(value)[:60]
+    return text_of(value)[:60] if not isinstance(value, str) else f"the text {value[:60]!r}"

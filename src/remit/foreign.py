@@ -1,7 +1,7 @@
 """Code that is not ours (models, tools, approvers, stores), run so that it can always be left behind.
 
 An async function gets a task of its own, a sync one a daemon thread. When its time is up or its run is
-stopped, it is cancelled again and again for a short grace, and then abandoned: its coroutine closed,
+stopped, it is cancelled, given a short grace to clean up, cancelled again, and then abandoned: its coroutine closed,
 its result dropped. What refuses even that is never driven again, so that the loop's exit does not wait
 for it.
 """
@@ -108,23 +108,20 @@ async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
 
 
 async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
-    """Cancel, give it time to clean up, insist, and leave it behind when the grace is over."""
-    loop, step = phase.loop, phase.grace_s / 2
-    end = loop.time() + phase.grace_s
+    """Cancel, give it half of the grace to clean up, insist for the other half, and leave it behind."""
+    grace = phase.grace_s
     work.cancel()
-    while not work.done.done():
-        left = end - loop.time()
-        if left <= 0:
-            work.abandon()
-            on_abandoned(name)
+    for rest in (grace / 2, *[grace / 20] * 10):
+        await _rest(work.done, phase.loop, rest)
+        if work.done.done():
             return
-        await _rest(work.done, loop, min(step, left))
-        step = phase.grace_s / 20
-        if not work.done.done():
-            work.cancel()
+        work.cancel()
+    work.abandon()
+    on_abandoned(name)
 
 
 async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Until it is done, or the time is over."""
     waiter: asyncio.Future[None] = loop.create_future()
 
     def finished(_: object) -> None:
@@ -145,7 +142,6 @@ async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, s
 class _TaskWork:
     def __init__(self, awaitable: Awaitable[object], loop: asyncio.AbstractEventLoop, name: str) -> None:
         self.waiter: asyncio.Future[None] | None = None
-        self.awaitable = awaitable
         self.task = loop.create_task(self._guard(awaitable), name=name)
         self.done = cast("asyncio.Future[object]", self.task)
 
@@ -176,14 +172,13 @@ class _TaskWork:
         task = self.task
         task.add_done_callback(_forget)
         _still_running.add(task)
+        awaited = _chain(task.get_coro())
         # The guard is closed even where what it awaits refuses: nobody drives that any more.
         with contextlib.suppress(BaseException):
             cast("Coroutine[object, object, Ended]", task.get_coro()).close()
-        if (
-            inspect.iscoroutine(self.awaitable)
-            and inspect.getcoroutinestate(self.awaitable) != inspect.CORO_CLOSED
-        ):
-            _never_free(self.awaitable)
+        for coroutine in awaited:
+            if inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
+                _never_free(coroutine)
         task.cancel()
 
 
@@ -210,6 +205,15 @@ def _forget(task: asyncio.Task[Ended]) -> None:
     _still_running.discard(task)
     if not task.cancelled():
         task.exception()
+
+
+def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
+    """A suspended coroutine, the one it awaits, the one that awaits, and so on."""
+    found: list[Coroutine[object, object, object]] = []
+    while inspect.iscoroutine(coroutine):
+        found.append(coroutine)
+        coroutine = coroutine.cr_await
+    return found
 
 
 def _never_free(coroutine: object) -> None:

@@ -71,13 +71,14 @@ class Over(NamedTuple):
     @property
     def words(self) -> str:
         if self.overran:
-            return f"{self.resource}: a provider used more than was reserved, so nothing more is sent (limit of {self.owner})"
+            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
         cap, used = (
             (_usd(self.cap), _usd(self.used))
             if self.resource == "usd"
             else (f"{self.cap:,}", f"{self.used:,}")
         )
-        return f"{self.resource}: {used} of {cap} used or kept back (limit of {self.owner})"
+        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
+        return f"{used} of {cap} {self.resource} {gone} (limit of {self.owner})"
 
 
 class Overrun(NamedTuple):
@@ -285,6 +286,8 @@ def _ask(account: Account, want: Want, wake: Callable[[], None], *, keep: bool) 
     if isinstance(verdict, Account):
         heapq.heappush(verdict.waiting, ticket)
         return ticket
+    if ticket.before is not account.last_word:
+        _look_again(account)
     return verdict
 
 

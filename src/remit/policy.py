@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct
 
@@ -67,7 +67,7 @@ def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
     """
     if policy is None or callable(policy):
         return policy
-    if isinstance(policy, str):
+    if isinstance(policy, str) or not isinstance(cast(object, policy), Sequence):
         raise UsageError(f'{where}: policy must be a list of rules such as ["ask terminal"], not one string.')
     return Rules([_parse(rule, where) for rule in policy])
 

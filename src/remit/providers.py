@@ -17,6 +17,8 @@ class Models:
     """The models of one tree. Made before the run, so that a missing one is the caller's error."""
 
     def __init__(self, default: str | Model | None, source: ModelSource | None) -> None:
+        if source is not None and not callable(source) and not isinstance(cast(object, source), Mapping):
+            raise UsageError(f"models must be a mapping of names to models, or a function, not {source!r}.")
         self._source = source
         self._found: dict[str, Model] = {}
         self._default = None if default is None else self._look_up(default, "run(model=...)")
@@ -46,6 +48,11 @@ class Models:
 
     def _look_up(self, model: str | Model, where: str) -> Model:
         if not isinstance(model, str):
+            if not isinstance(cast(object, model), Model):
+                raise UsageError(
+                    f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
+                    f" not {model!r}."
+                )
             return model
         if model not in self._found:
             self._found[model] = self._ask_source(model, where)

@@ -153,7 +153,7 @@ def start(
     def go(tree: TreeContext) -> Coroutine[object, object, Outcome]:
         return Engine(tree, found).root(plan, limits=effective, policies=policies, history=past)
 
-    place = None if workspace is None else Path(workspace)
+    place = _check_workspace(workspace)
 
     def begin() -> TreeContext:
         return TreeContext(
@@ -258,6 +258,8 @@ class Running:
     def _live(self, run: str | None) -> Scope | None:
         tree = self._inside()
         name = tree.root if run is None else run
+        if not isinstance(cast(object, name), str):
+            raise UsageError(f"run must be a run's id, not {run!r}.")
         if name != tree.root and not name.startswith(f"{tree.root}."):
             raise UsageError(f"There is no run {name!r} in this tree; its root is {tree.root!r}.")
         return tree.runs.get(name)
@@ -289,6 +291,14 @@ def _check_call(agent: object, limits: object, store: object, approver: object, 
         raise UsageError(
             "on_event must be a plain function of one event; for async readers use start() and events()."
         )
+
+
+def _check_workspace(workspace: object) -> Path | None:
+    if workspace is None:
+        return None
+    if not isinstance(workspace, (str, Path)):
+        raise UsageError(f"workspace must be a path, not {workspace!r}.")
+    return Path(workspace)
 
 
 def _check_tools(agent: Agent) -> None:

@@ -55,13 +55,9 @@ class Reader:
             await self._waiter
             self._waiter = None
         if self._missed:
-            return self._gap(self._buffer[0])
+            missed, self._missed = self._missed, 0
+            return gap(self._buffer[0], missed)
         return self._buffer.popleft()
-
-    def _gap(self, following: Event) -> EventsMissed:
-        missed, self._missed = self._missed, 0
-        base = {f: getattr(following, f) for f in Event.__struct_fields__}
-        return EventsMissed(**base, missed=missed)
 
 
 class Stream:
@@ -117,36 +113,72 @@ class _Watcher:
     def __init__(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
         self._function = function
         self._loop = loop
-        self._buffer: deque[Event] = deque(maxlen=BUFFER)
+        self._buffer: deque[Event] = deque()
+        self._missed = 0
         self._job: threads.Job[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
         self._complained = False
 
     def put(self, event: Event) -> None:
+        if len(self._buffer) >= BUFFER:
+            self._buffer.popleft()
+            self._missed += 1
         self._buffer.append(event)
-        if self._job is None or self._job.done_future.done():
-            self._job = threads.start(self._drain, self._loop, name="on_event")
+        self._work()
+
+    def _work(self) -> None:
+        """Have a thread look at what there is, unless one does already."""
+        if self._job is not None or not self._buffer:
+            return
+        self._job = threads.start(self._drain, self._loop, name="on_event")
+        self._job.done_future.add_done_callback(self._rested)
+
+    def _rested(self, _: object) -> None:
+        # Looked at again here: an event may have come after the thread saw the buffer empty.
+        self._job = None
+        if self._buffer:
+            self._work()
+        elif self._idle is not None:
+            wake(self._idle)
 
     def _drain(self) -> None:
         while self._buffer:
-            event = self._buffer.popleft()
             try:
-                self._function(event)
-            except Exception:
-                if not self._complained:
-                    log.warning("on_event raised; the run goes on and it is called again", exc_info=True)
-                self._complained = True
+                event = self._buffer.popleft()
+            except IndexError:
+                return
+            missed, self._missed = self._missed, 0
+            if missed:
+                self._tell(gap(event, missed))
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._function(event)
+        except Exception:
+            if not self._complained:
+                log.warning("on_event raised; the run goes on and it is called again", exc_info=True)
+            self._complained = True
 
     async def finish(self) -> None:
-        end = self._loop.time() + LAST_LOOK_S
-        while (self._buffer or (self._job and not self._job.done_future.done())) and self._loop.time() < end:
-            if self._job is None or self._job.done_future.done():
-                self._job = threads.start(self._drain, self._loop, name="on_event")
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            timer = self._loop.call_at(end, wake, waiter)
-            self._job.done_future.add_done_callback(lambda _, waiter=waiter: wake(waiter))
-            try:
-                await waiter
-            finally:
-                timer.cancel()
-        if self._job and not self._job.done_future.done():
+        """A moment for what is left; then the function is left behind."""
+        if self._job is None:
+            return
+        self._idle = self._loop.create_future()
+        timer = self._loop.call_later(LAST_LOOK_S, wake, self._idle)
+        try:
+            await self._idle
+        finally:
+            timer.cancel()
+            self._buffer.clear()
+            self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        if self._job is not None:
             self._job.abandon()
+
+
+def gap(following: Event, missed: int) -> EventsMissed:
+    """The notice that stands where events were dropped, just before the one that follows."""
+    base = {f: getattr(following, f) for f in Event.__struct_fields__}
+    return EventsMissed(**base, missed=missed)

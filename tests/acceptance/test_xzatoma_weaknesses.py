@@ -185,7 +185,7 @@ async def test_w1_03_out_of_time_is_called_that_and_keeps_partial_work() -> None
     assert (child.status, child.partial) == (Status.TIMED_OUT, "a is fine")
     (result,) = story.results()
     assert result.ok is False
-    assert "timed_out" in result.content
+    assert "timed out" in result.content
     assert "a is fine" in result.content
     # A child without seconds of its own has its parent's; "None" would read as if there were no limit.
     assert "None" not in result.text

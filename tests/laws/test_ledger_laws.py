@@ -33,7 +33,11 @@ class Caps:
     def limits(self) -> Limits:
         usd = None if self.micros is None else self.micros / 1_000_000
         return Limits(
-            requests=self.requests, tokens=self.tokens, usd=usd, calls=self.calls, delegations=self.delegations
+            requests=self.requests,
+            tokens=self.tokens,
+            usd=usd,
+            calls=self.calls,
+            delegations=self.delegations,
         )
 
 
@@ -191,19 +195,22 @@ def some(least: int, most: int) -> st.SearchStrategy[int | None]:
 
 
 CAPS = st.builds(Caps, some(4, 30), some(200, 1500), some(1000, 9000), some(1, 4), some(1, 4))
-TOKENS = st.builds(Caps, tokens=st.integers(200, 1500))
+TOKENS = st.builds(Caps, tokens=st.integers(200, 900))
 NO_CAPS, ZERO = st.just(Caps()), st.builds(Caps, *[st.sampled_from([0, 1, None])] * 5)
 PICK = st.integers(0, 30)
-PLANTED = st.lists(st.tuples(PICK, st.one_of(TOKENS, CAPS), st.sampled_from(PRICES)), min_size=3, max_size=6)
-INPUT, OUTPUT = st.integers(0, 60), st.integers(1, 150)
+PLANTED = st.lists(
+    st.tuples(PICK, st.one_of(NO_CAPS, TOKENS, CAPS), st.sampled_from(PRICES)), min_size=2, max_size=6
+)
+INPUT, OUTPUT = st.integers(0, 60), st.one_of(st.integers(1, 20), st.integers(100, 200))
 
 
 class LedgerMachine(RuleBasedStateMachine):
     """Random programs. A run asks for one thing at a time, as the loop does."""
 
-    @initialize(shape=PLANTED)
-    def plant(self, shape: list[tuple[int, Caps, Price]]) -> None:
+    @initialize(tokens=st.integers(200, 900), shape=PLANTED)
+    def plant(self, tokens: int, shape: list[tuple[int, Caps, Price]]) -> None:
         self.books = Books()
+        self.add(0, Caps(tokens=tokens), PRICES[0])
         for parent, caps, price in shape:
             self.add(parent, caps, price)
 
@@ -418,7 +425,9 @@ class LedgerMachine(RuleBasedStateMachine):
         flight = run.flight
         assert flight
         run.flight = run.undo = None
-        over = Amount(0, max(0, used.tokens - flight.amount.tokens), max(0, used.micros - flight.amount.micros))
+        over = Amount(
+            0, max(0, used.tokens - flight.amount.tokens), max(0, used.micros - flight.amount.micros)
+        )
         told: set[str] = set()
         for r in run.chain:
             r.spent, r.extra = add((r.spent, used)), add((r.extra, over))

@@ -73,7 +73,10 @@ class World:
         if request.tool_choice == "none":
             return Reply(f"wrapped {key}", usage=usage)
         if turn < len(node.rounds):
-            calls = [self._call(f"{turn}.{c}", f"{key}.{turn}.{c}", item) for c, item in enumerate(node.rounds[turn])]
+            calls = [
+                self._call(f"{turn}.{c}", f"{key}.{turn}.{c}", item)
+                for c, item in enumerate(node.rounds[turn])
+            ]
             return Reply(f"thinking {turn}", tuple(calls), stop="calls", usage=usage)
         return self._end(node, key, usage)
 
@@ -230,7 +233,9 @@ def check_caps(told: Told) -> None:
             below = [r for r in runs if r.run_id == run.run_id or r.run_id.startswith(f"{run.run_id}.")]
             assert sum(r.usage.requests for r in below) <= 3
             assert run.total_usage.tokens <= 2_000
-    turns = Counter(e.run for e in told.events if isinstance(e, TurnStarted) and e.purpose == "turn" and e.attempt == 1)
+    turns = Counter(
+        e.run for e in told.events if isinstance(e, TurnStarted) and e.purpose == "turn" and e.attempt == 1
+    )
     own = {e.run: e.limits.turns for e in started}
     assert all(turns[run] <= most for run, most in own.items() if isinstance(most, int))
 
@@ -247,7 +252,9 @@ def check_results(outcome: Outcome) -> None:
             if isinstance(message, AssistantMessage) and message.calls:
                 answers = messages[i + 1 : i + 1 + len(message.calls)]
                 assert all(isinstance(a, ToolMessage) for a in answers)
-                assert [a.call_id for a in answers if isinstance(a, ToolMessage)] == [c.id for c in message.calls]
+                assert [a.call_id for a in answers if isinstance(a, ToolMessage)] == [
+                    c.id for c in message.calls
+                ]
         asked = sum(len(m.calls) for m in messages if isinstance(m, AssistantMessage))
         given = sum(isinstance(m, ToolMessage) for m in messages)
         assert asked == given == len(run.calls)

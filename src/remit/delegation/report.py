@@ -275,4 +275,10 @@ def _left(run: Run) -> str:
     parts += [f"${left.usd:.4f}"] if left.usd is not None else []
     seconds = scope.deadline.left()
     parts += [f"time {max(0, math.floor(seconds))} s"] if seconds != math.inf else []
-    return f"Left: {', '.join(parts)}."
+    last = " This is your last reply: answer now." if _is_last(left) else ""
+    return f"Left: {', '.join(parts)}.{last}"
+
+
+def _is_last(left: ledger.Left) -> bool:
+    """Whether only what was kept back for the parent's last word is left of its requests."""
+    return left.requests is not None and left.requests <= 1
