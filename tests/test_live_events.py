@@ -282,7 +282,7 @@ async def test_on_event_is_told_at_once_however_the_threads_meet() -> None:
 
     def policy(one: object, scope: object) -> str:
         # The loop is kept from turning until the events so far have been handled.
-        handled.wait(2)
+        handled.wait(0.05)
         threading.Event().wait(0.02)
         return "ask"
 

@@ -382,6 +382,47 @@ async def test_what_is_sent_at_once_is_heard() -> None:
     assert [m.text for m in model.requests[0].messages] == ["go", "look at src/ first"]
 
 
+def endless() -> tuple[Agent, ScriptedModel]:
+    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="x")], "kid": [wait(LONG)]})
+    return Agent("lead", subagents=[Agent("kid")]), model
+
+
+async def test_leaving_the_block_at_once_stops_the_tree() -> None:
+    """Law 4: leaving `async with start(...)` stops what runs, also before its first step."""
+    lead, model = endless()
+    async with start(lead, "go", model=model, limits=FREE) as running:
+        pass
+    assert model.calls_made == 0
+    assert (await running.outcome()).status is Status.CANCELLED
+
+
+async def test_leaving_the_block_early_stops_the_tree() -> None:
+    """Law 4: whoever leaves the block in the middle of a run gets a cancelled outcome that says so."""
+    lead, model = endless()
+    async with start(lead, "go", model=model, limits=FREE) as running:
+        await asyncio.sleep(1)
+    assert model.in_flight == 0
+    assert alive() == []
+    outcome = await running.outcome()
+    assert outcome.status is Status.CANCELLED
+    assert outcome.reason.startswith("the block that started it")
+
+
+async def test_an_error_in_the_block_stops_the_tree_and_passes() -> None:
+    """Law 4: an exception of the caller's passes out of the block unchanged, after everything stopped."""
+    lead, model = endless()
+
+    async def fails() -> None:
+        async with start(lead, "go", model=model, limits=FREE):
+            await asyncio.sleep(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fails()
+    assert model.in_flight == 0
+    assert alive() == []
+
+
 async def test_giving_up_on_the_outcome_does_not_stop_the_tree() -> None:
     """Section 6: waiting for the outcome may be given up and taken up again; only the block's end stops the tree."""
     model = ScriptedModel([say("done", delay=10)])

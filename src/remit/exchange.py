@@ -16,7 +16,7 @@ from remit import foreign, ledger
 from remit.errors import SENT_KINDS, ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
-from remit.ledger import Over, Reservation, Ticket, Want
+from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import HIGHEST, Usage
 from remit.messages import AssistantMessage, Call, Delta, JsonObject, Reply, Request
 from remit.phase import Stopped, wake
@@ -63,7 +63,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
     attempt = 0
     while True:
         attempt += 1
-        reservation = await reserve(run, run.want())
+        reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
         try:
             reply = await _send(run, reservation, purpose, attempt)
         except _AttemptFailed as failed:
@@ -76,11 +76,17 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             return reply
 
 
-async def reserve(run: Run, want: Want, *, keep: bool = False) -> Reservation:
-    """Head-room for one call, waiting only for calls in flight. Raises OverBudget or Stopped."""
-    ask = ledger.withhold if keep else ledger.reserve
+async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
+    """Head-room for one call, waiting only for calls in flight. Raises OverBudget or Stopped.
+
+    `keep` withholds it for the run's last word; `spare` holds a last word besides, should the reply delegate.
+    """
     account, phase = run.scope.account, run.scope.phase
-    verdict = ask(account, want, _nobody)
+    if keep:
+        verdict = ledger.withhold(account, want, _nobody)
+    else:
+        extra = Want(run.estimate, LEAST_OUTPUT, run.price) if spare and account.capped else None
+        verdict = ledger.reserve(account, want, _nobody, spare=extra)
     if isinstance(verdict, Ticket):
         future: asyncio.Future[None] = phase.loop.create_future()
         verdict.wake = lambda: wake(future)
@@ -181,7 +187,8 @@ class _Ear:
 def _take(run: Run, reservation: Reservation, reply: Reply, turn: int) -> Reply:
     """Settle and record a reply, and put it in the conversation."""
     usage = _said_usage(run, reply)
-    run.scope.spend(usage, reservation, run.price)
+    delegates = any((tool := run.kit.tools.get(c.name)) and tool.delegates for c in reply.calls)
+    run.scope.spend(usage, reservation, run.price, delegates=delegates)
     run.replies += 1
     run.text = reply.text if reply.text.strip() else run.text
     run.model_used = reply.model or run.model_used or run.model.name

@@ -45,6 +45,8 @@ class Kit:
     """What the model is told of."""
     tokens: int
     """Estimated tokens of the specs."""
+    delegates: bool = False
+    """Whether the model is offered a way to delegate."""
     shares: dict[object, Kit] = field(default_factory=dict[object, "Kit"])
     """Kits of ad hoc children made from this one."""
 

@@ -7,10 +7,11 @@ cap are ever touched, so a tree without caps pays nothing.
 For one capped resource of one account::
 
     |<------------------------- cap ------------------------->|
-    | spent | withheld for last words | reserved |    free    |
-                                      |<-------- room ------->|
+    | spent | withheld for last words | reserved | spare | free |
+                                      |<--------- room -------->|
 
-`free` can be had now; `room` can be had once the calls in flight have settled. What fits neither is
+`free` can be had now; `room` can be had once the calls in flight have settled. `spare` belongs to them
+too: the last word of a run whose call in flight may come back with delegations. What fits neither is
 over budget. Nothing but calls in flight is ever waited for, so waiting cannot deadlock.
 """
 
@@ -95,16 +96,21 @@ class Reservation(NamedTuple):
     account: Account
     amount: Amount
     output_tokens: int
+    spare: Amount = NOTHING
+    """Held besides, as long as the call is in flight: it becomes the last word if the reply delegates."""
 
 
 class Ticket:
     """A place in the queue for head-room. `verdict` is set, and `wake` called, once it is known."""
 
-    __slots__ = ("account", "before", "gone", "keep", "order", "verdict", "wake", "want")
+    __slots__ = ("account", "before", "gone", "keep", "order", "spare", "verdict", "wake", "want")
 
-    def __init__(self, account: Account, want: Want, *, keep: bool, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, account: Account, want: Want, wake: Callable[[], None], *, keep: bool, spare: Want | None
+    ) -> None:
         self.account = account
         self.want = want
+        self.spare = spare
         self.keep = keep
         self.wake = wake
         self.order = next(_orders)
@@ -135,6 +141,7 @@ class Account:
         "owner",
         "requests_cap",
         "reserved",
+        "spare",
         "spent",
         "tokens_cap",
         "waiting",
@@ -148,7 +155,7 @@ class Account:
         self.micros_cap = cap_micros(limits.usd) if isinstance(limits.usd, (int, float)) else None
         self.calls_cap = _whole(limits.calls)
         self.delegations_cap = _whole(limits.delegations)
-        self.spent = self.reserved = self.withheld = NOTHING
+        self.spent = self.reserved = self.spare = self.withheld = NOTHING
         self.calls = self.delegations = 0
         self.last_word = NOTHING
         """What this run has withheld for itself, here and in every capped ancestor."""
@@ -160,9 +167,14 @@ class Account:
         """The accounts that can say no: this one and its ancestors, as far as they have a cap."""
 
 
-def reserve(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
-    """Head-room for one model call: now, never, or later (then `wake` is called)."""
-    return _ask(account, want, wake, keep=False)
+def reserve(
+    account: Account, want: Want, wake: Callable[[], None], *, spare: Want | None = None
+) -> Verdict | Ticket:
+    """Head-room for one model call: now, never, or later (then `wake` is called).
+
+    `spare` is held besides where it fits, and never waited for: see `Reservation.spare`.
+    """
+    return _ask(account, want, wake, keep=False, spare=spare)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -170,14 +182,18 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
-    return _ask(account, want, wake, keep=True)
+    return _ask(account, want, wake, keep=True, spare=None)
 
 
-def settle(reservation: Reservation, used: Amount) -> list[Overrun]:
-    """Put what was really used in the place of what was reserved, and look again at who waits."""
+def settle(reservation: Reservation, used: Amount, *, delegates: bool = False) -> list[Overrun]:
+    """Put what was really used in the place of what was reserved, and look again at who waits.
+
+    When the reply `delegates`, what was spare is withheld in the same step, before anybody can take it.
+    """
     amount, overruns = reservation.amount, dict[str, Overrun]()
     for a in reservation.account.capped:
         a.reserved = _minus(a.reserved, amount)
+        a.spare = _minus(a.spare, reservation.spare)
         a.spent = _plus(a.spent, used)
         if a.tokens_cap is not None and used.tokens > amount.tokens:
             a.overran = "tokens"
@@ -185,6 +201,8 @@ def settle(reservation: Reservation, used: Amount) -> list[Overrun]:
         if a.micros_cap is not None and used.micros > amount.micros:
             a.overran = "usd"
             overruns["usd"] = Overrun("usd", amount.micros, used.micros)
+    if delegates and reservation.spare is not NOTHING and reservation.account.last_word is NOTHING:
+        _set_last_word(reservation.account, reservation.spare)
     _look_again(reservation.account)
     return list(overruns.values())
 
@@ -205,6 +223,7 @@ def withdraw(ticket: Ticket) -> None:
         if not ticket.keep:
             for a in ticket.account.capped:
                 a.reserved = _minus(a.reserved, ticket.verdict.amount)
+                a.spare = _minus(a.spare, ticket.verdict.spare)
         _set_last_word(ticket.account, ticket.before)
     _look_again(ticket.account)
 
@@ -258,7 +277,8 @@ def left(account: Account) -> Left:
             note("delegations", a.delegations_cap - a.delegations)
         if a.calls_cap is not None:
             note("calls", a.calls_cap - a.calls)
-        flight = {"requests": a.reserved.requests, "tokens": a.reserved.tokens, "usd": a.reserved.micros}
+        held = _plus(a.reserved, a.spare)
+        flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
         for resource, cap, taken in _taken(a, account.last_word):
             mine = {
                 "requests": account.last_word[0],
@@ -278,10 +298,12 @@ def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
     return math.ceil(input_tokens * price.input + output_tokens * price.output)
 
 
-def _ask(account: Account, want: Want, wake: Callable[[], None], *, keep: bool) -> Verdict | Ticket:
+def _ask(
+    account: Account, want: Want, wake: Callable[[], None], *, keep: bool, spare: Want | None
+) -> Verdict | Ticket:
     if not account.capped:
         return Reservation(account, want.amount(want.output_tokens), want.output_tokens)
-    ticket = Ticket(account, want, keep=keep, wake=wake)
+    ticket = Ticket(account, want, wake, keep=keep, spare=spare)
     verdict = _judge(ticket)
     if isinstance(verdict, Account):
         heapq.heappush(verdict.waiting, ticket)
@@ -315,7 +337,24 @@ def _judge(ticket: Ticket) -> Verdict | Account:
             _set_last_word(account, NOTHING)
         for a in account.capped:
             a.reserved = _plus(a.reserved, amount)
-    return Reservation(account, amount, fitting)
+    return Reservation(account, amount, fitting, _hold_spare(ticket))
+
+
+def _hold_spare(ticket: Ticket) -> Amount:
+    """Hold the last word that a delegating reply would need, if there is room for it right now."""
+    account = ticket.account
+    if ticket.spare is None or ticket.keep or account.last_word is not NOTHING:
+        return NOTHING
+    extra = ticket.spare.amount(ticket.spare.output_tokens)
+    more = {"requests": extra.requests, "tokens": extra.tokens, "usd": extra.micros}
+    for a in account.capped:
+        held = _plus(a.reserved, a.spare)
+        in_flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
+        if a.overran or any(t + in_flight[r] + more[r] > cap for r, cap, t in _taken(a, NOTHING)):
+            return NOTHING
+    for a in account.capped:
+        a.spare = _plus(a.spare, extra)
+    return extra
 
 
 def _fit(ticket: Ticket, own: Amount, *, ahead: bool = False) -> int | Over | Account:
@@ -342,13 +381,15 @@ def _fit_one(a: Account, want: Want, output: int, own: Amount, *, ahead: bool) -
     least = want.amount(want.least_output)
     for resource, cap, taken in _taken(a, own):
         if resource == "requests":
-            # A request in flight will be spent whatever happens, so it is not waited for.
+            # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
             if taken + a.reserved.requests + 1 > cap:
                 return Over(a.owner, resource, cap, taken + a.reserved.requests)
+            if taken + a.reserved.requests + a.spare.requests + 1 > cap:
+                return None
             continue
         tokens = resource == "tokens"
         need = least.tokens if tokens else least.micros
-        held = a.reserved.tokens if tokens else a.reserved.micros
+        held = a.reserved.tokens + a.spare.tokens if tokens else a.reserved.micros + a.spare.micros
         if taken + need > cap:
             return Over(a.owner, resource, cap, taken)
         full = want.amount(output)

@@ -130,7 +130,8 @@ async def _keep_last_word(run: Run, calls: int) -> None:
         await reserve(run, want, keep=True)
         run.speechless = ""
     except OverBudget as over:
-        run.speechless = str(over)
+        # What was kept back when the reply came is still there, only not as large as hoped for.
+        run.speechless = str(over) if run.scope.account.last_word is NOTHING else ""
 
 
 def _answered(run: Run, reply: Reply, tries: int) -> Ending | None:

@@ -180,13 +180,16 @@ class Scope:
         """Foreign code of this run ignored its cancellation and was abandoned."""
         self.warn(f"{name} could not be stopped and was left behind; its result is dropped.")
 
-    def spend(self, usage: Usage, reservation: ledger.Reservation, price: Price | None) -> None:
-        """Record what one model call used, here and in the accounts above."""
+    def spend(
+        self, usage: Usage, reservation: ledger.Reservation, price: Price | None, *, delegates: bool = False
+    ) -> None:
+        """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
         self.usage.append(usage)
         self.tokens += usage.tokens
         self.tree.usage = total((self.tree.usage, usage))
         micros = to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
-        for overrun in ledger.settle(reservation, ledger.Amount(1, usage.tokens, micros)):
+        used = ledger.Amount(1, usage.tokens, micros)
+        for overrun in ledger.settle(reservation, used, delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
     @property

@@ -210,6 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize(tokens=st.integers(200, 900), shape=PLANTED)
     def plant(self, tokens: int, shape: list[tuple[int, Caps, Price]]) -> None:
         self.books = Books()
+        self.woken: list[Asked] = []
         self.add(0, Caps(tokens=tokens), PRICES[0])
         for parent, caps, price in shape:
             self.add(parent, caps, price)
@@ -250,11 +251,23 @@ class LedgerMachine(RuleBasedStateMachine):
         reserved = run.flight.amount
         self.land(run, Amount(1, reserved.tokens * tokens // 2, reserved.micros * micros // 2))
 
+    @precondition(lambda self: any(r.flight for r in self.books.runs))
+    @rule(whether=st.integers(0, 3))
+    def settle_everything(self, whether: int) -> None:
+        """Once all calls have settled nobody waits, and nothing is reserved."""
+        while whether == 0 and (flying := [r for r in self.books.runs if r.flight]):
+            assert flying[0].flight
+            self.land(flying[0], flying[0].flight.amount)
+        if whether == 0:
+            assert not self.books.waiting()
+            assert all(r.account.reserved == NOTHING for r in self.books.runs)
+
     @rule(who=PICK)
     def release(self, who: int) -> None:
         run = self.pick(who)
         run.word, run.undo = NOTHING, None
         ledger.release(run.account)
+        self.deliver()
 
     @precondition(lambda self: self.books.waiting())
     @rule(who=PICK)
@@ -264,6 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
         asked.run.waits = None
         assert asked.ticket
         ledger.withdraw(asked.ticket)
+        self.deliver()
 
     @precondition(lambda self: any(r.undo for r in self.books.runs))
     @rule(who=PICK)
@@ -275,6 +289,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ticket, run.word, run.word_input = run.undo
         run.undo = run.flight = None
         ledger.withdraw(ticket)
+        self.deliver()
 
     @rule(who=PICK, calls=st.integers(0, 2), delegations=st.integers(0, 2))
     def charge(self, who: int, calls: int, delegations: int) -> None:
@@ -342,16 +357,6 @@ class LedgerMachine(RuleBasedStateMachine):
             assert any(self.books.reserved(r) != NOTHING for r in asked.run.chain if r.capped)
             assert not self.books.stuck(asked).is_clear or self.books.may_wait(asked)
 
-    def teardown(self) -> None:
-        """Once all calls have settled nobody waits, and nothing is reserved."""
-        if not hasattr(self, "books"):
-            return
-        while flying := [r for r in self.books.runs if r.flight]:
-            assert flying[0].flight
-            self.land(flying[0], flying[0].flight.amount)
-        assert not self.books.waiting()
-        assert all(r.account.reserved == NOTHING for r in self.books.runs)
-
     def add(self, parent: int, caps: Caps, price: Price) -> None:
         above = self.pick(parent) if self.books.runs else None
         account = Account(f"run{len(self.books.runs)}", caps.limits, above.account if above else None)
@@ -376,7 +381,7 @@ class LedgerMachine(RuleBasedStateMachine):
         run.undo = None
         self.books.number += 1
         asked = Asked(run, want, keep, self.books.number)
-        got = (ledger.withhold if keep else ledger.reserve)(run.account, want, lambda: self.woken(asked))
+        got = (ledger.withhold if keep else ledger.reserve)(run.account, want, lambda: self.woken.append(asked))
         if isinstance(got, Ticket):
             asked.ticket = got
             clear = self.books.judge(asked, ahead=False).is_clear and not self.books.may_wait(asked)
@@ -385,17 +390,21 @@ class LedgerMachine(RuleBasedStateMachine):
             run.waits = asked
         else:
             self.told(asked, got)
+        self.deliver()
         return got
 
-    def woken(self, asked: Asked) -> None:
-        assert asked.ticket
-        verdict = asked.ticket.verdict
-        assert verdict is not None
-        before = asked.run.word, asked.run.word_input
-        self.told(asked, verdict)
-        asked.run.waits = None
-        if isinstance(verdict, Reservation) and any(r.capped for r in asked.run.chain):
-            asked.run.undo = asked.ticket, *before
+    def deliver(self) -> None:
+        """Read the verdicts that came, in order. A wake only tells; who was woken acts later."""
+        woken, self.woken = self.woken, []
+        for asked in woken:
+            assert asked.ticket
+            verdict, run = asked.ticket.verdict, asked.run
+            assert verdict is not None
+            before = run.word, run.word_input
+            self.told(asked, verdict)
+            run.waits = None
+            if isinstance(verdict, Reservation):
+                run.undo = asked.ticket, *before
 
     def told(self, asked: Asked, verdict: Reservation | Over) -> None:
         """Check a verdict against the laws, then write it down."""
@@ -436,6 +445,7 @@ class LedgerMachine(RuleBasedStateMachine):
             r.overran = r.overran or (over.tokens > 0 and r.caps.tokens is not None)
             r.overran = r.overran or (over.micros > 0 and r.caps.micros is not None)
         assert {overrun.resource for overrun in ledger.settle(flight, used)} == told
+        self.deliver()
 
 
 def is_within(value: int, cap: int | None) -> bool:

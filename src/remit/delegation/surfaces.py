@@ -195,7 +195,7 @@ def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_dele
     everything = {t.name: t for t in reversed([*runtime, *own, _NOTHING_DECLARED])}
     specs = tuple(t.spec for t in ([*runtime, *own] if may_delegate else own))
     tokens = text_tokens(msgspec.json.encode(specs).decode()) if specs else 0
-    return Kit(everything, specs, tokens)
+    return Kit(everything, specs, tokens, delegates=bool(delegates) and may_delegate)
 
 
 def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:
