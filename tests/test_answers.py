@@ -103,7 +103,7 @@ async def test_a_parent_reads_a_childs_refusal() -> None:
         outcome = await run(Agent("lead", subagents=[Agent("w")]), "go", model=model)
     assert outcome.text == "ok"
     assert not results(outcome)[0].ok
-    assert "refused" in results(outcome)[0].content
+    assert "declined to answer" in results(outcome)[0].content
     assert "Not that." in results(outcome)[0].content
 
 

@@ -471,7 +471,7 @@ async def test_cancelling_the_asker_frees_the_person_for_the_next() -> None:
         outcome = await running.outcome()
     first, second = sorted(outcome.children, key=lambda c: c.run_id)
     assert len(withdrawn) == 1
-    assert (first.status, first.reason) == (Status.CANCELLED, "the caller: too slow")
+    assert (first.status, first.reason) == (Status.CANCELLED, "cancelled by the caller: too slow")
     assert second.calls[0].success
 
 
@@ -487,4 +487,7 @@ async def test_cancelling_from_the_approver_stops_the_tree() -> None:
     async with start(Agent("lead", tools=[publish]), "go", model=model, approver=stops) as running:
         handle.append(running)
         outcome = await running.outcome()
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: this goes too far")
+    assert (outcome.status, outcome.reason) == (
+        Status.CANCELLED,
+        "cancelled by the caller: this goes too far",
+    )

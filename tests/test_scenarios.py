@@ -303,6 +303,25 @@ def chain(bottom: int) -> ScriptedModel:
 DEEP = Limits(depth=None, delegations=None, seconds=None)
 
 
+@pytest.mark.parametrize("slow", range(5))
+async def test_a_slow_middle_is_not_left_speechless(slow: int) -> None:
+    """A run's last word is safe from its first request on, however late its reply and however greedy its cousins."""
+
+    def middle(request: Request) -> Line:
+        if any(isinstance(m, ToolMessage) for m in request.messages):
+            return say("middle answers")
+        leaves = calls(*[call("task", agent="leaf", prompt=f"leaf {n}") for n in range(5)])
+        return wait(50, leaves) if request.messages[0].text == f"middle {slow}" else leaves
+
+    delegations = calls(*[call("task", agent="middle", prompt=f"middle {n}") for n in range(5)])
+    model = ScriptedModel({"lead": [delegations, say("ok")], "middle": middle, "leaf": [say("leaf")]})
+    lead = lead_of(Agent("middle", subagents=[Agent("leaf")]))
+    outcome = await run(lead, "go", model=model, limits=Limits(requests=30))
+    assert model.calls_made == 30
+    assert outcome.ok
+    assert [child.text for child in outcome.children] == ["middle answers"] * 5
+
+
 async def test_a_chain_of_depth_three_hundred() -> None:
     """Depth costs no Python stack: a chain of three hundred runs ends with three hundred outcomes."""
     model = chain(300)

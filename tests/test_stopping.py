@@ -183,7 +183,7 @@ async def test_cancel_ends_a_run_wherever_it_is(place: Callable[[], Story]) -> N
         assert story.model.in_flight == 0
         assert clock.time() == asked_at
         outcome = await running.outcome()
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: enough")
+    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "cancelled by the caller: enough")
     assert outcome.warnings == ()
     assert all(c.status is Status.CANCELLED for c in outcome.children)
 
@@ -264,10 +264,13 @@ async def test_cancelling_one_child_leaves_the_others_alone() -> None:
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "done")
     by_agent = {c.agent: c for c in outcome.children}
     assert by_agent["quick"].text == "quick is done"
-    assert (by_agent["boss"].status, by_agent["boss"].reason) == (Status.CANCELLED, "the caller: not needed")
+    assert (by_agent["boss"].status, by_agent["boss"].reason) == (
+        Status.CANCELLED,
+        "cancelled by the caller: not needed",
+    )
     quick, boss = (m for m in outcome.messages if isinstance(m, ToolMessage))
     assert quick.text.startswith("quick is done")
-    assert "the caller: not needed" in boss.text
+    assert "cancelled by the caller: not needed" in boss.text
     assert "asked deep" in boss.text
 
 
@@ -277,7 +280,7 @@ async def test_what_is_below_a_cancelled_run_says_why_it_ended() -> None:
     boss = next(c for c in outcome.children if c.agent == "boss")
     (deep,) = boss.children
     assert deep.status is Status.CANCELLED
-    assert deep.reason == "boss was stopped: the caller: not needed"
+    assert deep.reason == "stopped with boss: cancelled by the caller: not needed"
     (asked,) = (e for e in events if isinstance(e, CancelRequested))
     assert (asked.agent, asked.by, asked.reason) == ("boss", "the caller", "not needed")
 
@@ -301,7 +304,7 @@ async def test_cancel_from_inside_the_run_returns_at_once() -> None:
         handle.append(running)
         outcome = await running.outcome()
     assert returned == [True]
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: from below")
+    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "cancelled by the caller: from below")
 
 
 async def test_siblings_that_cancel_each_other_both_end() -> None:
@@ -341,25 +344,25 @@ async def test_the_first_cancel_stands() -> None:
         assert await first is True
         assert alive() == []
         outcome = await running.outcome()
-    assert outcome.reason == "the caller: first"
+    assert outcome.reason == "cancelled by the caller: first"
 
 
 async def test_cancelling_what_has_ended_changes_nothing() -> None:
-    """Section 6: cancelling a run that has ended, or a child that never was, says False."""
+    """Section 6: cancelling a run that has ended says False."""
     model = ScriptedModel([say("done")])
     async with start(Agent("lead"), "go", model=model) as running:
         outcome = await running.outcome()
         assert await running.cancel("too late") is False
-        assert await running.cancel("nobody", run=f"{running.run_id}.7") is False
         assert (await running.outcome()).status is outcome.status is Status.COMPLETED
 
 
 async def test_cancelling_a_run_of_another_tree_is_a_mistake() -> None:
-    """Section 6: an id that cannot be in this tree is the caller's error, and stops nothing."""
+    """Section 6: an id that is not in this tree is the caller's error, and stops nothing."""
     model = ScriptedModel([say("done", delay=5)])
     async with start(Agent("lead"), "go", model=model) as running:
-        with pytest.raises(UsageError, match="no run 'other'"):
-            await running.cancel(run="other")
+        for name in ("other", f"{running.run_id}.7"):
+            with pytest.raises(UsageError, match=f"no run '{name}'"):
+                await running.cancel(run=name)
         assert (await running.outcome()).ok
 
 
@@ -369,7 +372,7 @@ async def test_cancel_straight_after_start_stops_it() -> None:
     async with start(Agent("lead"), "go", model=model, limits=FREE) as running:
         assert await running.cancel("never mind") is True
         outcome = await running.outcome()
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: never mind")
+    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "cancelled by the caller: never mind")
     assert model.calls_made == 0
 
 
@@ -405,7 +408,7 @@ async def test_leaving_the_block_early_stops_the_tree() -> None:
     assert alive() == []
     outcome = await running.outcome()
     assert outcome.status is Status.CANCELLED
-    assert outcome.reason.startswith("the block that started it")
+    assert outcome.reason.startswith("cancelled by the block that started it")
 
 
 async def test_an_error_in_the_block_stops_the_tree_and_passes() -> None:
@@ -446,5 +449,5 @@ async def test_a_thousand_live_children_are_stopped() -> None:
         assert alive() == []
         outcome = await running.outcome()
     assert len(outcome.children) == 1000
-    assert {c.reason for c in outcome.children} == {"lead was stopped: the caller: enough"}
+    assert {c.reason for c in outcome.children} == {"stopped with lead: cancelled by the caller: enough"}
     assert outcome.total_usage.requests == 1001

@@ -57,7 +57,7 @@ async def cancelled(agent: Agent, model: remit.Model, kind: type[Event] = CallSt
         await running.cancel("enough")
         assert alive() == []
         outcome = await running.outcome()
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: enough")
+    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "cancelled by the caller: enough")
     return outcome
 
 
@@ -241,7 +241,7 @@ async def test_a_model_that_never_waits_sees_the_cancel_all_the_same() -> None:
     async with start(Agent("lead", tools=[stop]), "go", model=model, limits=FREE, deps=handle) as running:
         handle.append(running)
         outcome = await running.outcome()
-    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "the caller: three is enough")
+    assert (outcome.status, outcome.reason) == (Status.CANCELLED, "cancelled by the caller: three is enough")
     assert model.sent == 3
 
 

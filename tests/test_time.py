@@ -322,7 +322,7 @@ async def test_a_model_that_stays_silent_is_stalled() -> None:
     model = ScriptedModel(lambda _: wait(LONG, say("late")), streams=True)
     outcome = await run(Agent("lead"), "go", model=model, limits=Limits(stall_seconds=30, seconds=None))
     assert outcome.status is Status.STALLED
-    assert "silent for 30" in outcome.reason
+    assert "said nothing for 30" in outcome.reason
     assert outcome.usage.requests == model.calls_made == 6
 
 

@@ -43,12 +43,19 @@ class Desk:
         """The person's answer; `works` says that the asking call counts as work. Raises Stopped."""
         if tool in self._granted or tool in scope.grants:
             return allow()
-        if self._approver is None:
-            return deny("nobody can be asked: no approver was given to run()")
         self._count += 1
         request = f"{scope.tree.root}/approval{self._count}"
         scope.emit(ApprovalRequested, request=request, call=call, tool=tool, context=context)
-        decision = await self._waited(self._approver, scope, request, tool, args, works=works)
+        decision = deny("nobody can be asked: no approver was given to run()")
+        try:
+            if self._approver is not None:
+                decision = deny("the run was stopped before there was an answer")
+                decision = await self._waited(self._approver, scope, request, tool, args, works=works)
+        finally:
+            self._answered(scope, request, call, tool, decision)
+        return decision
+
+    def _answered(self, scope: Scope, request: str, call: str, tool: str, decision: Decision) -> None:
         if decision.allowed and decision.scope == "run":
             scope.grants.add(tool)
         if decision.allowed and decision.scope == "tree":
@@ -61,7 +68,6 @@ class Desk:
             scope=decision.scope,
             reason=decision.reason,
         )
-        return decision
 
     async def _waited(
         self, approver: Approver, scope: Scope, request: str, tool: str, args: JsonObject, *, works: bool

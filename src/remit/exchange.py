@@ -30,11 +30,12 @@ Purpose = Literal["turn", "wrap_up", "summary"]
 
 
 class OverBudget(Exception):
-    """The next model call does not fit."""
+    """The next model call does not fit; `after` is the error it was to be tried again after, if that is why."""
 
-    def __init__(self, over: Over) -> None:
-        super().__init__(over.words)
+    def __init__(self, over: Over, after: ModelError | None = None) -> None:
+        super().__init__(over.words if after is None else f"{over.words}, after: {clean(str(after))[:500]}")
         self.over = over
+        self.after = after
 
 
 class ModelFailed(Exception):
@@ -60,10 +61,13 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
     Raises OverBudget, ModelFailed or Stopped.
     """
-    attempt = 0
+    attempt, last = 0, None
     while True:
         attempt += 1
-        reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
+        try:
+            reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
+        except OverBudget as over:
+            raise OverBudget(over.over, last) from None
         try:
             reply = await _send(run, reservation, purpose, attempt)
         except _AttemptFailed as failed:
@@ -71,6 +75,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             _tell_failed(run, attempt, failed, delay)
             if delay is None:
                 raise ModelFailed(failed.error, attempt) from None
+            last = failed.error
             await _back_off(run, delay)
         else:
             return reply
@@ -279,9 +284,7 @@ def _as_model_error(run: Run, ended: foreign.Ended) -> ModelError:
     name = run.model.name
     if ended.how == "timed_out":
         silence = run.scope.limits.stall_seconds
-        return ModelError(
-            f"the model {name} went silent for {silence} s in the middle of a reply", kind="stalled"
-        )
+        return ModelError(f"the model {name} said nothing for {silence:g} s", kind="stalled")
     if isinstance(ended.error, ModelError):
         return ended.error
     if ended.error is not None:

@@ -79,6 +79,8 @@ class Run:
     children: list[Outcome] = field(default_factory=list[Outcome])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
     failed_tool: str | None = None
+    last_error: str | None = None
+    """The provider's error that was to be tried again when the budget ran out."""
     recent: deque[frozenset[tuple[str, str, str]]] = field(
         default_factory=lambda: deque(maxlen=REMEMBERED_TURNS)
     )

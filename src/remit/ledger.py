@@ -68,6 +68,8 @@ class Over(NamedTuple):
     cap: int
     used: int
     overran: bool = False
+    need: int = 0
+    """What was asked for, where it is more than one."""
 
     @property
     def words(self) -> str:
@@ -79,7 +81,9 @@ class Over(NamedTuple):
             else (f"{self.cap:,}", f"{self.used:,}")
         )
         gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
-        return f"{used} of {cap} {self.resource} {gone} (limit of {self.owner})"
+        needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
+        more = f", {needs} needed" if self.need else ""
+        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
 
 
 class Overrun(NamedTuple):
@@ -391,7 +395,7 @@ def _fit_one(a: Account, want: Want, output: int, own: Amount, *, ahead: bool) -
         need = least.tokens if tokens else least.micros
         held = a.reserved.tokens + a.spare.tokens if tokens else a.reserved.micros + a.spare.micros
         if taken + need > cap:
-            return Over(a.owner, resource, cap, taken)
+            return Over(a.owner, resource, cap, taken, need=need)
         full = want.amount(output)
         if taken + held + (full.tokens if tokens else full.micros) <= cap:
             continue

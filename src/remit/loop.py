@@ -95,6 +95,7 @@ async def _turns(run: Run) -> Ending | Limit:
         try:
             reply = await exchange(run)
         except OverBudget as over:
+            run.last_error = None if over.after is None else f"{over.after.kind}: {over.after}"
             return Limit("budget", str(over))
         except ModelFailed as failed:
             return _failed(failed)
@@ -200,7 +201,7 @@ def _limited(limit: Limit, run: Run) -> Ending:
     if limit.kind in ("turns", "repeating"):
         return Ending(Status.INCOMPLETE, run.text, limit.kind)
     status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
-    return Ending(status, run.text, limit.detail)
+    return Ending(status, run.text, limit.detail, error=run.last_error)
 
 
 def _failed(failed: ModelFailed) -> Ending:

@@ -260,7 +260,7 @@ class Running:
         name = tree.root if run is None else run
         if not isinstance(cast(object, name), str):
             raise UsageError(f"run must be a run's id, not {run!r}.")
-        if name != tree.root and not name.startswith(f"{tree.root}."):
+        if name not in tree.known:
             raise UsageError(f"There is no run {name!r} in this tree; its root is {tree.root!r}.")
         return tree.runs.get(name)
 

@@ -46,7 +46,8 @@ class Cause(NamedTuple):
 
     @property
     def words(self) -> str:
-        return f"{self.by}: {self.reason}" if self.reason else self.by
+        lead = f"cancelled by {self.by}" if self.kind == "cancel" else self.by
+        return f"{lead}: {self.reason}" if self.reason else lead
 
 
 class Limit(NamedTuple):
@@ -77,6 +78,8 @@ class TreeContext:
         self.workspace = workspace
         self.runs: dict[str, Scope] = {}
         """Runs that have not ended."""
+        self.known: set[str] = set()
+        """Ids of all runs there have been."""
         self.usage = Usage()
         """What the whole tree has spent so far."""
         self._seq = 0
@@ -177,8 +180,12 @@ class Scope:
         self.emit(Warned, text=text)
 
     def left_behind(self, name: str) -> None:
-        """Foreign code of this run ignored its cancellation and was abandoned."""
-        self.warn(f"{name} could not be stopped and was left behind; its result is dropped.")
+        """Foreign code of this run ignored its cancellation and was abandoned; the root's outcome says so too."""
+        text = f"{name} could not be stopped and was left behind; its result is dropped."
+        self.warn(text)
+        *_, root = self.lineage()
+        if root is not self:
+            root.warnings.append(f"{' > '.join(self.path)}: {text}")
 
     def spend(
         self, usage: Usage, reservation: ledger.Reservation, price: Price | None, *, delegates: bool = False
@@ -246,7 +253,7 @@ class Scope:
         for scope in runs:
             if scope.cause is None:
                 scope.cause = (
-                    cause if scope is self else Cause("parent", f"{self.agent} was stopped", cause.words)
+                    cause if scope is self else Cause("parent", f"stopped with {self.agent}", cause.words)
                 )
         for scope in runs:
             scope.phase.grace_s = GRACE_S
@@ -257,7 +264,7 @@ class Scope:
             return
         self.meet(Limit("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached"))
         for child in tuple(self.children.values()):
-            child.stop(Cause("parent", f"{self.agent} ran out of time", ""))
+            child.stop(Cause("parent", f"stopped because {self.agent} ran out of time", ""))
         self.phase.grace_s = min(GRACE_S, self.deadline.kept_s / 2)
         self.phase.stop()
 

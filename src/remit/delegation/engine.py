@@ -131,6 +131,7 @@ class Engine:
             run.add(message)
         run.add(plan.prompt)
         self.tree.runs[scope.run_id] = scope
+        self.tree.known.add(scope.run_id)
         return run
 
     async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:

@@ -55,7 +55,8 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     elif done.reason == "empty" and not text:
         content = NO_TEXT
     else:
-        content = f"The subagent {done.agent} ended {_status(done)}: {_why(done)}.\n\n{_had(text)}"
+        had = "" if text == done.reason else f"\n\n{_had(text)}"
+        content = f"The subagent {done.agent} {_ended(done)}.{had}"
     return ToolResult(content, ok=done.ok, details={}, note=_note(run, done, cut))
 
 
@@ -102,7 +103,7 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
     limited = done.status is Status.INCOMPLETE and done.reason in ("turns", "repeating")
     success = done.ok or (limited and bool(done.partial))
     text = done.text if done.ok else done.partial
-    error = "" if success else f"The subagent {plan.label!r} ended {_status(done)}: {_why(done)}."
+    error = "" if success else f"The subagent {plan.label!r} {_ended(done)}."
     head = cut_bytes(error, PREFIX_BYTES)
     if error:
         head = f"{head}\n\n{HAD if text.strip() else NO_TEXT}"
@@ -174,19 +175,19 @@ def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     if done.status is Status.TIMED_OUT:
         return "Subagent timed out", f"{who} timed out after {_time_given(agent, done) * 1000:.0f} ms"
     if done.status is Status.CANCELLED:
-        return "Subagent cancelled", f"{who} was cancelled: {_why(done)}"
+        return "Subagent cancelled", f"{who} {_ended(done)}"
     if done.status is Status.REFUSED:
         return done.reason, done.reason
     if done.status is Status.FAILED:
         return done.reason, done.reason
     if done.status is Status.INTERRUPTED:
-        return "Subagent ended unexpectedly", f"{who} ended unexpectedly: {_why(done)}"
+        return "Subagent ended unexpectedly", f"{who} {_ended(done)}"
     words = {
         Status.STALLED: "Subagent stalled",
         Status.OVER_BUDGET: "Subagent ran out of budget",
         Status.INCOMPLETE: NO_TEXT if done.reason == "empty" else "Subagent stopped before it was done",
     }
-    return words[done.status], f"{who} ended {_status(done)}: {_why(done)}"
+    return words[done.status], f"{who} {_ended(done)}"
 
 
 def _time_given(agent: Agent, done: Outcome) -> float:
@@ -208,6 +209,21 @@ def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
     if done.usage.estimated:
         metadata["tokens_estimated"] = "true"
     return metadata
+
+
+def _ended(done: Outcome) -> str:
+    """How it ended, after its name: "failed: no key", "was cancelled by the caller: too slow"."""
+    verbs = {
+        Status.CANCELLED: "was",
+        Status.FAILED: "failed:",
+        Status.TIMED_OUT: "timed out:",
+        Status.STALLED: "stalled:",
+        Status.OVER_BUDGET: "ran out of budget:",
+        Status.REFUSED: "declined to answer:",
+        Status.INCOMPLETE: "stopped early:",
+        Status.INTERRUPTED: "was interrupted:",
+    }
+    return f"{verbs.get(done.status, 'ended:')} {_why(done)}"
 
 
 def _status(done: Outcome) -> str:
