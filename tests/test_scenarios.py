@@ -277,9 +277,9 @@ async def test_three_levels_under_a_token_cap(concurrency: int, delay: float) ->
     """Nothing is sent unless its worst case fits, and the lead and the middles still answer (law 2)."""
     store = MemoryStore()
     lead, model = three_levels(delay, leaf=Usage(1, 10, 100))
-    limits = Limits(tokens=5_000, concurrency=concurrency)
+    limits = Limits(tokens=4_000, concurrency=concurrency)
     outcome = await run(lead, "go", model=model, limits=limits, store=store)
-    assert most_held(await events_of(store, outcome)) <= 5_000
+    assert most_held(await events_of(store, outcome)) <= 4_000
     assert outcome.text == "lead answers"
     assert [c.text for c in outcome.children] == ["middle answers"] * 5
     leaves = Counter(o.status for o in every(outcome) if o.agent == "leaf")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from remit import foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
+from remit.limits import total
 from remit.phase import Phase, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.text import clean_json
@@ -100,7 +101,7 @@ class Desk:
                 task=scope.task,
                 tool=tool,
                 args=cast("JsonObject", clean_json(args)),
-                total_usage=scope.tree.usage,
+                total_usage=total(scope.tree.spent),
             )
             ended = await foreign.run(
                 _call(approver, question), scope.phase, name="approver", on_abandoned=scope.left_behind

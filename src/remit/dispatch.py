@@ -11,6 +11,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import cast
 
 import msgspec
@@ -20,7 +21,7 @@ from remit.events import CallEnded, CallProgressed, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
-from remit.phase import Stopped, wake
+from remit.phase import Stopped, on_loop, wake
 from remit.policy import judge
 from remit.text import call_context, clean, result_summary
 from remit.tool import BadArguments, Tool, ToolContext, ToolResult, failure, render
@@ -280,14 +281,11 @@ class _Trip:
     def emit(self, text: str) -> None:
         """May be called from the tool's thread; nothing comes through once the call has ended."""
         loop = self.run.scope.tree.loop
-        try:
-            here = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            here = False
-        if here:
+        if on_loop(loop):
             self._emit(text)
         else:
-            loop.call_soon_threadsafe(self._emit, text)
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._emit, text)
 
     def _emit(self, text: str) -> None:
         if not self.over:
@@ -309,12 +307,13 @@ def _unknown(run: Run, name: str) -> str:
 
 def _tell_started(run: Run, call: Call, tool: Tool) -> None:
     run.calls_begun += 1
+    context = run.contexts[call.id] = tool.describe(cast(JsonObject, call.args))
     run.scope.emit(
         CallStarted,
         call=call.id,
         tool=call.name,
         display_name=tool.display_name,
-        context=tool.describe(cast(JsonObject, call.args)),
+        context=context,
         tier=str(tool.tier),
         turn=run.replies,
         count=run.calls_begun,
@@ -324,7 +323,9 @@ def _tell_started(run: Run, call: Call, tool: Tool) -> None:
 
 def _tell(run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int) -> ToolCallLog:
     args = call.args if isinstance(call.args, dict) else {}
-    context = tool.describe(args) if tool else call_context(call.name, args)
+    context = run.contexts.pop(call.id, None)
+    if context is None:
+        context = tool.describe(args) if tool else call_context(call.name, args)
     summary = tool.summarise(result) if tool else result_summary(call.name, result.content, result.ok)
     display = tool.display_name if tool else call.name
     run.scope.emit(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, cast
 
 import msgspec
@@ -19,8 +21,8 @@ from remit.execution import Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import HIGHEST, Usage
 from remit.messages import AssistantMessage, Call, Delta, JsonObject, Reply, Request
-from remit.phase import Stopped, wake
-from remit.text import clean, text_of, to_json
+from remit.phase import Stopped, on_loop, wake
+from remit.text import clean, safe_str, text_of, to_json
 
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
@@ -130,6 +132,7 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
             scope.phase,
             name=f"model {run.model.name}",
             expires=ear.expires,
+            poked=ear.listen,
             on_abandoned=scope.left_behind,
         )
     except Stopped:
@@ -166,27 +169,40 @@ class _Ear:
         self._stall_s = stall if isinstance(stall, (int, float)) else None
         self.chars = 0
         self.deaf = False
+        self.poke: Callable[[], None] = _nobody
+        """Has whoever waits for the call look again at when it expires."""
 
     def hear(self, delta: str | Delta) -> None:
+        """Never raises, from whatever thread and with whatever it is called: a delta is only for the eye."""
+        piece = delta if isinstance(delta, Delta) else Delta(text=safe_str(delta))
+        if on_loop(self._loop):
+            self._hear(piece)
+        else:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._hear, piece)
+
+    def _hear(self, piece: Delta) -> None:
         if self.deaf:
             return
-        piece = Delta(text=delta) if isinstance(delta, str) else delta
-        self._heard_at = self._loop.time()
-        self.chars += len(piece.text) + len(piece.thinking)
+        begins, self._heard_at = self._heard_at is None, self._loop.time()
+        if begins:
+            self.poke()
+        self.chars += len(safe_str(piece.text)) + len(safe_str(piece.thinking))
         if self._run.scope.tree.stream.watched:
-            text, thinking = clean(piece.text), clean(piece.thinking)
+            text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
             self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)
         else:
             # Its number is taken all the same: what is journalled must not depend on who looks.
             self._run.scope.tree.stamp()
 
+    def listen(self, poke: Callable[[], None]) -> None:
+        self.poke = poke
+
     def expires(self) -> float | None:
         """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
-        if self._stall_s is None:
+        if self._stall_s is None or self._heard_at is None:
             return None
-        heard = self._heard_at
-        # Before the first delta nothing counts, but whether there was one is looked at again and again.
-        return (self._loop.time() if heard is None else heard) + self._stall_s
+        return self._heard_at + self._stall_s
 
 
 def _take(run: Run, reservation: Reservation, reply: Reply, turn: int) -> Reply:
@@ -202,7 +218,7 @@ def _take(run: Run, reservation: Reservation, reply: Reply, turn: int) -> Reply:
     if usage.estimated:
         run.estimate += message_tokens(message)
     else:
-        run.estimate = usage.input_tokens + max(usage.output_tokens, message_tokens(message))
+        run.estimate = usage.input_tokens + usage.output_tokens
     run.scope.emit(ReplyReceived, turn=turn, reply=reply, usage=usage)
     return reply
 

@@ -76,6 +76,8 @@ class Run:
     model_used: str = ""
     log: list[ToolCallLog] = field(default_factory=list[ToolCallLog])
     calls_begun: int = 0
+    contexts: dict[str, str] = field(default_factory=dict[str, str])
+    """What the calls in flight are about."""
     children: list[Outcome] = field(default_factory=list[Outcome])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
     failed_tool: str | None = None

@@ -56,10 +56,17 @@ async def run(
     *,
     name: str,
     expires: Expires | None = None,
+    poked: Callable[[Callable[[], None]], None] | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run an awaitable in a task of its own. Raises Stopped, after the grace, if the phase is stopped."""
-    return await _attend(_TaskWork(awaitable, phase.loop, name), phase, name, expires, on_abandoned)
+    """Run an awaitable in a task of its own. Raises Stopped, after the grace, if the phase is stopped.
+
+    `poked` is given a function that has `expires` asked again at once.
+    """
+    work = _TaskWork(awaitable, phase.loop, name)
+    if poked is not None:
+        poked(work.poke)
+    return await _attend(work, phase, name, expires, on_abandoned)
 
 
 async def run_in_thread(
@@ -154,11 +161,14 @@ class _TaskWork:
             return Ended("raised", error=error)
         finally:
             # From in here, not from a callback of the task: that would cost one more round of the loop.
-            if self.waiter is not None:
-                wake(self.waiter)
+            self.poke()
 
     def tell(self, waiter: asyncio.Future[None]) -> None:
         self.waiter = waiter
+
+    def poke(self) -> None:
+        if self.waiter is not None:
+            wake(self.waiter)
 
     def ended(self) -> Ended:
         if self.task.cancelled():

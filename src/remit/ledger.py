@@ -29,6 +29,9 @@ from remit.ports import Price
 LEAST_OUTPUT = 64
 """A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
 
+ROOMY_OUTPUT = 256
+"""A call that may delegate gives up output down to this, so that its last word is safe."""
+
 _orders = count()
 
 
@@ -320,7 +323,7 @@ def _ask(
 def _judge(ticket: Ticket) -> Verdict | Account:
     """Grant it, refuse it, or name the account whose calls in flight must settle first."""
     account, own, taken = ticket.account, ticket.account.last_word, False
-    fitting = _fit(ticket, NOTHING)
+    fitting = _fit_beside_spare(ticket) if own is NOTHING and ticket.spare else _fit(ticket, NOTHING)
     short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
     if own is not NOTHING and short:
         # The last word goes ahead of the queue, and is used before an answer is cut short for lack of room.
@@ -344,6 +347,17 @@ def _judge(ticket: Ticket) -> Verdict | Account:
     return Reservation(account, amount, fitting, _hold_spare(ticket))
 
 
+def _fit_beside_spare(ticket: Ticket) -> int | Over | Account:
+    """As `_fit`, but a call that has to be shrunk is shrunk a little more where that leaves room for its spare."""
+    want, spare = ticket.want, ticket.spare
+    assert spare is not None
+    beside = spare.input_tokens + spare.output_tokens
+    roomy = _fit(ticket, NOTHING, want._replace(input_tokens=want.input_tokens + beside))
+    if isinstance(roomy, int) and roomy >= min(ROOMY_OUTPUT, want.output_tokens):
+        return roomy
+    return _fit(ticket, NOTHING)
+
+
 def _hold_spare(ticket: Ticket) -> Amount:
     """Hold the last word that a delegating reply would need, if there is room for it right now."""
     account = ticket.account
@@ -361,9 +375,12 @@ def _hold_spare(ticket: Ticket) -> Amount:
     return extra
 
 
-def _fit(ticket: Ticket, own: Amount, *, ahead: bool = False) -> int | Over | Account:
+def _fit(
+    ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool = False
+) -> int | Over | Account:
     """How many tokens of output fit in every capped account, or what stands in the way."""
-    want, output = ticket.want, ticket.want.output_tokens
+    want = want or ticket.want
+    output = want.output_tokens
     blocked: Account | None = None
     for a in ticket.account.capped:
         if a.overran and (ticket.keep or not ahead):

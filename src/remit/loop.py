@@ -10,12 +10,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
+
+from remit import ledger
 from remit.artifacts import keep
 from remit.dispatch import CUT_OFF, refuse_calls, run_calls
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
-from remit.execution import DelegateTool, Run
-from remit.ledger import NOTHING, Want
+from remit.execution import DelegateTool, Run, message_tokens
+from remit.ledger import LEAST_OUTPUT, NOTHING, Want
 from remit.messages import Json, Reply, ToolMessage, user
 from remit.outcome import Status
 from remit.phase import Stopped
@@ -29,6 +32,7 @@ OUTPUT_TRIES = 3
 
 LAST_WORD_TOKENS = 1024
 RESULT_TOKENS = 100
+LEAST_RESULT_TOKENS = 10
 """What is withheld for the last word, and for each result it has to read."""
 
 WRAP_UP = (
@@ -236,11 +240,21 @@ def _tell(run: Run, text: str) -> None:
 
 def _shorten_results(run: Run) -> None:
     """Cut the last turn's results so that the request fits what was withheld for it."""
-    chars = RESULT_TOKENS * 3
-    index = len(run.messages) - 2
-    while index >= 0 and isinstance(message := run.messages[index], ToolMessage):
+    last = len(run.messages) - 2
+    results = [
+        i for i in range(last, -1, -1) if all(isinstance(m, ToolMessage) for m in run.messages[i : last + 1])
+    ]
+    base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
+    tokens = ledger.left(run.scope.account).tokens
+    each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15
+    chars = 3 * max(LEAST_RESULT_TOKENS, min(RESULT_TOKENS, each))
+    run.estimate = base
+    for i in results:
+        message = run.messages[i]
+        assert isinstance(message, ToolMessage)
         if len(message.content) > chars:
-            run.estimate -= (len(message.content) - chars) // 3
-            cut = cut_chars(message.content, chars)
-            run.messages[index] = ToolMessage(message.call_id, message.name, f"{cut}\n[cut]", message.ok, "")
-        index -= 1
+            message = ToolMessage(
+                message.call_id, message.name, f"{cut_chars(message.content, chars)}[cut]", message.ok
+            )
+        run.messages[i] = msgspec.structs.replace(message, note="")
+        run.estimate += message_tokens(run.messages[i])

@@ -71,3 +71,11 @@ def wake(future: asyncio.Future[None]) -> None:
     """Resolve it unless that has happened already."""
     if not future.done():
         future.set_result(None)
+
+
+def on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code runs on the loop's own thread."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

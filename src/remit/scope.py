@@ -20,7 +20,7 @@ from remit.deadline import Deadline
 from remit.errors import StoreError
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.ledger import Account
-from remit.limits import Limits, Usage, to_micros, total
+from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase
 from remit.policy import PolicyFunction
@@ -80,8 +80,8 @@ class TreeContext:
         """Runs that have not ended."""
         self.known: set[str] = set()
         """Ids of all runs there have been."""
-        self.usage = Usage()
-        """What the whole tree has spent so far."""
+        self.spent: list[Usage] = []
+        """What every model call of the tree has used so far."""
         self._seq = 0
         self._unstored = 0
         self._wall: Callable[[], float] = getattr(self.loop, "wall", time.time)
@@ -193,7 +193,7 @@ class Scope:
         """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
         self.usage.append(usage)
         self.tokens += usage.tokens
-        self.tree.usage = total((self.tree.usage, usage))
+        self.tree.spent.append(usage)
         micros = to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
         used = ledger.Amount(1, usage.tokens, micros)
         for overrun in ledger.settle(reservation, used, delegates=delegates):

@@ -166,14 +166,11 @@ class Books:
             return self.judge(asked, ahead=True)
         return self.judge(asked, ahead=False)
 
-    def earlier(self, asked: Asked) -> list[Asked]:
-        return [w for w in self.waiting() if w.number < asked.number]
-
     def rows(self, asked: Asked) -> list[tuple[Asked, set[int]]]:
         """Those who wait already, each with all the accounts that block it: itself, or somebody before it."""
         rows: list[tuple[Asked, set[int]]] = []
         blocked: set[int] = set()
-        for w in self.earlier(asked):
+        for w in (w for w in self.waiting() if w.number < asked.number):
             blockers = self.stuck(w).blockers | (blocked & ids(w.run.chain))
             rows.append((w, blockers))
             blocked |= blockers | self.judge(w, ahead=False).blockers
@@ -203,6 +200,10 @@ class Books:
             ):
                 return NOTHING
         return extra
+
+
+def is_within(value: int, cap: int | None) -> bool:
+    return cap is None or value <= cap
 
 
 def ids(runs: list[Run]) -> set[int]:
@@ -277,12 +278,11 @@ class LedgerMachine(RuleBasedStateMachine):
         delegates=st.booleans(),
     )
     def settle(self, who: int, tokens: int, micros: int, delegates: bool) -> None:
-        """Uses nothing, half, all or half as much again of what was reserved."""
         flying = [r for r in self.books.runs if r.flight]
         run = flying[who % len(flying)]
         assert run.flight
-        reserved = run.flight.amount
-        used = Amount(1, reserved.tokens * tokens // 2, reserved.micros * micros // 2)
+        # Nothing, half, all or half as much again of what was reserved.
+        used = Amount(1, run.flight.amount.tokens * tokens // 2, run.flight.amount.micros * micros // 2)
         self.land(run, used, delegates=delegates)
 
     @precondition(lambda self: any(r.flight for r in self.books.runs))
@@ -482,10 +482,6 @@ class LedgerMachine(RuleBasedStateMachine):
             r.overran = r.overran or (over.micros > 0 and r.caps.micros is not None)
         assert {overrun.resource for overrun in ledger.settle(flight, used, delegates=delegates)} == told
         self.deliver()
-
-
-def is_within(value: int, cap: int | None) -> bool:
-    return cap is None or value <= cap
 
 
 LedgerMachine.TestCase.settings = settings(

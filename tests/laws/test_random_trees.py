@@ -192,7 +192,9 @@ async def play(node: Node, asked: Limits, cancel_at: float | None, victim: int) 
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     node=nodes(3),
     asked=limits,
