@@ -199,6 +199,19 @@ def test_one_blocked_inside_does_not_hold_up_those_outside() -> None:
     assert (inside.granted, outside.granted) == (False, True)
 
 
+def test_who_leaves_does_not_lend_its_turn_to_who_stands_behind_it() -> None:
+    """When the first in a queue leaves, the one behind it keeps its own place in the order."""
+    root = Pool(1)
+    inner = (Pool(3), root)
+    slots.take(inner, nobody)
+    (gone,) = line_up(inner, 1)
+    (earlier,) = line_up((root,), 1)
+    (later,) = line_up(inner, 1)
+    slots.leave(gone)
+    slots.give_back(inner)
+    assert (earlier.granted, later.granted) == (True, False)
+
+
 def test_a_long_queue_is_served_in_few_steps() -> None:
     """A queue of 20,000 places is served in far fewer than quadratic steps."""
     pools = (Pool(1),)

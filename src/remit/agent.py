@@ -11,7 +11,7 @@ from remit.errors import UsageError
 from remit.limits import Limits
 from remit.messages import Json
 from remit.policy import Policy, PolicyFunction, compile_policy
-from remit.ports import Model
+from remit.ports import Model, is_model
 from remit.schema import output_schema
 from remit.tool import Tool, is_reserved
 
@@ -133,7 +133,7 @@ def _check_text(where: str, field: str, value: object, *, optional: bool = False
 def _check_model(where: str, model: object) -> None:
     if model is None or (isinstance(model, str) and model.strip()):
         return
-    if isinstance(model, str) or not isinstance(model, Model):
+    if isinstance(model, str) or not is_model(model):
         raise UsageError(
             f"{where}: model must be a string such as 'anthropic:claude-haiku-4-5', or an object with `name` and"
             f" `async reply(request, emit)`, not {model!r}."

@@ -8,7 +8,7 @@ from typing import cast
 from remit.agent import Agent
 from remit.errors import UsageError
 from remit.limits import Limits
-from remit.ports import Model
+from remit.ports import Model, is_model
 
 ModelSource = Mapping[str, Model] | Callable[[str], Model]
 
@@ -48,7 +48,7 @@ class Models:
 
     def _look_up(self, model: str | Model, where: str) -> Model:
         if not isinstance(model, str):
-            if not isinstance(cast(object, model), Model):
+            if not is_model(model):
                 raise UsageError(
                     f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
                     f" not {model!r}."
@@ -73,7 +73,7 @@ class Models:
                 raise UsageError(
                     f"{where}: models has no {name!r}; it has {', '.join(map(repr, source)) or 'nothing'}."
                 )
-        if not isinstance(found, Model):
+        if not is_model(found):
             raise UsageError(
                 f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model."
             )

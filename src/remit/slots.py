@@ -16,18 +16,23 @@ from itertools import count
 
 _orders = count()
 
+Order = tuple[int, int]
+
 
 class Pool:
-    """`size` slots. The outermost pool of a tree also keeps the queues for all the pools below it."""
+    """`size` slots, and the queues that wait for one of them."""
 
-    __slots__ = ("queues", "size", "waiting", "working")
+    __slots__ = ("parked", "queues", "size", "waiting", "working")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.working = 0
-        self.queues: dict[tuple[Pool, ...], list[Place]] = {}
+        self.parked: list[tuple[Order, Queue]] = []
+        """Queues by their first place. In the outermost pool: those that no inner pool is known to block."""
+        self.queues: dict[tuple[Pool, ...], Queue] = {}
+        """In the outermost pool only: all queues of the tree, by what they wait for."""
         self.waiting = 0
-        """How many wait in the queues."""
+        """In the outermost pool only: how many wait in the tree."""
 
 
 class Place:
@@ -38,12 +43,42 @@ class Place:
     def __init__(self, pools: tuple[Pool, ...], *, front: bool, wake: Callable[[], None]) -> None:
         self.pools = pools
         self.wake = wake
-        self.order = (0 if front else 1, next(_orders))
+        self.order: Order = (0 if front else 1, next(_orders))
         self.granted = False
         self.gone = False
 
     def __lt__(self, other: Place) -> bool:
         return self.order < other.order
+
+
+class Queue:
+    """Places that wait for the same pools. It is parked at one pool, under its first place's order."""
+
+    __slots__ = ("at", "key", "places", "pools")
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        self.pools = pools
+        self.places: list[Place] = []
+        self.at: Pool | None = None
+        self.key: Order = (0, 0)
+
+    def first(self) -> Place | None:
+        while self.places and self.places[0].gone:
+            heapq.heappop(self.places)
+        return self.places[0] if self.places else None
+
+    def park(self, pool: Pool) -> None:
+        """Stand at this pool. An entry left elsewhere, or under another key, no longer counts."""
+        first = self.first()
+        if first is None:
+            self.at = None
+            self.pools[-1].queues.pop(self.pools, None)
+        else:
+            self.at, self.key = pool, first.order
+            heapq.heappush(pool.parked, (self.key, self))
+
+    def __lt__(self, other: Queue) -> bool:
+        return self.key < other.key
 
 
 def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = False) -> Place | None:
@@ -54,8 +89,13 @@ def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = Fal
         return None
     place = Place(pools, front=front, wake=wake)
     top = pools[-1]
-    heapq.heappush(top.queues.setdefault(pools, []), place)
+    queue = top.queues.get(pools)
+    if queue is None:
+        queue = top.queues[pools] = Queue(pools)
+    heapq.heappush(queue.places, place)
     top.waiting += 1
+    if queue.first() is place:
+        queue.park(queue.at or _blocker(pools))
     return place
 
 
@@ -73,7 +113,8 @@ def give_back(pools: tuple[Pool, ...]) -> None:
     """Return a slot to every pool, and let the next ones in."""
     for p in pools:
         p.working -= 1
-    if pools:
+    if pools and pools[-1].waiting:
+        _unpark(pools)
         _serve(pools[-1])
 
 
@@ -88,33 +129,41 @@ def leave(place: Place) -> None:
 
 
 def _serve(top: Pool) -> None:
-    """Let in whoever fits, in order, until nobody at the head of a queue does."""
-    while top.waiting and top.working < top.size:
-        place = _first_that_fits(top)
-        if place is None:
-            break
-        heapq.heappop(top.queues[place.pools])
-        top.waiting -= 1
-        for p in place.pools:
-            p.working += 1
-        place.granted = True
-        place.wake()
-    if not top.waiting:
-        top.queues.clear()
+    """Let in whoever fits, in order, until the outermost pool is full or nobody fits."""
+    while top.waiting and top.working < top.size and (queue := _next(top)):
+        place, blocker = queue.first(), _blocker(queue.pools)
+        if place is not None and blocker is top:
+            heapq.heappop(queue.places)
+            top.waiting -= 1
+            for p in queue.pools:
+                p.working += 1
+            place.granted = True
+            place.wake()
+        queue.park(blocker)
+        _unpark(queue.pools)
     # A queue in front of pools where nobody works would never move again.
     assert not top.waiting or top.working, "remit: runs wait for a slot and none is working"
 
 
-def _first_that_fits(top: Pool) -> Place | None:
-    first: Place | None = None
-    empty: list[tuple[Pool, ...]] = []
-    for pools, queue in top.queues.items():
-        while queue and queue[0].gone:
-            heapq.heappop(queue)
-        if not queue:
-            empty.append(pools)
-        elif (first is None or queue[0] < first) and not is_full(pools):
-            first = queue[0]
-    for pools in empty:
-        del top.queues[pools]
-    return first
+def _next(pool: Pool) -> Queue | None:
+    """Take the first queue that stands here; entries that no longer count are dropped on the way."""
+    while pool.parked:
+        key, queue = heapq.heappop(pool.parked)
+        if queue.at is pool and queue.key == key:
+            return queue
+    return None
+
+
+def _unpark(pools: tuple[Pool, ...]) -> None:
+    """From each inner pool with room, one queue goes to the outermost, to be served in its turn; more follow it."""
+    top = pools[-1]
+    for p in pools[:-1]:
+        while p.working < p.size and (queue := _next(p)):
+            queue.park(top)
+            if queue.at is not None:
+                break
+
+
+def _blocker(pools: tuple[Pool, ...]) -> Pool:
+    """The inner pool that is full, or the outermost."""
+    return next((p for p in pools[:-1] if p.working >= p.size), pools[-1])

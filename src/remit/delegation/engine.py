@@ -37,6 +37,7 @@ class Engine:
     def __init__(self, tree: TreeContext, models: Models) -> None:
         self.tree = tree
         self.models = models
+        self._narrowed: dict[tuple[int, int, int | None], tuple[Limits, Limits, Agent]] = {}
 
     def root(
         self,
@@ -84,7 +85,7 @@ class Engine:
         """Narrow the scope and make the child. From here on it is the child that holds the slots."""
         above = parent.scope
         above.spawned += 1
-        limits = _narrowed(above.limits, plan)
+        limits = self._limits_below(above.limits, plan)
         scope = Scope(
             self.tree,
             parent=above,
@@ -100,6 +101,14 @@ class Engine:
         model = self.models.find(plan.agent, parent.model)
         settings = parent.settings if plan.agent.settings is None else plan.agent.settings
         return self._prepare(scope, plan, model, settings, ())
+
+    def _limits_below(self, above: Limits, plan: Plan) -> Limits:
+        """Siblings of one agent have the same limits, so they are worked out once."""
+        key = (id(above), id(plan.agent), plan.turns)
+        if key not in self._narrowed:
+            # With what the ids belong to, so that neither can be freed and its id used again.
+            self._narrowed[key] = (_narrowed(above, plan), above, plan.agent)
+        return self._narrowed[key][0]
 
     def _prepare(
         self,

@@ -1,0 +1,359 @@
+"""Records: frozen, the same after a trip through JSON, readable by older and newer readers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import cast, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from remit import Agent, Limits, Usage, start
+from remit.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalRequested,
+    ArtifactSaved,
+    CallEnded,
+    CallProgressed,
+    CallStarted,
+    CancelRequested,
+    ChildQueued,
+    DelegationRejected,
+    DeltaReceived,
+    Event,
+    EventsMissed,
+    LimitMet,
+    MessageJoined,
+    ModelCallFailed,
+    Overran,
+    ReplyReceived,
+    RunEnded,
+    RunStarted,
+    TurnStarted,
+    Warned,
+    decode,
+    decode_lines,
+    encode,
+)
+from remit.messages import (
+    AssistantMessage,
+    Call,
+    Delta,
+    FilePart,
+    ImagePart,
+    Message,
+    Reply,
+    Request,
+    TextPart,
+    Thinking,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+    user,
+)
+from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
+from remit.policy import ApprovalRequest, Decision
+from remit.testing import ScriptedModel, call, say
+
+HEAD = {
+    "seq": 1,
+    "at": 0.0,
+    "run": "r1",
+    "parent": None,
+    "root": "r1",
+    "depth": 0,
+    "path": (),
+    "agent": "",
+    "v": 1,
+}
+"""What every event says, with the emptiest values there are."""
+
+USAGE = Usage(1, 100, 20, 10, 5, 0.0, estimated=True)
+THOUGHT = Thinking("hm", "sig", "anthropic")
+CALL = Call("c1", "read", {"path": "ä.txt", "deep": {"list": [1, 2.5, None, True]}})
+BAD_CALL = Call("c2", "read", "{not json")
+REPLY = Reply("hello", (CALL, BAD_CALL), (THOUGHT,), "calls", USAGE, "m-1")
+TASK = UserMessage(
+    (TextPart("look"), ImagePart("image/gif", b"\x00\xff"), FilePart("a.pdf", url="https://x"))
+)
+SPOKEN = AssistantMessage("hi", (CALL,), (THOUGHT,))
+RESULT = ToolMessage("c1", "read", "no such file", ok=False, note="[remit] try again")
+LOG = ToolCallLog("read", "Read", "ä.txt", "3 lines", success=True, duration_ms=0)
+ARTIFACT = Artifact("r1/answer", "answer", 10, 12)
+REJECTION = Rejection("depth", "too deep", limit=0, used=0)
+CHILD = Outcome(
+    status=Status.CANCELLED, agent="worker", run_id="r1.1", parent_id="r1", depth=1, reason="by you"
+)
+OUTCOME = Outcome(
+    status=Status.COMPLETED,
+    agent="lead",
+    run_id="r1",
+    text="done",
+    calls=(LOG,),
+    usage=USAGE,
+    total_usage=USAGE,
+    children=(CHILD,),
+    messages=(TASK, SPOKEN, RESULT),
+    output={"answer": [1, "two"]},
+    artifacts=(ARTIFACT,),
+    error="e",
+    failed_tool="read",
+    duration_s=1.5,
+    warnings=("w",),
+)
+REQUEST = Request(
+    agent="lead",
+    run_id="r1",
+    depth=0,
+    instructions="be kind",
+    messages=(TASK, SPOKEN, RESULT),
+    tools=(ToolSpec("read", "Reads.", {"type": "object"}),),
+    tool_choice="none",
+    max_output_tokens=10,
+    output_schema=None,
+    settings={"temperature": 0.0},
+)
+QUESTION = ApprovalRequest(
+    id="a1", path=("lead",), agent="lead", task="go", tool="write", args={"path": "x"}, total_usage=USAGE
+)
+
+RECORDS: list[Struct] = [
+    *TASK.content,
+    *(CALL, BAD_CALL, Call("c", "n"), THOUGHT, Thinking(), TASK, user(""), SPOKEN, AssistantMessage()),
+    *(RESULT, ToolMessage("c", "n", ""), REPLY, Reply(), Delta("a", "b"), Delta(), REQUEST, *REQUEST.tools),
+    *(LOG, ToolCallLog("", "", "", "", success=False), ARTIFACT, REJECTION, Rejection("busy", "")),
+    *(OUTCOME, CHILD, USAGE, Usage(), Limits(turns=1, usd=None), Limits(), QUESTION, Decision(allowed=True)),
+]
+
+BARE: dict[type[Event], dict[str, object]] = {
+    RunStarted: {"task": user("")},
+    RunEnded: {"outcome": CHILD},
+    TurnStarted: {"turn": 0},
+    ReplyReceived: {"turn": 0, "reply": Reply(), "usage": Usage()},
+    ModelCallFailed: {"turn": 0, "attempt": 0, "error": "", "error_kind": "", "usage": Usage()},
+    DeltaReceived: {"turn": 0},
+    CallStarted: {"call": "", "tool": ""},
+    CallProgressed: {"call": "", "tool": "", "text": ""},
+    CallEnded: {"call": "", "tool": "", "success": False, "content": ""},
+    ChildQueued: {"call": "", "child": "", "waiting": 0},
+    DelegationRejected: {"call": "", "rejection": REJECTION},
+    ApprovalRequested: {"request": "", "call": "", "tool": ""},
+    ApprovalAnswered: {"request": "", "call": "", "allowed": False},
+    MessageJoined: {"message": user("")},
+    CancelRequested: {"by": ""},
+    LimitMet: {"limit": ""},
+    Overran: {"reserved": 0, "used": 0, "resource": ""},
+    ArtifactSaved: {"artifact": ARTIFACT},
+    Warned: {"text": ""},
+    EventsMissed: {"missed": 0},
+}
+"""For each event only what it must say."""
+
+FULL: dict[type[Event], dict[str, object]] = {
+    RunStarted: {
+        "task": TASK,
+        "label": "l",
+        "call": "c1",
+        "nickname": "n",
+        "model": "m",
+        "instructions": "i",
+        "tools": ("read",),
+        "limits": Limits(tokens=None, usd=0.5, depth=0),
+        "history": (TASK, SPOKEN, RESULT),
+    },
+    RunEnded: {"outcome": OUTCOME},
+    TurnStarted: {"turn": 2, "attempt": 3, "purpose": "summary", "reserved": 9},
+    ReplyReceived: {"turn": 2, "reply": REPLY, "usage": USAGE},
+    ModelCallFailed: {
+        "turn": 2,
+        "attempt": 1,
+        "error": "e",
+        "error_kind": "server",
+        "usage": USAGE,
+        "retry_in_s": 0.0,
+    },
+    DeltaReceived: {"turn": 1, "text": "t", "thinking": "h"},
+    CallEnded: {
+        "call": "c1",
+        "tool": "read",
+        "success": True,
+        "content": "ä\u0000",
+        "details": {"n": [2**63]},
+    },
+}
+"""And for those with more to them, everything."""
+
+
+def make(kind: type[Event], **fields: object) -> Event:
+    return kind(**{**HEAD, **fields})
+
+
+EVENTS = [make(kind, **fields) for table in (BARE, FULL) for kind, fields in table.items()]
+
+
+def name(record: object) -> str:
+    return type(record).__name__
+
+
+def test_every_kind_of_event_is_tried_here() -> None:
+    """Each class of events is in the tables, and each has a kind of its own."""
+    assert set(get_args(AnyEvent)) == set(BARE) == set(Event.__subclasses__())
+    assert len({event.kind for event in EVENTS}) == len(BARE)
+
+
+@pytest.mark.parametrize("record", [*RECORDS, *EVENTS], ids=name)
+def test_no_record_can_be_changed(record: Struct) -> None:
+    """Every record is frozen, in every field."""
+    for field in record.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(record, field, None)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=name)
+def test_every_record_is_the_same_after_json(record: Struct) -> None:
+    """A record survives JSON whole: equal, and of the same types all the way down."""
+    data = msgspec.json.encode(record)
+    again = msgspec.json.decode(data, type=type(record))
+    assert again == record
+    assert msgspec.json.encode(again) == data
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=name)
+def test_every_event_is_the_same_after_json(event: Event) -> None:
+    """An event is read back as the class it was, with everything in it."""
+    again = decode(encode(event))
+    assert type(again) is type(event)
+    assert again == event
+    assert decode(encode(event).decode()) == event
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=name)
+def test_every_event_says_whose_it_is_in_json(event: Event) -> None:
+    """kind, v, seq, at, run, parent, root, depth, path and agent are in the JSON of each event, whatever they are."""
+    raw = msgspec.json.decode(encode(event), type=dict[str, object])
+    assert raw.items() >= {**HEAD, "path": []}.items()
+    assert raw["kind"] == event.kind
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=name)
+def test_an_event_of_a_newer_writer_can_still_be_read(event: Event) -> None:
+    """An unknown extra field is ignored, at the top and in every record inside."""
+    raw = msgspec.json.decode(encode(event))
+    assert decode(msgspec.json.encode(with_news(raw, ""))) == event
+
+
+def with_news(value: object, key: str) -> object:
+    """One more field in every record; arguments and answers are the user's own and stay as they are."""
+    if isinstance(value, list):
+        return [with_news(v, key) for v in cast(list[object], value)]
+    if not isinstance(value, dict) or key in ("args", "details", "output"):
+        return value
+    record = cast(dict[str, object], value)
+    return {"newer": [1], **{k: with_news(v, k) for k, v in record.items()}}
+
+
+@pytest.mark.parametrize("missing", [*HEAD, "kind"])
+def test_an_event_without_its_head_is_not_read(missing: str) -> None:
+    """No part of an event's head is made up by the reader."""
+    raw = msgspec.json.decode(encode(make(Warned, text="w")), type=dict[str, object])
+    del raw[missing]
+    with pytest.raises(msgspec.ValidationError):
+        decode(msgspec.json.encode(raw))
+
+
+def spoilt(**fields: object) -> bytes:
+    event = make(RunStarted, task=user("go"), limits=Limits(turns=5))
+    return msgspec.json.encode({**msgspec.json.decode(encode(event), type=dict[str, object]), **fields})
+
+
+CALL_ENDED = encode(make(CallEnded, call="c", tool="t", success=True, content="here", details=1))
+
+GARBAGE: list[bytes | str] = [
+    *(
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"{}",
+        b"\xff\xfe",
+        b"\x00",
+        "",
+        "\ud800",
+        '"\ud800"',
+        "{'a': 1}",
+    ),
+    encode(make(Warned, text="w"))[:-1],
+    encode(make(Warned, text="w")).replace(b'"warned"', b'"unheard_of"'),
+    *(
+        spoilt(limits={"turns": 0}),
+        spoilt(limits={"usd": -1}),
+        spoilt(limits={"when_full": "?"}),
+        spoilt(seq="x"),
+    ),
+    *(spoilt(task=None), spoilt(path="lead"), spoilt(depth=None), spoilt(history=[{"role": "nobody"}])),
+    CALL_ENDED.replace(b"here", b"\xff"),
+    CALL_ENDED.replace(b'"details":1', b'"details":' + b"[" * 100_000 + b"]" * 100_000),
+]
+
+
+@pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_one_kind_of_error(data: bytes | str) -> None:
+    """Whatever is wrong with a line of a journal, reading it raises msgspec's error and no other."""
+    with pytest.raises(msgspec.MsgspecError):
+        decode(data)
+
+
+@given(st.one_of(st.binary(max_size=60), st.text(max_size=60)))
+def test_random_garbage_is_one_kind_of_error(data: bytes | str) -> None:
+    """Bytes and texts that are no event raise msgspec's error and no other."""
+    with pytest.raises(msgspec.MsgspecError):
+        decode(data)
+
+
+@given(st.sampled_from(EVENTS), st.integers(0, 10**6), st.binary(min_size=1, max_size=3))
+def test_a_damaged_event_is_read_or_is_one_kind_of_error(event: Event, where: int, damage: bytes) -> None:
+    """Bytes overwritten anywhere in an event give an event or msgspec's error, nothing else."""
+    data = bytearray(encode(event))
+    where %= len(data)
+    data[where : where + len(damage)] = damage
+    with suppress(msgspec.MsgspecError):
+        assert isinstance(decode(bytes(data)), Event)
+
+
+def test_a_journal_is_read_line_by_line() -> None:
+    """Blank lines between events are nothing."""
+    lines = [b"\n", *(line for event in EVENTS for line in (encode(event), b"  \n"))]
+    assert decode_lines(lines) == EVENTS
+
+
+def test_a_message_is_known_by_its_role() -> None:
+    """A conversation survives JSON: each message is read back as what it was."""
+    conversation: list[Message] = [TASK, SPOKEN, RESULT]
+    data = msgspec.json.encode(conversation)
+    assert msgspec.json.decode(data, type=list[Message]) == conversation
+    roles = [m["role"] for m in msgspec.json.decode(data, type=list[dict[str, object]])]
+    assert roles == ["user", "assistant", "tool"]
+
+
+def test_the_text_of_a_message() -> None:
+    """Each message has a text: the user's text parts, the model's words, the result and the runtime's note apart."""
+    assert (TASK.text, SPOKEN.text, RESULT.text) == ("look", "hi", "no such file\n\n[remit] try again")
+
+
+async def test_the_events_of_a_real_tree_are_the_same_after_json() -> None:
+    """What a run really writes survives JSON, and its JSON says whose each event is."""
+    lead = Agent("lead", subagents=[Agent("worker", description="Works.")])
+    script = {"lead": [call("task", agent="worker", prompt="go"), say("done")], "worker": [say("found")]}
+    async with start(lead, "go", model=ScriptedModel(script)) as running:
+        events = [event async for event in running.events()]
+    assert {event.depth for event in events} == {0, 1}
+    for event in events:
+        raw = msgspec.json.decode(encode(event), type=dict[str, object])
+        assert raw.keys() >= {*HEAD, "kind"}
+        assert decode(encode(event)) == event
