@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
-from remit import foreign
+import remit.foreign as foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
 from remit.phase import Phase, wake

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remit import fields, foreign, ledger
+import remit.fields as fields
+import remit.foreign as foreign
+import remit.ledger as ledger
 from remit.events import ArtifactSaved
 from remit.execution import Run, RuntimeTool
 from remit.fields import Bad, Field

@@ -16,7 +16,8 @@ from typing import cast
 
 import msgspec
 
-from remit import foreign, ledger
+import remit.foreign as foreign
+import remit.ledger as ledger
 from remit.events import CallEnded, CallProgressed, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.messages import Call, JsonObject, ToolMessage

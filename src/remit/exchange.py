@@ -14,7 +14,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from remit import foreign, ledger
+import remit.foreign as foreign
+import remit.ledger as ledger
 from remit.errors import SENT_KINDS, ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Literal, NamedTuple, Protocol, cast
 
-from remit import threads
+import remit.threads as threads
 from remit.phase import Phase, Stopped, wake
 
 MOST_ABANDONED = 64

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from remit import ledger
+import remit.ledger as ledger
 from remit.artifacts import keep
 from remit.dispatch import CUT_OFF, refuse_calls, run_calls
 from remit.events import MessageJoined

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from remit import ledger
+import remit.ledger as ledger
 from remit.approval import Desk
 from remit.deadline import Deadline
 from remit.errors import StoreError

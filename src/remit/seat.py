@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from remit import slots
+import remit.slots as slots
 from remit.phase import Phase, Stopped, wake
 from remit.slots import Pool
 

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from remit import threads
+import remit.threads as threads
 from remit.events import Event, EventsMissed
 from remit.phase import wake
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remit import ledger, seat, slots
+import remit.ledger as ledger
+import remit.seat as seat
+import remit.slots as slots
 from remit.events import ChildQueued
 from remit.execution import Plan, Run
 from remit.ledger import Over

@@ -11,7 +11,7 @@ import math
 import msgspec
 from msgspec import Struct
 
-from remit import ledger
+import remit.ledger as ledger
 from remit.agent import Agent
 from remit.execution import Plan, Run
 from remit.limits import Usage

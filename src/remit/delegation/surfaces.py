@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from remit import fields
+import remit.delegation.report as report
+import remit.fields as fields
 from remit.agent import Agent
 from remit.artifacts import READ_ARTIFACT
-from remit.delegation import report
 from remit.events import DelegationRejected
 from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
 from remit.fields import MOST_LABEL, Bad, Field

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-from remit import threads
+import remit.threads as threads
 from remit.ports import new_root_id
 
 T = TypeVar("T")
