@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -120,7 +120,12 @@ class SlotsMachine(RuleBasedStateMachine):
 
 
 SlotsMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=(HealthCheck.too_slow,)
+    max_examples=200,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=(HealthCheck.too_slow,),
+    # Making a failing program smaller may take minutes; it is printed as it was found.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 
 
@@ -210,6 +215,20 @@ def test_who_leaves_does_not_lend_its_turn_to_who_stands_behind_it() -> None:
     slots.leave(gone)
     slots.give_back(inner)
     assert (earlier.granted, later.granted) == (True, False)
+
+
+def test_a_queue_that_everybody_left_is_not_forgotten() -> None:
+    """Who comes after all others have left is served as soon as its pools have room."""
+    root = Pool(1)
+    inner = (Pool(1), root)
+    slots.take(inner, nobody)
+    (gone,) = line_up(inner, 1)
+    slots.leave(gone)
+    slots.give_back(inner)
+    slots.take((root,), nobody)
+    (after,) = line_up(inner, 1)
+    slots.give_back((root,))
+    assert after.granted
 
 
 def test_a_long_queue_is_served_in_few_steps() -> None:

@@ -75,7 +75,9 @@ class Deadline:
             self._arm()
 
     def close(self) -> None:
+        """Never ring again, also not after a pause that is still to end."""
         self._disarm()
+        self.hard = math.inf
 
     def _arm(self) -> None:
         if self.hard == math.inf:

@@ -145,7 +145,7 @@ class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_
 
 
 class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_queued"):
-    """A delegation waits for a place; `waiting` counts it and those before it."""
+    """A delegation waits for a place; `waiting` counts everybody in the tree who does, itself included."""
 
     call: str
     child: str

@@ -95,7 +95,7 @@ def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = Fal
     heapq.heappush(queue.places, place)
     top.waiting += 1
     if queue.first() is place:
-        queue.park(queue.at or _blocker(pools))
+        queue.park(_blocker(pools))
     return place
 
 
@@ -149,8 +149,13 @@ def _next(pool: Pool) -> Queue | None:
     """Take the first queue that stands here; entries that no longer count are dropped on the way."""
     while pool.parked:
         key, queue = heapq.heappop(pool.parked)
-        if queue.at is pool and queue.key == key:
+        if queue.at is not pool or queue.key != key:
+            continue
+        first = queue.first()
+        if first is not None and first.order == key:
             return queue
+        # Who was first has left; who is first now has a later turn.
+        queue.park(pool)
     return None
 
 
