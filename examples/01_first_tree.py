@@ -4,7 +4,7 @@ The model here is a script: it says what it is told to say, after a short wait. 
 key. Everything else is real: the tree, the tools (they look into the remit you have installed), the limits,
 the events that are printed while they happen.
 
-    python examples/01_first_tree.py
+    .venv/bin/python examples/01_first_tree.py
 """
 
 import asyncio
@@ -120,8 +120,8 @@ async def main() -> None:
     print(f"the lead alone: {outcome.usage.requests} calls.")
     print("\nTry next")
     print("  in this file: requests=7 or depth=1, and see who is told what")
-    print("  python examples/02_limits_and_partial_results.py")
-    print("  python examples/03_asking_a_person.py")
+    print("  .venv/bin/python examples/02_limits_and_partial_results.py")
+    print("  .venv/bin/python examples/03_asking_a_person.py")
 
 
 if __name__ == "__main__":

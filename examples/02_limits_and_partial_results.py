@@ -1,94 +1,118 @@
 """Second lesson: limits hold for a whole tree, and what a child had is not lost when one ends it.
 
-The model here is a script. The limits, the clock and the results are real.
+The model here is a script. The limits, the clock and the results are real. Change the numbers below and run it
+again: all that is printed follows from them.
 
-    python examples/02_limits_and_partial_results.py
+    .venv/bin/python examples/02_limits_and_partial_results.py
 """
 
 import asyncio
 import textwrap
 
-from remit import Agent, Limits, Outcome, Request, ToolMessage, run, tool
-from remit.testing import ScriptedModel, call, calls, say, wrapped
+from remit import Agent, Limits, Outcome, Request, Status, ToolMessage, run, tool
+from remit.testing import ScriptedModel, call, calls, say
+
+CHILDREN = 6
+REQUESTS = 5
+"""Model calls that the lead and all its children may make together."""
+
+SECONDS = 2.0
+"""What one child may take."""
+PLACES = {"the hall": 0.1, "the kitchen": 0.1, "the attic": 30.0}
+"""Where the child looks, and how many seconds each search takes."""
 
 
-def indented(text: str) -> str:
-    return "\n".join(
-        textwrap.fill(line, 78, initial_indent="    ", subsequent_indent="    ") for line in text.splitlines()
-    )
+def indented(text: str, by: str = "    ") -> str:
+    lines = text.splitlines()
+    return "\n".join(textwrap.fill(line, 78, initial_indent=by, subsequent_indent=by) for line in lines)
 
 
-def read_by_the_lead(outcome: Outcome) -> list[ToolMessage]:
-    """The results in the lead's conversation: all that it knows of its children."""
-    return [m for m in outcome.messages if isinstance(m, ToolMessage)]
+def results(messages: Request | Outcome) -> list[ToolMessage]:
+    """The results in a conversation: all that a parent knows of its children."""
+    return [m for m in messages.messages if isinstance(m, ToolMessage)]
 
 
-# 1. Six children and five model calls. The lead's first turn is one call; another is kept back for its answer
-#    before any child may start. That leaves three, so three children work and three are turned away.
+# 1. More children than model calls. The lead's first turn is one call; another is kept back for its answer before
+#    any child may start. Each child here needs one, so those who find none left are turned away.
 
 
 async def more_children_than_budget() -> None:
     scout = Agent("scout", description="Looks once and reports.")
     lead = Agent("lead", subagents=[scout])
-    ask_six = calls(*(call("task", agent="scout", prompt=f"Look at part {n}") for n in range(1, 7)))
+    ask_all = calls(*(call("task", agent="scout", prompt=f"Look at part {n + 1}") for n in range(CHILDREN)))
 
     def report(request: Request):
         return say(f"{request.messages[0].text}: nothing unusual.")
 
-    model = ScriptedModel({"lead": [ask_six, say("Three of six parts are looked at.")], "scout": report})
-    outcome = await run(lead, "Look at all six parts", model=model, limits=Limits(requests=5))
+    def answer(request: Request):
+        return say(f"{sum(m.ok for m in results(request))} of {CHILDREN} parts are looked at.")
 
-    print("1. Six children, five model calls for the whole tree")
-    for number, result in enumerate(read_by_the_lead(outcome), 1):
-        print(f"  child {number}: {'answered' if result.ok else 'not started'}\n{indented(result.content)}")
-    print(f"  The lead {outcome.status}: {outcome.text}")
-    print(f"  Model calls: {outcome.total_usage.requests} of 5\n")
+    model = ScriptedModel({"lead": [ask_all, answer], "scout": report})
+    outcome = await run(lead, "Look at all parts", model=model, limits=Limits(requests=REQUESTS))
+
+    print(f"1. Children: {CHILDREN}. Model calls for the whole tree: {REQUESTS}")
+    print(indented("One is the lead's first turn, one is kept back for its answer.", "  "))
+    for number, result in enumerate(results(outcome), 1):
+        print(f"  child {number}: {'answered' if result.ok else 'no answer'}\n{indented(result.content)}")
+    print(f"  Started: {len(outcome.children)} of {CHILDREN} children")
+    print(f"  Model calls: {outcome.total_usage.requests} of {REQUESTS}")
+    print(indented(f"The lead ended {outcome.status}: {outcome.text or outcome.reason}", "  "), end="\n\n")
 
 
-# 2. A child with two seconds. The last tenth of its time is kept for one more turn without tools, in which it
+# 2. A child that runs out of time. The last tenth of its time is kept for one more turn without tools, in which it
 #    says what it has. The parent reads that, marked as not finished, and decides what to do with it.
 
 
-@tool(tier="observe")
+@tool(tier="observe", describe=lambda args: str(args["place"]))
 async def search(place: str) -> str:
     """Look for the key in one place."""
-    await asyncio.sleep(30 if place == "the attic" else 0.1)
+    await asyncio.sleep(PLACES[place])
     return f"no key in {place}"
 
 
+def play_seeker(request: Request):
+    """Searches one place after the other; asked to stop, it says what is done and what is not."""
+    asked = results(request)
+    done = [m.content for m in asked if m.ok]
+    if request.tool_choice == "auto" and len(asked) < len(PLACES):
+        return call("search", place=[*PLACES][len(asked)])
+    missing = ", ".join([*PLACES][len(done) :]) or "nothing"
+    return say(f"Done: {', '.join(done) or 'nothing'}. Not finished: {missing}.")
+
+
+def play_lead(request: Request):
+    if not results(request):
+        return call("task", agent="seeker", prompt="Find the key")
+    stopped = "The seeker was stopped; I go on from what it had."
+    return say("Every place is searched." if results(request)[0].ok else stopped)
+
+
 async def a_child_that_runs_out_of_time() -> None:
-    seeker = Agent("seeker", description="Searches.", tools=[search], limits=Limits(seconds=2))
+    seeker = Agent("seeker", description="Searches.", tools=[search], limits=Limits(seconds=SECONDS))
     lead = Agent("lead", subagents=[seeker])
-    model = ScriptedModel(
-        {
-            "lead": [
-                call("task", agent="seeker", prompt="Find the key"),
-                say("Not downstairs; try the attic."),
-            ],
-            "seeker": [
-                call("search", place="the hall"),
-                call("search", place="the kitchen"),
-                call("search", place="the attic"),
-                wrapped("Not in the hall, not in the kitchen. The attic is not finished."),
-            ],
-        }
-    )
+    model = ScriptedModel({"lead": play_lead, "seeker": play_seeker})
     outcome = await run(lead, "Where is the key?", model=model)
 
-    print("2. A child with two seconds, and a search that takes thirty")
-    (seeker_outcome,) = outcome.children
-    print(f"  The seeker ended {seeker_outcome.status} after {seeker_outcome.duration_s:.1f} s.")
-    for entry in seeker_outcome.calls:
-        print(f"    {entry.name} -> {entry.result}")
-    print(f"  The lead reads:\n{indented(read_by_the_lead(outcome)[0].content)}")
-    print(f"  The lead {outcome.status}: {outcome.text}")
+    print(f"2. A child with {SECONDS:g} s, and {sum(PLACES.values()):g} s of searches")
+    (child,) = outcome.children
+    print(f"  The seeker ended {child.status} after {child.duration_s:.2f} s.")
+    if child.status is Status.TIMED_OUT:
+        kept = min(30.0, SECONDS / 10)
+        words = f"The last tenth of a run's time, at most 30 s, is kept for wrapping up: here {kept:g} s."
+        print(indented(f"{words} So its work was stopped at {SECONDS - kept:g} s.", "  "))
+    for entry in child.calls:
+        print(f"    {entry.name} {entry.context} -> {entry.result}")
+    print(f"  The lead reads:\n{indented(results(outcome)[0].content)}")
+    print(indented(f"The lead ended {outcome.status}: {outcome.text or outcome.reason}", "  "))
 
 
 async def main() -> None:
     print("The model here is a script: no network, no key.\n")
     await more_children_than_budget()
     await a_child_that_runs_out_of_time()
-    print("\nTry next: requests=9 above, or python examples/03_asking_a_person.py")
+    print("\nTry next")
+    print(f"  in this file: REQUESTS = {REQUESTS + 4} or SECONDS = {SECONDS / 10:g}")
+    print("  .venv/bin/python examples/03_asking_a_person.py")
 
 
 if __name__ == "__main__":

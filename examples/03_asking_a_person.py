@@ -3,7 +3,7 @@
 The model here is a script, and so is the person: the approver below answers by a rule, so that this runs
 unattended. A real one would show the request to somebody and wait; their time is not the tree's.
 
-    python examples/03_asking_a_person.py
+    .venv/bin/python examples/03_asking_a_person.py
 """
 
 import asyncio
@@ -104,6 +104,7 @@ async def main() -> None:
     await bring_out(ask)
     print("\nThe same with nobody to ask: each call is denied, and every run goes on.\n")
     await bring_out(None)
+    print("\nTry next\n  .venv/bin/python examples/04_your_own_model.py")
 
 
 if __name__ == "__main__":

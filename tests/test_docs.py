@@ -8,8 +8,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from remit.delegation.surfaces import AdhocTool
+from remit.errors import RETRYABLE_KINDS, ModelErrorKind
+from remit.exchange import RETRIES
+from remit.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.outcome import Status
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "remit"
@@ -42,12 +49,14 @@ SAID = {
     ],
     "02_limits_and_partial_results.py": [
         "  child 3: answered",
-        "  child 4: not started",
-        "  The lead completed: Three of six parts are looked at.",
+        "  child 4: no answer",
+        "  Started: 3 of 6 children",
         "  Model calls: 5 of 5",
+        "  The lead ended completed: 3 of 6 parts are looked at.",
         "  The seeker ended timed_out after ",
-        "    Not in the hall, not in the kitchen. The attic is not finished.",
-        "  The lead completed: Not downstairs; try the attic.",
+        "  0.2 s. So its work was stopped at 1.8 s.",
+        "    Done: no key in the hall, no key in the kitchen. Not finished: the attic.",
+        "  The lead ended completed: The seeker was stopped; I go on from what it had.",
     ],
     "03_asking_a_person.py": [
         "  A person is asked by lead › editor › reviewer › publish",
@@ -56,12 +65,22 @@ SAID = {
         "Published: news.html",
         "Published: nothing",
     ],
+    "04_your_own_model.py": [
+        "The provider here is a stand-in in this file: no network, no key.",
+        "  failed: rate_limit: too many requests; again in 0.2 s",
+        "  thinks: I should count, not guess.",
+        "  count_words -> 7",
+        "  piece: 'words.'",
+        "counter completed with stand-in-1: Your question has 7 words.",
+        "Model calls: 3, the failed one included; replies: 2.",
+        "Tokens: 18 in, 16 out; $0.000098.",
+    ],
 }
 
 
-def _run(example: str) -> str:
+def _run(example: Path) -> str:
     env = os.environ | {"PYTHONPATH": str(SRC.parent), "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-W", "error", str(ROOT / "examples" / example)]
+    command = [sys.executable, "-W", "error", str(example)]
     done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -71,9 +90,29 @@ def _run(example: str) -> str:
 @pytest.mark.parametrize("example", SAID)
 def test_an_example_prints_what_it_promises(example: str) -> None:
     """Every example runs as a program of its own, within 80 columns, and prints what it is there to show."""
-    lines = _run(example).splitlines()
+    lines = _run(ROOT / "examples" / example).splitlines()
     assert [line for line in SAID[example] if not any(line in said for said in lines)] == []
     assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.real_time
+def test_the_second_example_follows_from_its_numbers(tmp_path: Path) -> None:
+    """With other numbers, as it tells one to try, everything it prints is still true."""
+    changed = _text(ROOT / "examples" / "02_limits_and_partial_results.py")
+    for old, new in (("\nREQUESTS = 5\n", "\nREQUESTS = 9\n"), ("\nSECONDS = 2.0\n", "\nSECONDS = 0.5\n")):
+        assert old in changed
+        changed = changed.replace(old, new)
+    example = tmp_path / "changed.py"
+    example.write_text(changed, encoding="utf-8")
+    said = _run(example)
+    for line in (
+        "Started: 6 of 6 children",
+        "Model calls: 8 of 9",
+        "The lead ended completed: 6 of 6 parts are looked at.",
+        "2. A child with 0.5 s, and 30.2 s of searches",
+        "0.05 s. So its work was stopped at 0.45 s.",
+    ):
+        assert line in said
 
 
 def test_every_example_is_known() -> None:
@@ -84,6 +123,16 @@ def test_every_example_is_known() -> None:
 
 
 # --- Code in documents ---------------------------------------------------------------------------
+
+
+def test_commands_that_run_examples_work_in_a_clone() -> None:
+    """An example is run with the Python that `make` installs remit for; every command names one that exists."""
+    texts = [_text(path) for path in (*PAPERS, *(ROOT / "examples").glob("*.py"))]
+    named = [found for text in texts for found in re.findall(r"([^\s`(]*python) (examples/\S+\.py)", text)]
+    assert named
+    assert {python for python, _ in named} == {".venv/bin/python"}
+    assert [example for _, example in named if not (ROOT / example).exists()] == []
+
 
 _BLOCK = re.compile(
     r"^```python\n(.*?)^```\n(?:\n(?:[^\n`]+\n\n)?```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
@@ -97,15 +146,70 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("code", "printed"), BLOCKS)
 def test_python_in_documents_runs(code: str, printed: str | None, capsys: pytest.CaptureFixture[str]) -> None:
-    """A Python block runs as it stands and prints the text block after it, or says that it is a fragment."""
+    """A Python block runs as it stands and prints the text block after it, or says that it is a fragment.
+
+    Tests in it are called, as pytest would.
+    """
     if code.startswith("# fragment\n"):
         assert printed is None
         compile(code, "document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         return
-    exec(compile(code, "document", "exec"), {"__name__": "document"})
+    names: dict[str, object] = {"__name__": "document"}
+    exec(compile(code, "document", "exec"), names)
+    for test in [value for name, value in names.items() if name.startswith("test_") and callable(value)]:
+        test()
     if printed is not None:
         said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
         assert said == printed.splitlines()
+
+
+# --- The guide -----------------------------------------------------------------------------------
+
+
+def _words(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def _table(paper: str, head: str) -> list[list[str]]:
+    """The rows of the table whose first head cell is this."""
+    text = _text(DOCS / paper)
+    begun = text.index(f"| {head} |")
+    return [_cells(line) for line in text[begun : text.index("\n\n", begun)].splitlines()[2:]]
+
+
+def test_the_guide_has_every_limit() -> None:
+    """The guide's table has each field of Limits with its default at the root, and says which are shared."""
+    told = {_words(row[0])[0]: (row[2], row[3]) for row in _table("guide.md", "field")}
+    real = {
+        name: (_default(getattr(ROOT_DEFAULTS, name)), "shared" if name in SHARED else "own")
+        for name in Limits.__struct_fields__
+    }
+    assert told == real
+
+
+def _default(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    return "None" if value is None else f"{value:g}"
+
+
+def test_the_guide_has_every_status() -> None:
+    """The guide's table has each status once."""
+    assert sorted(_words(row[0])[0] for row in _table("guide.md", "`status`")) == sorted(Status)
+
+
+def test_the_guide_has_every_kind_of_model_error() -> None:
+    """The guide says of each kind of ModelError whether it is tried again, and how often."""
+    yes, no = _table("guide.md", "`kind`")
+    assert (yes[1], set(_words(yes[0]))) == ("yes", RETRYABLE_KINDS)
+    assert (no[1], set(_words(no[0]))) == ("no", set(get_args(ModelErrorKind)) - RETRYABLE_KINDS)
+    assert f"up to {RETRIES} retries" in _text(DOCS / "guide.md")
+
+
+def test_the_guide_has_every_field_of_an_ad_hoc_child() -> None:
+    """The guide's table has the fields of a `subagent` call."""
+    told = [_words(row[0])[0] for row in _table("guide.md", "field of a `subagent` call")]
+    assert told == [field.name for field in AdhocTool.FIELDS]
 
 
 # --- What documents name -------------------------------------------------------------------------
@@ -124,7 +228,11 @@ def test_files_named_in_documents_exist(paper: Path) -> None:
 def _rows(paper: str) -> list[list[str]]:
     """The cells of every table row of a document."""
     lines = (line for line in _text(DOCS / paper).splitlines() if line.startswith("|"))
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [_cells(line) for line in lines]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_the_map_has_every_file() -> None:

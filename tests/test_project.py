@@ -23,7 +23,7 @@ FLOORS = {
     "rules": "ports ledger slots seat deadline phase threads foreign schema",
     "what users write": "tool policy agent providers",
     "what a run carries": "stream scope approval progress",
-    "one run": "execution artifacts exchange dispatch loop",
+    "one run": "execution artifacts reading exchange dispatch loop",
     "a tree of runs": "delegation",
     "the door": "running",
 }

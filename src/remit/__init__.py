@@ -1,7 +1,7 @@
 """remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
 
 `run`, `run_sync` and `start` are in `running.py`; agents, tools, limits and outcomes in the rooms of their
-names. Nothing heavy is imported here: pydantic comes with the first tool, providers with their first use.
+names. Nothing heavy is imported here: pydantic comes with the first tool.
 """
 
 import logging
@@ -70,5 +70,7 @@ __all__ = [
     "start",
     "tool",
 ]
+
+__version__ = "0.1.0.dev0"
 
 logging.getLogger("remit").addHandler(logging.NullHandler())

@@ -7,6 +7,7 @@ work. With nobody to ask, the answer is no.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -15,17 +16,18 @@ from typing import TYPE_CHECKING, cast
 import remit.foreign as foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
-from remit.phase import Phase, wake
+from remit.phase import Phase, Stopped, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
-from remit.text import clean_json
+from remit.text import clean_json, describe_error
 
 if TYPE_CHECKING:
     from remit.messages import JsonObject
     from remit.scope import Scope
+    from remit.tool import Tool
 
 log = logging.getLogger("remit")
 
-Approver = Callable[[ApprovalRequest], Awaitable[Decision]]
+Approver = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
 
 class Desk:
@@ -36,31 +38,32 @@ class Desk:
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
         self._count = 0
-        self._granted: set[str] = set()
+        self._granted: set[object] = set()
 
-    async def ask(
-        self, scope: Scope, *, call: str, tool: str, context: str, args: JsonObject, works: bool
-    ) -> Decision:
-        """The person's answer; `works` says that the asking call counts as work. Raises Stopped."""
-        if tool in self._granted or tool in scope.grants:
+    async def ask(self, scope: Scope, *, call: str, tool: Tool, context: str, args: JsonObject) -> Decision:
+        """The person's answer. Raises Stopped when the run is stopped while it waits."""
+        if self._is_granted(scope, tool):
             return allow()
         self._count += 1
         request = f"{scope.tree.root}/approval{self._count}"
-        scope.emit(ApprovalRequested, request=request, call=call, tool=tool, context=context)
+        scope.emit(ApprovalRequested, request=request, call=call, tool=tool.name, context=context)
         decision = deny("nobody can be asked: no approver was given to run()")
         try:
             if self._approver is not None:
                 decision = deny("the run was stopped before there was an answer")
-                decision = await self._waited(self._approver, scope, request, tool, args, works=works)
+                decision = await self._waited(self._approver, scope, request, tool, args)
         finally:
             self._answered(scope, request, call, tool, decision)
         return decision
 
-    def _answered(self, scope: Scope, request: str, call: str, tool: str, decision: Decision) -> None:
+    def _is_granted(self, scope: Scope, tool: Tool) -> bool:
+        return _what(tool) in self._granted or _what(tool) in scope.grants
+
+    def _answered(self, scope: Scope, request: str, call: str, tool: Tool, decision: Decision) -> None:
         if decision.allowed and decision.scope == "run":
-            scope.grants.add(tool)
+            scope.grants.add(_what(tool))
         if decision.allowed and decision.scope == "tree":
-            self._granted.add(tool)
+            self._granted.add(_what(tool))
         scope.emit(
             ApprovalAnswered,
             request=request,
@@ -71,51 +74,53 @@ class Desk:
         )
 
     async def _waited(
-        self, approver: Approver, scope: Scope, request: str, tool: str, args: JsonObject, *, works: bool
+        self, approver: Approver, scope: Scope, request: str, tool: Tool, args: JsonObject
     ) -> Decision:
         lineage = tuple(scope.lineage())
         for run in lineage:
             run.deadline.pause()
-        if works:
+        # A delegating call is no work of the run's own; any other one is not while it waits.
+        if not tool.delegates:
             scope.seat.leave()
         try:
             decision = await self._in_turn(approver, scope, request, tool, args)
+        except Stopped:
+            if not tool.delegates:
+                scope.seat.count()
+            raise
         finally:
             for run in lineage:
                 run.deadline.resume()
-        if works:
+        if not tool.delegates:
             await scope.seat.enter(scope.phase)
         return decision
 
     async def _in_turn(
-        self, approver: Approver, scope: Scope, request: str, tool: str, args: JsonObject
+        self, approver: Approver, scope: Scope, request: str, tool: Tool, args: JsonObject
     ) -> Decision:
         await self._wait_for_turn(scope.phase)
         try:
-            if tool in self._granted or tool in scope.grants:
+            if self._is_granted(scope, tool):
                 return allow()
             question = ApprovalRequest(
                 id=request,
                 path=scope.path,
                 agent=scope.agent,
                 task=scope.task,
-                tool=tool,
+                tool=tool.name,
                 args=cast("JsonObject", clean_json(args)),
                 total_usage=total(scope.tree.spent),
             )
-            ended = await foreign.run(
-                _call(approver, question), scope.phase, name="approver", on_abandoned=scope.left_behind
-            )
+            ended = await _answer(approver, question, scope)
         finally:
             self._next()
         if ended.how == "returned" and isinstance(ended.value, Decision):
             return ended.value
-        log.warning("the approver failed, so the call is denied: %r", ended.error or ended.value)
         what = (
-            f"it raised {type(ended.error).__name__}: {ended.error}"
-            if ended.error
-            else "it returned no decision"
+            f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
         )
+        log.warning("the approver failed, so %s is denied: %s", tool.name, what, exc_info=ended.error)
+        scope.warn(f"The approver failed, so {tool.name} was denied: {what}.")
         return deny(f"the approver failed: {what}")
 
     async def _wait_for_turn(self, phase: Phase) -> None:
@@ -141,5 +146,22 @@ class Desk:
             self._busy = False
 
 
+def _what(tool: Tool) -> object:
+    """What an allowance is about: this very tool. Another agent's may only share its name."""
+    return tool.name if tool.delegates else tool
+
+
+async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope) -> foreign.Ended:
+    """An async approver in a task; a plain one in a thread, where it may wait for a key to be pressed."""
+    name, lost = "the approver", scope.left_behind
+    if foreign.is_async(approver):
+        return await foreign.run(_call(approver, question), scope.phase, name=name, on_abandoned=lost)
+    ended = await foreign.run_in_thread(lambda: approver(question), scope.phase, name=name, on_abandoned=lost)
+    if not inspect.isawaitable(ended.value):
+        return ended
+    return await foreign.run(ended.value, scope.phase, name=name, on_abandoned=lost)
+
+
 async def _call(approver: Approver, question: ApprovalRequest) -> object:
-    return await approver(question)
+    answer = approver(question)
+    return await answer if inspect.isawaitable(answer) else answer

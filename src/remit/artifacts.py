@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import remit.fields as fields
 import remit.foreign as foreign
 import remit.ledger as ledger
@@ -11,10 +13,18 @@ from remit.fields import Bad, Field
 from remit.messages import JsonObject, ToolSpec
 from remit.outcome import Artifact
 from remit.phase import Phase, Stopped
+from remit.text import describe_error
 from remit.tool import Tier, ToolResult, failure
 
 SAVE_S = 5.0
 """How long a store may take to keep one text; the run does not wait longer for it."""
+
+SAVE_STOPPED_S = 1.0
+"""The same for a run that was stopped."""
+
+SAVE_GRACE_S = 0.5
+
+ARTIFACT_ID = re.compile(r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z_]+")
 
 MOST_READ = 20_000
 """Characters `read_artifact` gives at once."""
@@ -24,12 +34,14 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     """Put a text in the store. None, with a warning in the outcome, when the store fails. Never raises."""
     scope = run.scope
     artifact = Artifact(f"{scope.run_id}/{name}", name, len(text), len(text.encode("utf-8", "replace")))
-    # Not the run's own phase: what a stopped run had is worth keeping too.
+    # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
     phase = Phase(scope.tree.loop, lambda: None)
-    end = scope.tree.loop.time() + SAVE_S
+    phase.grace_s = SAVE_GRACE_S
+    most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S
+    end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))
     try:
         ended = await foreign.run(
-            scope.tree.store.save_artifact(scope.tree.root, artifact.id, text),
+            _save(run, artifact, text),
             phase,
             name="the store",
             expires=lambda: end,
@@ -38,16 +50,16 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     except Stopped:
         return None
     if ended.how != "returned":
-        why = (
-            "it did not answer in time"
-            if ended.error is None
-            else f"{type(ended.error).__name__}: {ended.error}"
-        )
+        why = "it did not answer in time" if ended.error is None else describe_error(ended.error)
         scope.warn(f"The artifact {artifact.id} ({artifact.chars:,} characters) was not kept: {why}.")
         return None
     run.artifacts.append(artifact)
     scope.emit(ArtifactSaved, artifact=artifact)
     return artifact
+
+
+async def _save(run: Run, artifact: Artifact, text: str) -> object:
+    return await run.scope.tree.store.save_artifact(run.scope.tree.root, artifact.id, text)
 
 
 class ReadArtifact(RuntimeTool):
@@ -75,6 +87,9 @@ class ReadArtifact(RuntimeTool):
         if over is not None:
             return ToolResult(f"Not run: no tool calls are left. {over.words}.", ok=False)
         owner, mine = artifact.partition("/")[0], run.scope.run_id
+        # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
+        if not ARTIFACT_ID.fullmatch(artifact):
+            return _missing(artifact)
         if owner != mine and not owner.startswith(f"{mine}."):
             return _missing(artifact)
         return await _load(run, artifact, start, length)
@@ -84,7 +99,7 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
     tree = run.scope.tree
     end = tree.loop.time() + SAVE_S
     ended = await foreign.run(
-        tree.store.load_artifact(tree.root, artifact, start, length),
+        _read(run, artifact, start, length),
         run.scope.phase,
         name="the store",
         expires=lambda: end,
@@ -97,6 +112,10 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
     text = ended.value
     more = f" Go on with start={start + len(text)}." if len(text) == length else " This is the end of it."
     return ToolResult(text, note=f"[remit] Characters {start} to {start + len(text)} of {artifact}.{more}")
+
+
+async def _read(run: Run, artifact: str, start: int, length: int) -> object:
+    return await run.scope.tree.store.load_artifact(run.scope.tree.root, artifact, start, length)
 
 
 def _missing(artifact: str) -> ToolResult:

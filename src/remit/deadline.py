@@ -79,6 +79,12 @@ class Deadline:
         self._disarm()
         self.hard = math.inf
 
+    def look(self) -> None:
+        """Ring at once if the time has come and the timer could not say so yet."""
+        while self._timer is not None and self._timer.when() <= self._loop.time():
+            self._disarm()
+            self._ring()
+
     def _arm(self) -> None:
         if self.hard == math.inf:
             return

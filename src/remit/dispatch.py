@@ -24,7 +24,7 @@ from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, on_loop, wake
 from remit.policy import judge
-from remit.text import call_context, clean, result_summary
+from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
 from remit.tool import BadArguments, Tool, ToolContext, ToolResult, failure, render
 
 log = logging.getLogger("remit")
@@ -89,29 +89,34 @@ class _Turn:
         self.back = False
         seat.work += delegating.count(False)
         seat.leave()
-        tasks = [loop.create_task(self._counted(i, delegates)) for i, delegates in enumerate(delegating)]
+        for index, delegates in enumerate(delegating):
+            task = loop.create_task(self.one(index))
+            # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
+            task.add_done_callback(self._ended_call if delegates else self._ended_work)
         while not self.all_done.done():
             try:
                 await asyncio.shield(self.all_done)
             except asyncio.CancelledError:
                 scope.phase.on_cancelled()
-        del tasks
+        for index, result in enumerate(self.results):
+            if result is None:
+                self.finish(index, ToolResult(NOT_FINISHED, ok=False), 0)
 
-    async def _counted(self, index: int, delegates: bool) -> None:
+    def _ended_work(self, task: asyncio.Task[None]) -> None:
         seat = self.run.scope.seat
-        try:
-            await self.one(index)
-        finally:
-            self.left -= 1
-            if not delegates:
-                # The last call to end hands the slot to the loop instead of giving it away in between.
-                if self.left == 0 and seat.held:
-                    seat.work += 1
-                    self.back = True
-                seat.leave()
-            if self.left == 0:
-                assert self.all_done is not None
-                wake(self.all_done)
+        # The last call to end hands the slot to the loop instead of giving it away in between.
+        if self.left == 1 and seat.held:
+            seat.work += 1
+            self.back = True
+        seat.leave()
+        self._ended_call(task)
+
+    def _ended_call(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()
+        self.left -= 1
+        if self.left == 0 and self.all_done is not None:
+            wake(self.all_done)
 
     async def one(self, index: int) -> None:
         """Give the call its result. Raises nothing."""
@@ -122,9 +127,11 @@ class _Turn:
             result = await _result(run, call, tool)
         except Stopped:
             result = ToolResult(NOT_FINISHED, ok=False)
+        except RecursionError:
+            result = ToolResult(f"The arguments of {call.name} are nested too deeply.", ok=False)
         except Exception as bug:
             log.exception("a call of %s failed inside remit", call.name)
-            result = ToolResult(f"remit itself failed on this call: {type(bug).__name__}: {bug}", ok=False)
+            result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
         if run.scope.phase.stopped and not result.ok:
             run.failed_tool = call.name
         self.finish(index, result, round((run.scope.tree.loop.time() - began) * 1000))
@@ -184,9 +191,9 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
     """None when the call may run; otherwise the denial that the model reads."""
     try:
         answer = judge(call, tool, run.scope)
-    except Exception as error:
+    except FOREIGN as error:
         log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
-        return ToolResult(f"Denied: the policy failed ({type(error).__name__}: {error}).", ok=False)
+        return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
     if answer == "allow":
         return None
     if answer == "deny":
@@ -197,10 +204,10 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
             tool.check(args)
         except BadArguments as problem:
             return ToolResult(str(problem), ok=False)
+    if ledger.left(run.scope.account).calls == 0:
+        return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
     context = tool.describe(args)
-    decision = await run.scope.tree.desk.ask(
-        run.scope, call=call.id, tool=call.name, context=context, args=args, works=not tool.delegates
-    )
+    decision = await run.scope.tree.desk.ask(run.scope, call=call.id, tool=tool, context=context, args=args)
     if decision.allowed:
         return None
     reason = decision.reason.rstrip(".") or "the person who was asked said no"
@@ -214,19 +221,26 @@ async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) 
         return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
     seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
     limit = seconds if isinstance(seconds, (int, float)) else None
-    if limit is not None and limit <= 0:
+    if limit == 0 or scope.limits.call_seconds == 0:
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     end = None if limit is None else scope.tree.loop.time() + limit
     trip = _Trip(run, call, tool, end)
     try:
         ended = await trip.go(kwargs)
+    except Stopped as stop:
+        if stop.ended is None:
+            raise
+        ended = stop.ended
     finally:
         trip.over = True
     if ended.how == "timed_out":
-        return ToolResult(f"Timed out: {call.name} did not end within {limit:g} s.", ok=False)
+        late = "" if ended.value is None else f" After that it ended with: {render(ended.value).content}"
+        return ToolResult(f"Timed out: {call.name} did not end within {limit:g} s.{late}", ok=False)
     if ended.error is not None:
+        log.info("the tool %s failed", call.name, exc_info=ended.error)
         return failure(ended.error)
-    return render(ended.value)
+    # Notes are the runtime's own words: a tool cannot have any.
+    return msgspec.structs.replace(render(ended.value), note="")
 
 
 class _Trip:

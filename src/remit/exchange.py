@@ -10,20 +10,19 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, cast
-
-import msgspec
+from typing import Literal
 
 import remit.foreign as foreign
 import remit.ledger as ledger
-from remit.errors import SENT_KINDS, ModelError
+from remit.errors import ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
-from remit.limits import HIGHEST, Usage
-from remit.messages import AssistantMessage, Call, Delta, JsonObject, Reply, Request
+from remit.limits import Usage
+from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
-from remit.text import clean, safe_str, text_of, to_json
+from remit.reading import read, usage_of
+from remit.text import clean, safe_str
 
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
@@ -126,32 +125,38 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
         output_schema=run.output_schema,
         settings=run.settings,
     )
-    ear = _Ear(run, turn)
+    ear, stop = _Ear(run, turn), None
     try:
         ended = await foreign.run(
             _ask(run, request, ear),
             scope.phase,
-            name=f"model {run.model.name}",
+            name=f"model {run.model_name}",
             expires=ear.expires,
             poked=ear.listen,
             on_abandoned=scope.left_behind,
         )
-    except Stopped:
-        usage = _estimated(run, ear.chars)
-        scope.spend(usage, reservation, run.price)
-        scope.emit(
-            ModelCallFailed, turn=turn, attempt=attempt, error="stopped", error_kind="stopped", usage=usage
-        )
-        raise
+    except Stopped as stopped:
+        stop, ended = stopped, stopped.ended
     finally:
         ear.deaf = True
-    reply = _tidy(ended.value) if isinstance(ended.value, Reply) else None
-    if reply is not None:
-        return _take(run, reservation, reply, turn)
-    error = _as_model_error(run, ended)
-    usage = _usage_of_failure(run, error, ear.chars)
-    scope.spend(usage, reservation, run.price)
-    raise _AttemptFailed(error, usage)
+    # Whatever came back, and also when a stop came with it, it is paid for and kept.
+    heard = read(run, ended)
+    usage = usage_of(run, heard, ear.chars)
+    scope.spend(usage, reservation, run.price, delegates=isinstance(heard, Reply) and _delegates(run, heard))
+    if isinstance(heard, Reply):
+        _record(run, heard, usage, turn)
+    if stop is not None:
+        if not isinstance(heard, Reply):
+            run.text = ear.text if ear.text.strip() else run.text
+            _tell_failed(run, attempt, _AttemptFailed(heard, usage), None, kind="stopped")
+        raise stop
+    if isinstance(heard, ModelError):
+        raise _AttemptFailed(heard, usage)
+    return heard
+
+
+def _delegates(run: Run, reply: Reply) -> bool:
+    return any((tool := run.kit.tools.get(c.name)) is not None and tool.delegates for c in reply.calls)
 
 
 async def _ask(run: Run, request: Request, ear: _Ear) -> object:
@@ -169,6 +174,7 @@ class _Ear:
         stall = run.scope.limits.stall_seconds
         self._stall_s = stall if isinstance(stall, (int, float)) else None
         self.chars = 0
+        self._pieces: list[str] = []
         self.deaf = False
         self.poke: Callable[[], None] = _nobody
         """Has whoever waits for the call look again at when it expires."""
@@ -188,13 +194,19 @@ class _Ear:
         begins, self._heard_at = self._heard_at is None, self._loop.time()
         if begins:
             self.poke()
-        self.chars += len(safe_str(piece.text)) + len(safe_str(piece.thinking))
+        text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
+        self.chars += len(text) + len(thinking)
+        self._pieces.append(text)
         if self._run.scope.tree.stream.watched:
-            text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
             self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)
         else:
             # Its number is taken all the same: what is journalled must not depend on who looks.
             self._run.scope.tree.stamp()
+
+    @property
+    def text(self) -> str:
+        """What was said so far."""
+        return "".join(self._pieces)
 
     def listen(self, poke: Callable[[], None]) -> None:
         self.poke = poke
@@ -206,14 +218,11 @@ class _Ear:
         return self._heard_at + self._stall_s
 
 
-def _take(run: Run, reservation: Reservation, reply: Reply, turn: int) -> Reply:
-    """Settle and record a reply, and put it in the conversation."""
-    usage = _said_usage(run, reply)
-    delegates = any((tool := run.kit.tools.get(c.name)) and tool.delegates for c in reply.calls)
-    run.scope.spend(usage, reservation, run.price, delegates=delegates)
+def _record(run: Run, reply: Reply, usage: Usage, turn: int) -> None:
+    """Put a reply in the conversation."""
     run.replies += 1
     run.text = reply.text if reply.text.strip() else run.text
-    run.model_used = reply.model or run.model_used or run.model.name
+    run.model_used = reply.model or run.model_used or run.model_name
     message = AssistantMessage(reply.text, reply.calls, reply.thinking)
     run.messages.append(message)
     if usage.estimated:
@@ -221,98 +230,6 @@ def _take(run: Run, reservation: Reservation, reply: Reply, turn: int) -> Reply:
     else:
         run.estimate = usage.input_tokens + usage.output_tokens
     run.scope.emit(ReplyReceived, turn=turn, reply=reply, usage=usage)
-    return reply
-
-
-def _tidy(reply: Reply) -> Reply | None:
-    """A model's output is untrusted: valid Unicode, tuples, string ids that differ. None: it cannot be read."""
-    try:
-        text = clean(reply.text)
-        calls = _tidy_calls(reply.calls) if reply.calls else ()
-        if text is reply.text and calls == reply.calls and type(reply.thinking) is tuple:
-            return reply
-        return msgspec.structs.replace(reply, text=text, calls=calls, thinking=tuple(reply.thinking))
-    except (TypeError, AttributeError, ValueError):
-        return None
-
-
-def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    seen: set[str] = set()
-    tidy: list[Call] = []
-    for number, call in enumerate(calls, 1):
-        call_id = clean(str(call.id or f"call{number}"))
-        while call_id in seen:
-            call_id = f"{call_id}_{number}"
-        seen.add(call_id)
-        tidy.append(call if call_id == call.id and _is_sound(call) else _remade(call, call_id))
-    return tuple(tidy)
-
-
-def _is_sound(call: Call) -> bool:
-    """Whether it can be written down as it is."""
-    try:
-        msgspec.json.encode((call.name, call.args), order="deterministic")
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(call) is Call and type(call.name) is str and type(call.args) in (dict, str)
-
-
-def _remade(call: Call, call_id: str) -> Call:
-    args = to_json(call.args)
-    kept = cast(JsonObject, args) if isinstance(args, dict) else text_of(args)
-    return Call(call_id, clean(str(call.name)), kept)
-
-
-def _said_usage(run: Run, reply: Reply) -> Usage:
-    chars = len(reply.text) + sum(len(str(c.args)) for c in reply.calls)
-    return _estimated(run, chars) if reply.usage is None else _believable(run, reply.usage, chars)
-
-
-def _believable(run: Run, said: Usage, chars: int) -> Usage:
-    """What a provider said it used, as far as it can be counted; the rest is estimated and marked so."""
-    counts = (said.input_tokens, said.output_tokens, said.cache_read_tokens, said.cache_write_tokens)
-    if not all(type(n) is int and 0 <= n <= HIGHEST for n in counts):
-        return _estimated(run, chars)
-    usd, guessed = said.usd, said.estimated
-    if usd is not None and not (type(usd) in (int, float) and 0 <= usd <= HIGHEST):
-        usd, guessed = None, True
-    if usd is None and run.price is not None:
-        usd = ledger.cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
-    if said.requests == 1 and usd == said.usd:
-        return said
-    return msgspec.structs.replace(said, requests=1, usd=usd, estimated=guessed)
-
-
-def _estimated(run: Run, output_chars: int) -> Usage:
-    output = (output_chars + 2) // 3
-    usd = None if run.price is None else ledger.cost(run.price, run.estimate, output) / 1_000_000
-    return Usage(1, run.estimate, output, usd=usd, estimated=True)
-
-
-def _usage_of_failure(run: Run, error: ModelError, chars: int) -> Usage:
-    if error.usage is not None:
-        return _believable(run, error.usage, chars)
-    if error.kind in SENT_KINDS or chars:
-        return _estimated(run, chars)
-    return Usage(1, usd=None if run.price is None else 0.0)
-
-
-def _as_model_error(run: Run, ended: foreign.Ended) -> ModelError:
-    name = run.model.name
-    if ended.how == "timed_out":
-        silence = run.scope.limits.stall_seconds
-        return ModelError(f"the model {name} said nothing for {silence:g} s", kind="stalled")
-    if isinstance(ended.error, ModelError):
-        return ended.error
-    if ended.error is not None:
-        what = f"{type(ended.error).__name__}: {ended.error}"
-        return ModelError(clean(f"the model {name} panicked: {what}"), kind="bug", retryable=False)
-    what = (
-        "a Reply with fields of the wrong type"
-        if isinstance(ended.value, Reply)
-        else type(ended.value).__name__
-    )
-    return ModelError(f"the model {name} returned {what}, not a remit.Reply", kind="bug", retryable=False)
 
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
@@ -327,13 +244,15 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     return delay if delay < run.scope.deadline.left() else None
 
 
-def _tell_failed(run: Run, attempt: int, failed: _AttemptFailed, delay: float | None) -> None:
+def _tell_failed(
+    run: Run, attempt: int, failed: _AttemptFailed, delay: float | None, *, kind: str = ""
+) -> None:
     run.scope.emit(
         ModelCallFailed,
         turn=run.replies + 1,
         attempt=attempt,
-        error=clean(str(failed.error)),
-        error_kind=failed.error.kind,
+        error=str(failed.error),
+        error_kind=kind or failed.error.kind,
         usage=failed.usage,
         retry_in_s=delay,
     )

@@ -58,6 +58,8 @@ class Run:
     scope: Scope
     agent: Agent
     model: Model
+    model_name: str
+    price: Price | None
     settings: Mapping[str, Json]
     kit: Kit
     delegate: Delegate
@@ -90,10 +92,6 @@ class Run:
     speechless: str = ""
     """Why nothing could be withheld for its last word; it may then not delegate."""
     started_at: float = 0.0
-
-    @property
-    def price(self) -> Price | None:
-        return getattr(self.model, "price", None)
 
     @property
     def output_tokens(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Literal, NamedTuple, Protocol, cast
@@ -25,7 +26,7 @@ _still_running: set[asyncio.Task[Ended]] = set()
 
 
 class Ended(NamedTuple):
-    """How foreign code ended."""
+    """How foreign code ended. What timed out may have a value too: it returned while it was being stopped."""
 
     how: Literal["returned", "raised", "timed_out"]
     value: object = None
@@ -48,6 +49,14 @@ Expires = Callable[[], float | None]
 def abandoned() -> list[str]:
     """Names of the calls in this process that were left behind and still run."""
     return [t.get_name() for t in _still_running if not t.done()] + threads.abandoned()
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives something to await, as far as that can be seen from outside."""
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[object]", function).func
+    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async one
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 async def run(
@@ -89,10 +98,20 @@ async def _attend(
             return work.ended()
     except Stopped:
         await _stop(work, phase, name, on_abandoned)
-        raise
+        raise Stopped(_own_end(work)) from None
     await _stop(work, phase, name, on_abandoned)
-    phase.check()
-    return Ended("timed_out")
+    if phase.stopped:
+        raise Stopped(_own_end(work))
+    own = _own_end(work)
+    return Ended("timed_out", None if own is None else own.value)
+
+
+def _own_end(work: _Work) -> Ended | None:
+    """What it returned all the same: what was done is done, and is not called unfinished."""
+    if not work.done.done() or work.done.cancelled():
+        return None
+    ended = work.ended()
+    return ended if ended.how == "returned" else None
 
 
 async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:

@@ -14,12 +14,12 @@ import msgspec
 
 import remit.ledger as ledger
 from remit.artifacts import keep
-from remit.dispatch import CUT_OFF, refuse_calls, run_calls
+from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
 from remit.execution import DelegateTool, Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, NOTHING, Want
-from remit.messages import Json, Reply, ToolMessage, user
+from remit.messages import AssistantMessage, Json, Reply, ToolMessage, user
 from remit.outcome import Status
 from remit.phase import Stopped
 from remit.schema import parse_output
@@ -74,6 +74,7 @@ async def drive(run: Run) -> Ending:
     try:
         ended = await _turns(run)
     except Stopped:
+        _close_calls(run)
         ended = scope.limit or Limit("deadline", "it was stopped")
     if isinstance(ended, Limit) and scope.cause is None:
         ended = await _wrapped_up(run, ended)
@@ -91,7 +92,7 @@ async def _turns(run: Run) -> Ending | Limit:
     if scope.deadline.left() <= 0:
         return Limit("deadline", "there was no time at all")
     while True:
-        scope.phase.check()
+        scope.look_at_clock()
         if isinstance(most, int) and run.turns >= most:
             return Limit("turns", f"the limit of {most} turns is reached")
         _join_sent(run)
@@ -103,12 +104,13 @@ async def _turns(run: Run) -> Ending | Limit:
             return Limit("budget", str(over))
         except ModelFailed as failed:
             return _failed(failed)
+        scope.look_at_clock()
         if reply.calls and reply.stop != "refusal":
             looping = await _call_tools(run, reply)
             if looping:
                 run.failed_tool = looping
                 return Limit("repeating", f"{looping} was called again and again with the same result")
-        elif scope.inbox and reply.stop == "end":
+        elif scope.inbox and reply.stop == "end" and not (isinstance(most, int) and run.turns >= most):
             continue
         else:
             tries += 1
@@ -155,7 +157,7 @@ def _answered(run: Run, reply: Reply, tries: int) -> Ending | None:
         return Ending(Status.COMPLETED, reply.text, output=value)
     if tries >= OUTPUT_TRIES:
         why = f"no answer had the form that was asked for in {tries} tries. {problem}"
-        return Ending(Status.FAILED, reply.text, why)
+        return Ending(Status.FAILED, reply.text, why, error=why)
     _tell(run, f"[remit] Your answer is not in the form that was asked for. {problem}\n\nAnswer again.")
     return None
 
@@ -171,6 +173,8 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
     scope.new_phase()
     try:
         await scope.seat.return_to_one(scope.phase)
+        _join_sent(run)
+        scope.hears = False
         _tell(run, WRAP_UP.format(why=limit.detail))
         if limit.kind == "budget":
             _shorten_results(run)
@@ -189,6 +193,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     long = isinstance(chars, int) and len(ending.text) > chars
     if run.summary == "never" or (run.summary == "auto" and not long) or run.agent.output is not None:
         return ending
+    run.scope.hears = False
     _tell(run, run.summary_prompt or SUMMARISE)
     try:
         reply = await exchange(run, "summary")
@@ -222,6 +227,13 @@ def _stopped(run: Run, cause: Cause) -> Ending:
     """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
     status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
     return Ending(status, run.text, cause.words)
+
+
+def _close_calls(run: Run) -> None:
+    """Answer the calls of a reply that came together with a stop."""
+    last = run.messages[-1] if run.messages else None
+    if isinstance(last, AssistantMessage) and last.calls:
+        refuse_calls(run, last.calls, NOT_FINISHED)
 
 
 def _join_sent(run: Run) -> None:

@@ -18,6 +18,10 @@ Json = object
 JsonObject = dict[str, Json]
 
 
+MARK = "[remit]"
+"""Begins what the runtime itself says to a model."""
+
+
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
     """A piece of text."""
 
@@ -92,7 +96,9 @@ class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag
 
     @property
     def text(self) -> str:
-        return f"{self.content}\n\n{self.note}" if self.note else self.content
+        """What the model reads. The runtime's mark in the content is not the runtime's, and is changed."""
+        content = self.content.replace(MARK, "(remit)") if MARK in self.content else self.content
+        return f"{content}\n\n{self.note}" if self.note else content
 
 
 Message = UserMessage | AssistantMessage | ToolMessage

@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remit.foreign import Ended
 
 
 class Stopped(BaseException):
-    """Raised by a wait of a phase that was stopped. Not an Exception: only the loop may catch it."""
+    """Raised by a wait of a phase that was stopped. Not an Exception: only the loop may catch it.
+
+    `ended` is how foreign code ended by itself, if it did so before or while it was stopped.
+    """
+
+    def __init__(self, ended: Ended | None = None) -> None:
+        super().__init__()
+        self.ended = ended
 
 
 class Phase:

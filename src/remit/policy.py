@@ -15,6 +15,7 @@ from msgspec import Struct
 from remit.errors import UsageError
 from remit.limits import Usage
 from remit.messages import Call, JsonObject
+from remit.text import clean, safe_str
 from remit.tool import Tier, Tool
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def allow(scope: Literal["once", "run", "tree"] = "once") -> Decision:
 
 def deny(reason: str = "") -> Decision:
     """No; the model reads the reason."""
-    return Decision(allowed=False, reason=str(reason))
+    return Decision(allowed=False, reason=clean(safe_str(reason)))
 
 
 def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:

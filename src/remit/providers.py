@@ -7,8 +7,9 @@ from typing import cast
 
 from remit.agent import Agent
 from remit.errors import UsageError
-from remit.limits import Limits
-from remit.ports import Model, is_model
+from remit.limits import HIGHEST, Limits
+from remit.ports import Model, Price, is_model
+from remit.text import FOREIGN, clean
 
 ModelSource = Mapping[str, Model] | Callable[[str], Model]
 
@@ -21,13 +22,14 @@ class Models:
             raise UsageError(f"models must be a mapping of names to models, or a function, not {source!r}.")
         self._source = source
         self._found: dict[str, Model] = {}
+        self._checked: set[tuple[int, int, bool]] = set()
         self._default = None if default is None else self._look_up(default, "run(model=...)")
 
     def find(self, agent: Agent, parent: Model | None) -> Model:
         """The agent's own model, else its parent's, else the run's default. Raises UsageError."""
         if agent.model is not None:
             return self._look_up(agent.model, f"Agent {agent.name!r}")
-        model = parent or self._default
+        model = self._default if parent is None else parent
         if model is None:
             raise UsageError(
                 f"Agent {agent.name!r} has no model. Give it one (model=...), or give run(model=...) a default."
@@ -38,9 +40,14 @@ class Models:
         """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
         model = self.find(agent, parent)
         needs_price = needs_price or (agent.limits is not None and _limits_money(agent.limits))
-        if needs_price and getattr(model, "price", None) is None:
+        # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
+        visit = (id(agent), id(model), needs_price)
+        if visit in self._checked:
+            return
+        self._checked.add(visit)
+        if price_of(model) is None and needs_price:
             raise UsageError(
-                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {model.name!r} is not"
+                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is not"
                 " known. Limit tokens instead, or give the model a `price`."
             )
         for child in agent.subagents:
@@ -62,8 +69,8 @@ class Models:
         source = self._source
         if source is None:
             raise UsageError(
-                f"{where}: the model {name!r} cannot be looked up: no provider is installed. Pass an object with"
-                " `name` and `async reply(request, emit)`, or run(models={...})."
+                f"{where}: the model {name!r} cannot be looked up: this version has no providers of its own yet. Pass"
+                " an object with `name` and `async reply(request, emit)`, or run(models={...})."
             )
         if callable(source):
             found = cast(object, source(name))
@@ -78,6 +85,30 @@ class Models:
                 f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model."
             )
         return found
+
+
+def name_of(model: Model) -> str:
+    """Its name, read once: a property of somebody else's may raise."""
+    try:
+        return clean(str(model.name))
+    except FOREIGN:
+        return type(model).__name__
+
+
+def price_of(model: Model) -> Price | None:
+    """Its price, if it has one that can be counted with. Raises UsageError for one that cannot."""
+    price: object = getattr(model, "price", None)
+    if price is None:
+        return None
+    if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
+        return price
+    raise UsageError(
+        f"The price of the model {name_of(model)!r} must be a Price of two numbers from 0 up, not {price!r}."
+    )
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= HIGHEST
 
 
 def _limits_money(limits: Limits) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
+import msgspec
 from anyio import CancelScope
 
 from remit.agent import Agent
@@ -18,6 +18,7 @@ from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.events import Event
 from remit.execution import Plan
+from remit.foreign import is_async
 from remit.limits import ROOT_DEFAULTS, Limits
 from remit.messages import (
     AssistantMessage,
@@ -37,6 +38,7 @@ from remit.progress import ChildProgress, ProgressReader
 from remit.providers import Models, ModelSource
 from remit.scope import Scope, TreeContext, current_run
 from remit.stores.memory import MemoryStore
+from remit.text import clean, describe_error, safe_str
 
 MOST_TASK = 5_000_000
 """Characters of a task; more is a mistake."""
@@ -157,7 +159,11 @@ def start(
 
     def begin() -> TreeContext:
         return TreeContext(
-            new_root_id.get()(), store=store or MemoryStore(), desk=Desk(approver), deps=deps, workspace=place
+            new_root_id.get()(),
+            store=MemoryStore() if store is None else store,
+            desk=Desk(approver),
+            deps=deps,
+            workspace=place,
         )
 
     return Running(begin, go, on_event)
@@ -182,6 +188,17 @@ class Running:
     def run_id(self) -> str:
         """The root run's id."""
         return self._inside().root
+
+    def __await__(self) -> Generator[None, None, None]:
+        raise UsageError(
+            "start() is not awaited: write `async with start(...) as running:`, or `await run(...)`."
+        )
+
+    def __enter__(self) -> None:
+        raise UsageError("start() needs `async with`, not `with`.")
+
+    def __exit__(self, *_: object) -> None:
+        """Never reached; Python looks for it before it calls `__enter__`."""
 
     async def __aenter__(self) -> Self:
         if self._tree is not None:
@@ -223,10 +240,14 @@ class Running:
 
         False when it had ended, or was being stopped, already. From inside the run itself it returns at once.
         """
+        if run is None and reason in self._inside().known:
+            raise UsageError(
+                f"cancel({reason!r}) gives a run's id as the reason: write cancel(reason, run={reason!r})."
+            )
         scope = self._live(run)
         if scope is None:
             return False
-        first = scope.cancel("the caller", str(reason))
+        first = scope.cancel("the caller", safe_str(reason))
         here = current_run.get()
         if here != scope.run_id and not here.startswith(f"{scope.run_id}."):
             await asyncio.shield(scope.ended)
@@ -235,13 +256,13 @@ class Running:
         return first
 
     def send(self, text: str, *, run: str | None = None) -> bool:
-        """Have a message join that run's next turn. False when the run has ended."""
+        """Have a message join that run's next turn. False when it has none: it has ended, or is giving its last word."""
         if not isinstance(cast(object, text), str) or not text.strip():
             raise UsageError("send() needs a non-empty text.")
         scope = self._live(run)
-        if scope is None:
+        if scope is None or not scope.hears:
             return False
-        scope.inbox.append(user(text))
+        scope.inbox.append(user(clean(text)))
         return True
 
     async def outcome(self) -> Outcome:
@@ -284,10 +305,13 @@ def _check_call(agent: object, limits: object, store: object, approver: object, 
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(f"limits must be a Limits(...), not {limits!r}.")
     if store is not None and not isinstance(store, Store):
-        raise UsageError(f"store must be a store such as MemoryStore(), not {store!r}.")
+        raise UsageError(
+            f"store must be a store such as remit.stores.memory.MemoryStore(), not {store!r}. Stores on disk are not"
+            " there yet."
+        )
     if approver is not None and not callable(approver):
         raise UsageError(f"approver must be an async function of one ApprovalRequest, not {approver!r}.")
-    if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
+    if on_event is not None and (not callable(on_event) or is_async(on_event)):
         raise UsageError(
             "on_event must be a plain function of one event; for async readers use start() and events()."
         )
@@ -302,9 +326,14 @@ def _check_workspace(workspace: object) -> Path | None:
 
 
 def _check_tools(agent: Agent) -> None:
-    kit_for(agent, may_delegate=True)
-    for child in agent.subagents:
-        _check_tools(child)
+    seen: set[int] = set()
+    found = [agent]
+    while found:
+        one = found.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            kit_for(one, may_delegate=True)
+            found.extend(one.subagents)
 
 
 def _as_message(task: object) -> UserMessage:
@@ -323,6 +352,7 @@ def _as_message(task: object) -> UserMessage:
             _check_text(part.text)
         checked.append(part)
     message = UserMessage(tuple(checked))
+    _check_message(message, "task")
     if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
         raise UsageError("task is empty: say what is to be done.")
     return message
@@ -339,9 +369,19 @@ def _check_text(text: object) -> None:
         raise UsageError(f"task has an unpaired surrogate at position {error.start}.") from None
 
 
+def _check_message(message: object, where: str) -> None:
+    """See that it can be written down and read back. Raises UsageError."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(message), type=type(message))
+    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where} cannot be recorded: {describe_error(error)}") from None
+
+
 def _check_history(history: object) -> tuple[Message, ...]:
     if isinstance(history, Sequence) and not isinstance(history, str):
         found = tuple(cast("Sequence[object]", history))
         if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):
+            for number, message in enumerate(found):
+                _check_message(message, f"history[{number}]")
             return cast("tuple[Message, ...]", found)
     raise UsageError("history must be the messages of an earlier outcome (outcome.messages).")

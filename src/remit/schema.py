@@ -409,6 +409,10 @@ def _output_shape(output: object) -> Shape:
     return _kept_type(output)
 
 
+MOST_CANDIDATES = 20
+"""Pieces of an answer that are tried as JSON."""
+
+
 def output_schema(output: object) -> JsonObject | None:
     """The JSON schema of an agent's `output`: a type, a JSON schema, or None.
 
@@ -436,17 +440,30 @@ def parse_output(output: object, text: str) -> tuple[object, str]:
     return None, unfit or unread
 
 
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?:json\w*)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
-)
-_WRAPPED = re.compile(r"\A```(?:json\w*)?(.*)```\Z", re.DOTALL | re.IGNORECASE)
-
-
 def _candidates(text: str) -> list[str]:
+    """The whole text, its fenced blocks from the last to the first, and a fence that is the whole text."""
     text = text.strip()
-    wrapped = [m.strip() for m in _WRAPPED.findall(text)]
-    blocks = [m.strip() for m in _FENCE.findall(text)]
-    return [text, *reversed(blocks), *wrapped]
+    found = [text, *reversed(_blocks(text))]
+    if text.startswith("```") and text.endswith("```") and len(text) > 6:
+        inside = text[3:-3]
+        found.append(inside[4:] if inside[:4].lower() == "json" else inside)
+    return [candidate.strip() for candidate in found][:MOST_CANDIDATES]
+
+
+def _blocks(text: str) -> list[str]:
+    """Line by line: a pattern over the whole text would take quadratic time on a hostile one."""
+    blocks: list[str] = []
+    begun: list[str] | None = None
+    for line in text.splitlines():
+        mark = line.strip().lower()
+        if begun is not None and mark == "```":
+            blocks.append("\n".join(begun))
+            begun = None
+        elif begun is not None:
+            begun.append(line)
+        elif mark == "```" or mark.startswith("```json"):
+            begun = []
+    return blocks
 
 
 def _plain(error: Exception) -> str:

@@ -28,6 +28,7 @@ from remit.ports import Price, Store
 from remit.seat import Seat
 from remit.slots import Pool
 from remit.stream import Stream
+from remit.text import clean
 
 log = logging.getLogger("remit")
 
@@ -145,8 +146,10 @@ class Scope:
         self.usage: list[Usage] = []
         self.tokens = 0
         self.inbox: list[UserMessage] = []
+        self.hears = True
+        """Whether what is sent can still join a turn."""
         self.warnings: list[str] = []
-        self.grants: set[str] = set()
+        self.grants: set[object] = set()
         self.ended: asyncio.Future[None] = tree.loop.create_future()
         self.phase = Phase(tree.loop, self._cancelled_outside)
         self.deadline = Deadline(
@@ -199,9 +202,10 @@ class Scope:
         for overrun in ledger.settle(reservation, used, delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
-    @property
-    def stopping(self) -> bool:
-        return self.phase.stopped
+    def look_at_clock(self) -> None:
+        """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""
+        self.deadline.look()
+        self.phase.check()
 
     def lineage(self) -> Iterator[Scope]:
         """This run and its ancestors, upwards."""
@@ -212,14 +216,18 @@ class Scope:
 
     def subtree(self) -> Iterator[Scope]:
         """This run and its live descendants."""
-        yield self
-        for child in tuple(self.children.values()):
-            yield from child.subtree()
+        found: list[Scope] = [self]
+        # Not by recursion: a tree may be deeper than Python's stack.
+        while found:
+            scope = found.pop()
+            yield scope
+            found.extend(scope.children.values())
 
     def cancel(self, by: str, reason: str) -> bool:
         """Stop this run and everything below it; False when that has happened already."""
         if self.cause:
             return False
+        reason = clean(reason)
         self.emit(CancelRequested, by=by, reason=reason)
         self.stop(Cause("cancel", by, reason))
         return True

@@ -44,6 +44,10 @@ class Seat:
             self.held = False
             slots.give_back(self.pools)
 
+    def count(self) -> None:
+        """Count a thing as in flight again that left, without a slot: it is only about to end."""
+        self.work += 1
+
     async def enter(self, phase: Phase) -> None:
         """One thing more in flight. Raises Stopped; it then counts as in flight all the same."""
         self.work += 1

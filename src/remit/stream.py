@@ -32,7 +32,7 @@ class Reader:
         self._stream = stream
         self._buffer = past
         self._missed = missed
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     def put(self, event: Event) -> None:
         if len(self._buffer) == self._buffer.maxlen:
@@ -41,8 +41,9 @@ class Reader:
         self.nudge()
 
     def nudge(self) -> None:
-        if self._waiter is not None:
-            wake(self._waiter)
+        for waiter in self._waiters:
+            wake(waiter)
+        self._waiters.clear()
 
     def __aiter__(self) -> Reader:
         return self
@@ -51,9 +52,9 @@ class Reader:
         while not self._buffer:
             if self._stream.ended:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-            self._waiter = None
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
         if self._missed:
             missed, self._missed = self._missed, 0
             return gap(self._buffer[0], missed)
@@ -89,7 +90,8 @@ class Stream:
     def publish(self, event: Event) -> None:
         self._count += 1
         self._past.append(event)
-        for ref in self._readers:
+        # A copy: a reader may be freed, and leave the list, at any moment.
+        for ref in tuple(self._readers):
             reader = ref()
             if reader is not None:
                 reader.put(event)
@@ -99,7 +101,7 @@ class Stream:
     async def end(self) -> None:
         """No event comes any more. `on_event` gets a moment to see the last ones."""
         self.ended = True
-        for ref in self._readers:
+        for ref in tuple(self._readers):
             reader = ref()
             if reader is not None:
                 reader.nudge()

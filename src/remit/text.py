@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import cast
@@ -15,6 +16,9 @@ from typing import cast
 import msgspec
 
 from remit.messages import Json, JsonObject
+
+FOREIGN = (Exception, SystemExit, GeneratorExit, CancelledError)
+"""What code that is not ours may raise without ending anything of ours. Not KeyboardInterrupt: that is a person."""
 
 NO_OUTPUT = "(no output)"
 """What a model reads when a tool returned nothing."""
@@ -108,8 +112,13 @@ def safe_str(value: object) -> str:
     """What `str` says, or the name of the type when that raises."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - its own __str__ is broken
+    except FOREIGN:
         return type(value).__name__
+
+
+def describe_error(error: BaseException) -> str:
+    """The kind and the message of an exception, fit to be shown."""
+    return clean(f"{type(error).__name__}: {safe_str(error)}")
 
 
 def _encode(value: object) -> str:

@@ -12,11 +12,15 @@ import contextvars
 import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
+
+MOST_AT_ONCE = 256
+"""Threads that work at once; further jobs wait in order. A model can ask for any number of calls."""
 
 IDLE_KEPT = 32
 """Idle threads kept for the next jobs; those above it end."""
@@ -97,6 +101,8 @@ class _Pool:
         self.lock = threading.Lock()
         self.idle: list[_Inbox] = []
         self.running: dict[Job[object], None] = {}
+        self.waiting: deque[Job[object]] = deque()
+        self.threads = 0
         self.abandoned: dict[Job[object], None] = {}
         self.numbers = itertools.count(1)
 
@@ -104,6 +110,10 @@ class _Pool:
         with self.lock:
             self.running[job] = None
             inbox = self.idle.pop() if self.idle else None
+            if inbox is None and self.threads >= MOST_AT_ONCE:
+                self.waiting.append(job)
+                return
+            self.threads += inbox is None
         if inbox is not None:
             inbox.put(job)
             return
@@ -112,6 +122,7 @@ class _Pool:
         except BaseException:
             with self.lock:
                 del self.running[job]
+                self.threads -= 1
             raise
 
     def _new_worker(self, job: Job[object]) -> None:
@@ -134,10 +145,14 @@ class _Pool:
             lost = job not in self.running
             if lost:
                 self.abandoned.pop(job, None)
-            # Idle before the loop is told, so that whoever waited finds this worker for its next job.
-            stays = not lost and len(self.idle) < IDLE_KEPT
-            if stays:
+            # Idle, or with the next job, before the loop is told: whoever waited finds this worker.
+            stays = not lost and (bool(self.waiting) or len(self.idle) < IDLE_KEPT)
+            if stays and self.waiting:
+                inbox.put(self.waiting.popleft())
+            elif stays:
                 self.idle.append(inbox)
+            elif not lost:
+                self.threads -= 1
         if lost:
             job.drop()
             return False
@@ -150,10 +165,19 @@ class _Pool:
         return stays
 
     def abandon(self, job: Job[object]) -> None:
+        following: Job[object] | None = None
         with self.lock:
-            if job in self.running:
+            if job in self.waiting:
+                self.waiting.remove(job)
+                del self.running[job]
+            elif job in self.running:
                 del self.running[job]
                 self.abandoned[job] = None
+                # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
+                following = self.waiting.popleft() if self.waiting else None
+                self.threads -= following is None
+        if following is not None:
+            self._new_worker(following)
 
 
 _pool = _Pool()
@@ -165,7 +189,7 @@ if hasattr(os, "register_at_fork"):
 def start(fn: Callable[[], T], loop: asyncio.AbstractEventLoop, *, name: str = "") -> Job[T]:
     """Runs `fn` in a daemon thread, with a copy of the caller's context variables.
 
-    Call it on the loop's own thread. There is no limit on jobs at once.
+    Call it on the loop's own thread. Beyond `MOST_AT_ONCE` it waits for its turn.
     """
     job = Job(fn, loop, name or getattr(fn, "__qualname__", repr(fn)))
     _pool.take(cast("Job[object]", job))

@@ -34,6 +34,7 @@ from remit.messages import Json, JsonObject, ToolSpec
 from remit.schema import Field, SchemaShape, Shape, ShapeError, fields_shape, resolve, unknown_name
 from remit.text import (
     CONTEXT_CHARS,
+    FOREIGN,
     call_context,
     clean,
     clean_json,
@@ -243,7 +244,7 @@ def _own_words(words: Callable[..., object] | None, about: object) -> str | None
         return None
     try:
         said = words(about)
-    except Exception:  # noqa: BLE001 - a log line of the user's must not decide over a call
+    except FOREIGN:
         return None
     return one_line(clean(shorten(said, CONTEXT_CHARS, CONTEXT_CHARS - 3))) if isinstance(said, str) else None
 
@@ -293,6 +294,10 @@ def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> objec
     The schema comes from the signature and the docstring, or is `parameters`, a JSON schema.
     Raises UsageError for what is wrong with the function or an option.
     """
+    if unknown := sorted(set(options) - set(ToolOptions.__annotations__)):
+        raise UsageError(
+            f"tool() has no option {unknown[0]!r}; it has: {', '.join(ToolOptions.__annotations__)}."
+        )
     # Types defined inside a function are only known by name there; annotations may be text.
     caller = cast(types.FrameType | None, getattr(inspect.currentframe(), "f_back", None))
     names: Mapping[str, object] = caller.f_locals if caller else {}
@@ -433,6 +438,10 @@ def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise UsageError(
             f"Tool {name}: {key} is positional-only, and tools are called by name. Remove the /."
+        )
+    if key == "ctx" and parameter.annotation is parameter.empty:
+        raise UsageError(
+            f"Tool {name}: annotate ctx as remit.ToolContext, or the model would have to give it."
         )
     if key in ("self", "cls") and parameter.annotation is parameter.empty:
         raise UsageError(

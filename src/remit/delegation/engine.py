@@ -6,10 +6,12 @@ Whatever ends a run, a bug in here included, becomes one `Outcome`.
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
 
 import msgspec
 
+import remit.slots as slots
 from remit.agent import Agent
 from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit
@@ -20,13 +22,15 @@ from remit.execution import Plan, Run, text_tokens
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import Ending, drive
 from remit.messages import Json, Message
-from remit.outcome import Artifact, Outcome, Rejection, Status
+from remit.outcome import Outcome, Rejection, Status
+from remit.phase import Stopped
 from remit.policy import PolicyFunction
 from remit.ports import Model
-from remit.providers import Models
+from remit.providers import Models, name_of, price_of
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
 from remit.slots import Pool
+from remit.text import describe_error
 
 log = logging.getLogger("remit")
 
@@ -76,7 +80,11 @@ class Engine:
         if isinstance(admitted, Rejection):
             parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
             return admitted
-        child = self._spawn(parent, plan, admitted)
+        try:
+            child = self._spawn(parent, plan, admitted)
+        except BaseException:
+            slots.give_back(admitted.pools)
+            raise
         outcome = await self._execute(child, plan, parent, call_id)
         parent.children.append(outcome)
         return outcome
@@ -93,7 +101,9 @@ class Engine:
             agent=plan.agent.name,
             limits=limits,
             depth_left=_depth_left(above.depth_left, limits),
-            policies=(*above.policies, plan.agent.policy) if plan.agent.policy else above.policies,
+            policies=(*above.policies, plan.agent.policy)
+            if plan.agent.policy is not None
+            else above.policies,
             pools=admitted.pools,
             task=plan.task,
         )
@@ -126,6 +136,8 @@ class Engine:
             scope=scope,
             agent=agent,
             model=model,
+            model_name=name_of(model),
+            price=price_of(model),
             settings=settings,
             kit=kit,
             delegate=self.delegate,
@@ -149,9 +161,9 @@ class Engine:
         try:
             self._tell_started(run, plan, call_id)
             ending = await drive(run)
-        except Exception as bug:
+        except (Exception, Stopped, CancelledError) as bug:
             log.exception("the run %s failed inside remit", scope.run_id)
-            what = f"remit itself failed: {type(bug).__name__}: {bug}"
+            what = f"remit itself failed: {describe_error(bug)}"
             ending = Ending(Status.FAILED, run.text, what, error=what)
         return await self._end(run, ending, plan, parent)
 
@@ -162,7 +174,7 @@ class Engine:
             label=plan.label,
             call=call_id,
             nickname=run.agent.nickname or "",
-            model=run.model.name,
+            model=run.model_name,
             instructions=run.agent.instructions,
             tools=tuple(s.name for s in run.kit.specs),
             limits=run.scope.limits,
@@ -170,46 +182,52 @@ class Engine:
         )
 
     async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
-        """Whatever ended it: one outcome, the account settled, the slots back, an event."""
-        completed = ending.status is Status.COMPLETED
-        said = ending.text or run.text
-        if parent is not None:
-            await self._keep_long(run, said, plan, parent, completed=completed)
-        scope = run.scope
-        unstored = self.tree.unstored if parent is None else ""
+        """Whatever ended it: one outcome, an event, the account settled, the slots back."""
+        try:
+            if parent is not None:
+                await self._keep_long(run, ending, plan, parent)
+            outcome = self._outcome(run, ending)
+            told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
+            run.scope.emit(RunEnded, outcome=told)
+        finally:
+            run.scope.close()
+        if parent is None and self.tree.unstored:
+            # After the last event: it may be the one that was not stored.
+            outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, self.tree.unstored))
+        return outcome
+
+    def _outcome(self, run: Run, ending: Ending) -> Outcome:
+        scope, completed = run.scope, ending.status is Status.COMPLETED
         usage = total(scope.usage)
-        outcome = Outcome(
+        children = sorted(run.children, key=_place)
+        return Outcome(
             status=ending.status,
             agent=run.agent.name,
             run_id=scope.run_id,
             text=ending.text if completed else "",
-            partial="" if completed else said,
+            partial="" if completed else ending.text or run.text,
             reason="" if completed else ending.reason,
             label=run.label,
             parent_id=scope.parent.run_id if scope.parent else None,
             depth=scope.depth,
-            model=run.model_used or run.model.name,
+            model=run.model_used or run.model_name,
             turns=run.replies,
             calls=tuple(run.log),
             usage=usage,
-            total_usage=total((usage, *(c.total_usage for c in run.children))) if run.children else usage,
-            children=tuple(run.children),
+            total_usage=total((usage, *(c.total_usage for c in children))) if children else usage,
+            children=tuple(children),
             messages=tuple(run.messages),
             output=ending.output,
             artifacts=tuple(run.artifacts),
             error=ending.error,
             failed_tool=None if completed else run.failed_tool,
             duration_s=self.tree.loop.time() - run.started_at,
-            warnings=(*scope.warnings, unstored) if unstored else tuple(scope.warnings),
+            warnings=tuple(scope.warnings),
         )
-        scope.emit(RunEnded, outcome=msgspec.structs.replace(outcome, children=(), messages=(), output=None))
-        scope.close()
-        return outcome
 
-    async def _keep_long(
-        self, run: Run, said: str, plan: Plan, parent: Run, *, completed: bool
-    ) -> Artifact | None:
+    async def _keep_long(self, run: Run, ending: Ending, plan: Plan, parent: Run) -> None:
         """Keep an answer whole that its parent will only see the head of."""
+        said, completed = ending.text or run.text, ending.status is Status.COMPLETED
         most = parent.scope.limits.result_chars
         if plan.inline_bytes is not None:
             # What is said before a partial text takes room away from it.
@@ -218,7 +236,13 @@ class Engine:
         else:
             long = False
         long = long or (isinstance(most, int) and len(said) > most)
-        return await keep(run, "text", said) if long else None
+        if long:
+            await keep(run, "text", said)
+
+
+def _place(child: Outcome) -> int:
+    """A child's number among its siblings: the order in which they were started."""
+    return int(child.run_id.rpartition(".")[2])
 
 
 def root_limits(agent: Agent, limits: Limits | None, defaults: Limits) -> Limits:

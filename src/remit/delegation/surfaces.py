@@ -23,6 +23,8 @@ from remit.tool import Tier, Tool, ToolResult
 ADHOC_TURNS = 10
 MOST_ADHOC_TURNS = 50
 ADHOC_BYTES = 4096
+MOST_SHARES = 64
+"""Different sets of tools handed on that are remembered."""
 
 NO_PROFILES = "(none declared)"
 NO_DESCRIPTION = "(no description provided)"
@@ -169,6 +171,8 @@ def _share(run: Run, values: dict[str, Json]) -> Kit:
     may_delegate = deep and "subagent" not in denied
     key = (chosen, may_delegate)
     if key not in run.kit.shares:
+        if len(run.kit.shares) >= MOST_SHARES:
+            run.kit.shares.clear()
         own = [t for t in run.kit.tools.values() if t.name in chosen and not isinstance(t, RuntimeTool)]
         run.kit.shares[key] = make_kit([AdhocTool()], own, may_delegate=may_delegate)
     return run.kit.shares[key]

@@ -1,0 +1,170 @@
+"""Reading what a model gave back. It is untrusted: a reply that cannot be recorded is the model's failure.
+
+Nothing here raises, so that a reservation is always settled with something.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import cast, get_args
+
+import msgspec
+
+import remit.ledger as ledger
+from remit.errors import RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind
+from remit.execution import Run
+from remit.foreign import Ended
+from remit.limits import HIGHEST, Usage
+from remit.messages import Call, JsonObject, Reply, Stop, Thinking
+from remit.text import clean, describe_error, safe_str, text_of, to_json
+
+log = logging.getLogger("remit")
+
+MOST_NAME = 200
+"""Characters of a tool's name or a call's id; more is nonsense."""
+
+_STOPS = get_args(Stop)
+_KINDS = get_args(ModelErrorKind)
+
+
+def read(run: Run, ended: Ended | None) -> Reply | ModelError:
+    """The reply, fit to be recorded, or why there is none."""
+    if ended is None:
+        return ModelError("stopped", kind="connection", retryable=False)
+    if ended.how == "timed_out":
+        silence = run.scope.limits.stall_seconds
+        return ModelError(f"the model {run.model_name} said nothing for {silence:g} s", kind="stalled")
+    if ended.error is not None:
+        return _failure(run, ended.error)
+    if not isinstance(ended.value, Reply):
+        what = type(ended.value).__name__
+        return _bug(f"the model {run.model_name} returned {what}, not a remit.Reply")
+    reply = _tidy(ended.value)
+    if isinstance(reply, Reply):
+        return reply
+    return _bug(f"the model {run.model_name} returned a Reply that cannot be read: {reply}")
+
+
+def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
+    """What the call used: what the provider said as far as it can be counted, an estimate otherwise."""
+    if isinstance(heard, Reply):
+        chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
+    if heard.usage is not None:
+        return _priced(run, heard.usage)
+    if isinstance(heard, ModelError) and heard.kind not in SENT_KINDS and not chars:
+        return Usage(1, usd=None if run.price is None else 0.0)
+    return estimated(run, chars)
+
+
+def estimated(run: Run, output_chars: int) -> Usage:
+    """What a call probably used, marked as an estimate."""
+    output = (output_chars + 2) // 3
+    usd = None if run.price is None else ledger.cost(run.price, run.estimate, output) / 1_000_000
+    return Usage(1, run.estimate, output, usd=usd, estimated=True)
+
+
+def _failure(run: Run, error: BaseException) -> ModelError:
+    if not isinstance(error, ModelError):
+        log.warning(
+            "the model %s failed with something that is no ModelError", run.model_name, exc_info=error
+        )
+        return _bug(f"the model {run.model_name} panicked: {describe_error(error)}")
+    # A copy: the model's own exception may be raised again, by another run, and is not ours to rely on.
+    kind = error.kind if error.kind in _KINDS else "server"
+    after = cast(object, error.retry_after)
+    return ModelError(
+        clean(safe_str(error)),
+        kind=kind,
+        retryable=error.retryable
+        if isinstance(cast(object, error.retryable), bool)
+        else kind in RETRYABLE_KINDS,
+        retry_after=float(after) if isinstance(after, (int, float)) and 0 <= after <= HIGHEST else None,
+        usage=_tidy_usage(error.usage),
+    )
+
+
+def _bug(message: str) -> ModelError:
+    return ModelError(message, kind="bug", retryable=False)
+
+
+def _tidy(reply: Reply) -> Reply | str:
+    """The same with valid Unicode, tuples and ids that differ; or what is wrong with it."""
+    if type(reply.text) is not str or type(reply.model) is not str:
+        return "text and model must be strings"
+    if reply.stop not in _STOPS:
+        return f"stop must be one of {', '.join(_STOPS)}, not {safe_str(reply.stop)[:60]!r}"
+    try:
+        text, model = clean(reply.text), clean(reply.model)
+        calls = _tidy_calls(reply.calls) if reply.calls else ()
+        thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
+        usage = _tidy_usage(reply.usage)
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        return safe_str(error)[:200]
+    same = (text is reply.text, model is reply.model, calls is reply.calls, thinking is reply.thinking)
+    if all(same) and usage is reply.usage:
+        return reply
+    return msgspec.structs.replace(reply, text=text, model=model, calls=calls, thinking=thinking, usage=usage)
+
+
+def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    if type(calls) is tuple and len({c.id for c in calls}) == len(calls) and all(map(_is_sound, calls)):
+        return calls
+    seen: set[str] = set()
+    tidy: list[Call] = []
+    for number, call in enumerate(calls, 1):
+        call_id = clean(safe_str(call.id or f"call{number}"))[:MOST_NAME]
+        while call_id in seen:
+            call_id = f"{call_id}_{number}"
+        seen.add(call_id)
+        args = to_json(call.args)
+        kept = cast(JsonObject, args) if isinstance(args, dict) else text_of(args)
+        tidy.append(Call(call_id, clean(safe_str(call.name))[:MOST_NAME], kept))
+    return tuple(tidy)
+
+
+def _is_sound(call: Call) -> bool:
+    """Whether it can be written down as it is."""
+    if type(call) is not Call or type(call.id) is not str or type(call.name) is not str or not call.id:
+        return False
+    if type(call.args) not in (dict, str) or len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
+        return False
+    try:
+        msgspec.json.encode((call.id, call.name, call.args), order="deterministic")
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _tidy_thinking(blocks: tuple[Thinking, ...]) -> tuple[Thinking, ...]:
+    parts = [(b.text, b.signature, b.provider) for b in blocks]
+    if type(blocks) is tuple and all(type(p) is str and clean(p) is p for part in parts for p in part):
+        return blocks
+    return tuple(Thinking(*(clean(safe_str(p)) for p in part)) for part in parts)
+
+
+def _tidy_usage(said: object) -> Usage | None:
+    """What a provider said it used, as far as it can be counted; None when it cannot."""
+    if not isinstance(said, Usage):
+        return None
+    counts = (
+        said.requests,
+        said.input_tokens,
+        said.output_tokens,
+        said.cache_read_tokens,
+        said.cache_write_tokens,
+    )
+    if not all(type(n) is int and 0 <= n <= HIGHEST for n in counts):
+        return None
+    if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
+        return msgspec.structs.replace(said, usd=None, estimated=True)
+    return said if type(said.estimated) is bool else msgspec.structs.replace(said, estimated=True)
+
+
+def _priced(run: Run, said: Usage) -> Usage:
+    """For exactly one request, and with its cost where the provider did not say and the price is known."""
+    usd = said.usd
+    if usd is None and run.price is not None:
+        usd = ledger.cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
+    if said.requests == 1 and usd == said.usd:
+        return said
+    return msgspec.structs.replace(said, requests=1, usd=usd)
