@@ -19,7 +19,7 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors limits messages outcome events text fields",
+    "records": "errors limits messages outcome events text fields result",
     "rules": "ports ledger slots seat deadline phase threads foreign schema",
     "what users write": "tool policy agent providers",
     "what a run carries": "stream scope approval progress",

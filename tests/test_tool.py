@@ -19,7 +19,8 @@ from typing_extensions import TypedDict
 import remit
 from remit.errors import UsageError
 from remit.messages import JsonObject
-from remit.tool import BadArguments, Tier, Tool, ToolContext, ToolResult, failure, is_reserved, render, tool
+from remit.result import ToolResult, failure, render
+from remit.tool import BadArguments, Tier, Tool, ToolContext, is_reserved, tool
 
 if TYPE_CHECKING:
     from remit.nowhere import Missing  # pyright: ignore[reportMissingImports]

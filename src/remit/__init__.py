@@ -26,8 +26,9 @@ from remit.messages import (
 from remit.outcome import Outcome, Rejection, Status, ToolCallLog
 from remit.policy import ApprovalRequest, allow, deny
 from remit.ports import Model, Price, Store
+from remit.result import ToolResult
 from remit.running import Running, run, run_sync, start
-from remit.tool import Tier, Tool, ToolContext, ToolResult, tool
+from remit.tool import Tier, Tool, ToolContext, tool
 
 __all__ = [
     "Agent",

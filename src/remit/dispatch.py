@@ -24,8 +24,9 @@ from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, on_loop, wake
 from remit.policy import judge
+from remit.result import ToolResult, failure, render
 from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
-from remit.tool import BadArguments, Tool, ToolContext, ToolResult, failure, render
+from remit.tool import BadArguments, Tool, ToolContext
 
 log = logging.getLogger("remit")
 

@@ -25,8 +25,9 @@ from remit.messages import (
 )
 from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.ports import Model, Price
+from remit.result import ToolResult
 from remit.scope import Scope
-from remit.tool import Tier, Tool, ToolResult
+from remit.tool import Tier, Tool
 
 OUTPUT_TOKENS = 4096
 """The most a reply may say when the agent's settings do not."""

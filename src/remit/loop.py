@@ -22,10 +22,10 @@ from remit.ledger import LEAST_OUTPUT, NOTHING, Want
 from remit.messages import AssistantMessage, Json, Reply, ToolMessage, user
 from remit.outcome import Status
 from remit.phase import Stopped
+from remit.result import FAILURE_CHARS
 from remit.schema import parse_output
 from remit.scope import Cause, Limit
 from remit.text import clean, cut_chars, shorten
-from remit.tool import FAILURE_CHARS
 
 OUTPUT_TRIES = 3
 """How often a structured answer that does not match is asked for again, the first time included."""

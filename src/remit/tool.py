@@ -27,10 +27,9 @@ from typing import (
     overload,
 )
 
-from msgspec import Struct
-
 from remit.errors import RemitError, UsageError
 from remit.messages import Json, JsonObject, ToolSpec
+from remit.result import ToolResult
 from remit.schema import Field, SchemaShape, Shape, ShapeError, fields_shape, resolve, unknown_name
 from remit.text import (
     CONTEXT_CHARS,
@@ -41,19 +40,13 @@ from remit.text import (
     one_line,
     read_docstring,
     result_summary,
-    safe_str,
     shorten,
-    text_of,
-    to_json,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Function = Callable[..., object]
-
-FAILURE_CHARS = 2000
-"""How much of an exception's message a model reads."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RESERVED = frozenset({"task", "subagent", "read_artifact"})
@@ -70,18 +63,6 @@ class Tier(StrEnum):
 
 class BadArguments(RemitError):
     """Raised when a model's arguments do not fit a tool; the message is for that model."""
-
-
-class ToolResult(Struct, frozen=True, omit_defaults=True):
-    """What came of a call."""
-
-    content: str
-    """What the model reads: data, never instructions."""
-    ok: bool = True
-    details: Json = None
-    """More, for people and programs; no model reads it."""
-    note: str = ""
-    """The runtime's own words, kept apart so that content cannot forge them."""
 
 
 class ToolContext:
@@ -462,40 +443,3 @@ def _is_context(annotation: object) -> bool:
         return bool(_CONTEXT_TEXT.fullmatch(annotation.strip("'\" ")))
     wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
     return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))
-
-
-# --- Results -------------------------------------------------------------------------------------
-
-
-def render(value: object) -> ToolResult:
-    """What a tool returned, as a result; it never fails.
-
-    Text stays as it is; everything else is JSON, and a value whose JSON is a string is that string.
-    """
-    if isinstance(value, ToolResult):
-        return _checked_result(value)
-    return ToolResult(text_of(value))
-
-
-def failure(error: BaseException) -> ToolResult:
-    """What a tool raised, as a result: the kind and the message, without a traceback."""
-    return ToolResult(clean(_error_text(error)[:FAILURE_CHARS]), ok=False)
-
-
-def _error_text(error: BaseException) -> str:
-    kind, message = type(error).__name__, safe_str(error)
-    text = f"{kind}: {message}" if message else kind
-    if isinstance(error, BaseExceptionGroup):
-        group = cast(BaseExceptionGroup[BaseException], error)
-        return "; ".join([text, *map(_error_text, group.exceptions)])
-    return text
-
-
-def _checked_result(result: ToolResult) -> ToolResult:
-    content, details = cast(object, result.content), result.details
-    return ToolResult(
-        content=text_of(content),
-        ok=bool(result.ok),
-        details=None if details is None else to_json(details),
-        note=text_of(result.note) if result.note else "",
-    )

@@ -17,8 +17,8 @@ from remit.execution import Plan, Run
 from remit.limits import Usage
 from remit.messages import Json
 from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
+from remit.result import ToolResult
 from remit.text import cut_bytes, cut_chars
-from remit.tool import ToolResult
 
 NO_TEXT = "(subagent returned no text)"
 CUT_MARK = "\n... [truncated]"

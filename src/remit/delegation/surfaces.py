@@ -18,7 +18,8 @@ from remit.events import DelegationRejected
 from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
 from remit.fields import MOST_LABEL, Bad, Field
 from remit.messages import Json, JsonObject, ToolSpec, user
-from remit.tool import Tier, Tool, ToolResult
+from remit.result import ToolResult
+from remit.tool import Tier, Tool
 
 ADHOC_TURNS = 10
 MOST_ADHOC_TURNS = 50

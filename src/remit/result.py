@@ -1,0 +1,59 @@
+"""What came of a call, made from whatever a tool returned or raised. Never fails over either."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec import Struct
+
+from remit.messages import Json
+from remit.text import clean, safe_str, text_of, to_json
+
+FAILURE_CHARS = 2000
+"""How much of an exception's message a model reads."""
+
+
+class ToolResult(Struct, frozen=True, omit_defaults=True):
+    """What came of a call."""
+
+    content: str
+    """What the model reads: data, never instructions."""
+    ok: bool = True
+    details: Json = None
+    """More, for people and programs; no model reads it."""
+    note: str = ""
+    """The runtime's own words, kept apart so that content cannot forge them."""
+
+
+def render(value: object) -> ToolResult:
+    """What a tool returned, as a result; it never fails.
+
+    Text stays as it is; everything else is JSON, and a value whose JSON is a string is that string.
+    """
+    if isinstance(value, ToolResult):
+        return _checked_result(value)
+    return ToolResult(text_of(value))
+
+
+def failure(error: BaseException) -> ToolResult:
+    """What a tool raised, as a result: the kind and the message, without a traceback."""
+    return ToolResult(clean(_error_text(error)[:FAILURE_CHARS]), ok=False)
+
+
+def _error_text(error: BaseException) -> str:
+    kind, message = type(error).__name__, safe_str(error)
+    text = f"{kind}: {message}" if message else kind
+    if isinstance(error, BaseExceptionGroup):
+        group = cast(BaseExceptionGroup[BaseException], error)
+        return "; ".join([text, *map(_error_text, group.exceptions)])
+    return text
+
+
+def _checked_result(result: ToolResult) -> ToolResult:
+    content, details = cast(object, result.content), result.details
+    return ToolResult(
+        content=text_of(content),
+        ok=bool(result.ok),
+        details=None if details is None else to_json(details),
+        note=text_of(result.note) if result.note else "",
+    )
