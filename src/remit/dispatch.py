@@ -145,13 +145,12 @@ class _Turn:
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
         looping, keys = "", [self._key(i) for i in range(len(self.calls))]
-        # By turns, not by calls: the same call twice in one reply is not yet going in circles.
-        self.run.recent.append(frozenset(keys))
+        self.run.circles.add(keys)
         for call, key, message, entry in zip(self.calls, keys, self.results, self.logs, strict=True):
             assert message is not None
             assert entry is not None
             self.run.log.append(entry)
-            times = sum(key in turn for turn in self.run.recent)
+            times = self.run.circles.times(key)
             if times >= STOP_AT:
                 looping = call.name
             self.run.add(_nudged(message, times) if NUDGE_AT <= times < STOP_AT else message)

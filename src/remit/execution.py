@@ -7,8 +7,8 @@ the model and the dispatch of calls all work on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from remit.agent import Agent
@@ -52,6 +52,31 @@ class Kit:
     """Kits of ad hoc children made from this one."""
 
 
+class Circles:
+    """Tool, arguments and result of each call of the last turns, to see a run that goes in circles."""
+
+    __slots__ = ("_times", "_turns")
+
+    def __init__(self) -> None:
+        self._turns: deque[frozenset[tuple[str, str, str]]] = deque()
+        self._times: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        """Remember a turn. By turns, not by calls: the same call twice in one reply is not yet a circle."""
+        turn = frozenset(keys)
+        self._turns.append(turn)
+        self._times.update(turn)
+        if len(self._turns) > REMEMBERED_TURNS:
+            for key in self._turns.popleft():
+                self._times[key] -= 1
+                if not self._times[key]:
+                    del self._times[key]
+
+    def times(self, key: tuple[str, str, str]) -> int:
+        """In how many of the last turns this same call had this same result."""
+        return self._times[key]
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One run being executed."""
@@ -86,10 +111,7 @@ class Run:
     failed_tool: str | None = None
     last_error: str | None = None
     """The provider's error that was to be tried again when the budget ran out."""
-    recent: deque[frozenset[tuple[str, str, str]]] = field(
-        default_factory=lambda: deque(maxlen=REMEMBERED_TURNS)
-    )
-    """Tool, arguments and result of each call of the last turns, to see a run that goes in circles."""
+    circles: Circles = field(default_factory=Circles)
     speechless: str = ""
     """Why nothing could be withheld for its last word; it may then not delegate."""
     started_at: float = 0.0

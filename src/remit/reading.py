@@ -47,11 +47,11 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
     """What the call used: what the provider said as far as it can be counted, an estimate otherwise."""
-    if isinstance(heard, Reply):
-        chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
     if heard.usage is not None:
         return _priced(run, heard.usage)
-    if isinstance(heard, ModelError) and heard.kind not in SENT_KINDS and not chars:
+    if isinstance(heard, Reply):
+        chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
+    elif heard.kind not in SENT_KINDS and not chars:
         return Usage(1, usd=None if run.price is None else 0.0)
     return estimated(run, chars)
 
