@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 import remit.foreign as foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
-from remit.phase import Phase, Stopped, wake
+from remit.phase import Phase, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
-from remit.text import clean_json, describe_error
+from remit.text import clean, clean_json, describe_error, safe_str
 
 if TYPE_CHECKING:
     from remit.messages import JsonObject
@@ -46,12 +46,21 @@ class Desk:
             return allow()
         self._count += 1
         request = f"{scope.tree.root}/approval{self._count}"
+        question = ApprovalRequest(
+            id=request,
+            path=scope.path,
+            agent=scope.agent,
+            task=scope.task,
+            tool=tool.name,
+            args=cast("JsonObject", clean_json(args)),
+            total_usage=total(scope.tree.spent),
+        )
         scope.emit(ApprovalRequested, request=request, call=call, tool=tool.name, context=context)
         decision = deny("nobody can be asked: no approver was given to run()")
         try:
             if self._approver is not None:
                 decision = deny("the run was stopped before there was an answer")
-                decision = await self._waited(self._approver, scope, request, tool, args)
+                decision = await self._waited(self._approver, scope, tool, question)
         finally:
             self._answered(scope, request, call, tool, decision)
         return decision
@@ -74,7 +83,7 @@ class Desk:
         )
 
     async def _waited(
-        self, approver: Approver, scope: Scope, request: str, tool: Tool, args: JsonObject
+        self, approver: Approver, scope: Scope, tool: Tool, question: ApprovalRequest
     ) -> Decision:
         lineage = tuple(scope.lineage())
         for run in lineage:
@@ -83,8 +92,8 @@ class Desk:
         if not tool.delegates:
             scope.seat.leave()
         try:
-            decision = await self._in_turn(approver, scope, request, tool, args)
-        except Stopped:
+            decision = await self._in_turn(approver, scope, tool, question)
+        except BaseException:
             if not tool.delegates:
                 scope.seat.count()
             raise
@@ -96,26 +105,18 @@ class Desk:
         return decision
 
     async def _in_turn(
-        self, approver: Approver, scope: Scope, request: str, tool: Tool, args: JsonObject
+        self, approver: Approver, scope: Scope, tool: Tool, question: ApprovalRequest
     ) -> Decision:
         await self._wait_for_turn(scope.phase)
         try:
             if self._is_granted(scope, tool):
                 return allow()
-            question = ApprovalRequest(
-                id=request,
-                path=scope.path,
-                agent=scope.agent,
-                task=scope.task,
-                tool=tool.name,
-                args=cast("JsonObject", clean_json(args)),
-                total_usage=total(scope.tree.spent),
-            )
             ended = await _answer(approver, question, scope)
         finally:
             self._next()
-        if ended.how == "returned" and isinstance(ended.value, Decision):
-            return ended.value
+        decision = _tidy(ended.value)
+        if ended.how == "returned" and decision is not None:
+            return decision
         what = (
             f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
         )
@@ -146,6 +147,13 @@ class Desk:
             self._busy = False
 
 
+def _tidy(answer: object) -> Decision | None:
+    """An answer as it can be recorded; None when it is none."""
+    if not isinstance(answer, Decision) or answer.scope not in ("once", "run", "tree"):
+        return None
+    return Decision(answer.allowed is True, answer.scope, clean(safe_str(answer.reason or "")))
+
+
 def _what(tool: Tool) -> object:
     """What an allowance is about: this very tool. Another agent's may only share its name."""
     return tool.name if tool.delegates else tool
@@ -156,7 +164,9 @@ async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope) -
     name, lost = "the approver", scope.left_behind
     if foreign.is_async(approver):
         return await foreign.run(_call(approver, question), scope.phase, name=name, on_abandoned=lost)
-    ended = await foreign.run_in_thread(lambda: approver(question), scope.phase, name=name, on_abandoned=lost)
+    ended = await foreign.run_in_thread(
+        lambda: approver(question), scope.phase, name=name, urgent=True, on_abandoned=lost
+    )
     if not inspect.isawaitable(ended.value):
         return ended
     return await foreign.run(ended.value, scope.phase, name=name, on_abandoned=lost)

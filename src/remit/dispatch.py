@@ -223,18 +223,21 @@ async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) 
     limit = seconds if isinstance(seconds, (int, float)) else None
     if limit == 0 or scope.limits.call_seconds == 0:
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
-    end = None if limit is None else scope.tree.loop.time() + limit
-    trip = _Trip(run, call, tool, end)
+    trip = _Trip(run, call, tool, limit)
     try:
         ended = await trip.go(kwargs)
     except Stopped as stop:
-        if stop.ended is None:
+        if stop.ended is None or stop.ended.how != "returned":
             raise
         ended = stop.ended
     finally:
         trip.over = True
     if ended.how == "timed_out":
-        late = "" if ended.value is None else f" After that it ended with: {render(ended.value).content}"
+        late = (
+            ""
+            if ended.value is None or ended.error is not None
+            else f" After that it ended with: {render(ended.value).content}"
+        )
         return ToolResult(f"Timed out: {call.name} did not end within {limit:g} s.{late}", ok=False)
     if ended.error is not None:
         log.info("the tool %s failed", call.name, exc_info=ended.error)
@@ -246,12 +249,17 @@ async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) 
 class _Trip:
     """One call out to a tool, and what the tool sees of the run meanwhile."""
 
-    def __init__(self, run: Run, call: Call, tool: Tool, end: float | None) -> None:
+    def __init__(self, run: Run, call: Call, tool: Tool, limit: float | None) -> None:
         self.run = run
         self.call = call
         self.tool = tool
-        self.end = end
+        self.limit = limit
+        self.end: float | None = None
         self.over = False
+
+    def begin(self) -> None:
+        """The call's time counts from here: waiting for a thread is not the tool's."""
+        self.end = None if self.limit is None else self.run.scope.tree.loop.time() + self.limit
 
     async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
         scope, tool = self.run.scope, self.tool
@@ -265,15 +273,19 @@ class _Trip:
             cancelled=self.cancelled,
         )
         if tool.is_async:
+            self.begin()
             return await self._await(_begin(tool, kwargs, context))
         ended = await foreign.run_in_thread(
             lambda: tool.invoke(kwargs, context),
             scope.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
+            on_begin=self.begin,
             on_abandoned=scope.left_behind,
         )
-        return await self._await(ended.value) if inspect.isawaitable(ended.value) else ended
+        if ended.how == "returned" and inspect.isawaitable(ended.value):
+            return await self._await(ended.value)
+        return ended
 
     async def _await(self, awaitable: Awaitable[object]) -> foreign.Ended:
         scope = self.run.scope

@@ -7,6 +7,7 @@ while backing off.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +22,10 @@ from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
-from remit.reading import read, usage_of
-from remit.text import clean, safe_str
+from remit.reading import estimated, read, usage_of
+from remit.text import FOREIGN, clean, describe_error, safe_str
+
+log = logging.getLogger("remit")
 
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
@@ -140,19 +143,31 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
     finally:
         ear.deaf = True
     # Whatever came back, and also when a stop came with it, it is paid for and kept.
-    heard = read(run, ended)
-    usage = usage_of(run, heard, ear.chars)
+    heard, usage = _heard(run, ended, ear)
     scope.spend(usage, reservation, run.price, delegates=isinstance(heard, Reply) and _delegates(run, heard))
     if isinstance(heard, Reply):
         _record(run, heard, usage, turn)
+    else:
+        # What was heard of a reply that never ended is better than nothing.
+        run.text = ear.text if ear.text.strip() else run.text
     if stop is not None:
         if not isinstance(heard, Reply):
-            run.text = ear.text if ear.text.strip() else run.text
             _tell_failed(run, attempt, _AttemptFailed(heard, usage), None, kind="stopped")
         raise stop
     if isinstance(heard, ModelError):
         raise _AttemptFailed(heard, usage)
     return heard
+
+
+def _heard(run: Run, ended: foreign.Ended | None, ear: _Ear) -> tuple[Reply | ModelError, Usage]:
+    """What came back and what it cost. Never raises: the reservation has to be settled with something."""
+    try:
+        heard = read(run, ended)
+        return heard, usage_of(run, heard, ear.chars)
+    except FOREIGN as bug:
+        log.exception("the reply of %s could not be read", run.model_name)
+        what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
+        return ModelError(what, kind="bug", retryable=False), estimated(run, ear.chars)
 
 
 def _delegates(run: Run, reply: Reply) -> bool:

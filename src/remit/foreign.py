@@ -84,10 +84,16 @@ async def run_in_thread(
     *,
     name: str,
     expires: Expires | None = None,
+    on_begin: Callable[[], None] | None = None,
+    urgent: bool = False,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run a function in a daemon thread. Raises Stopped, after the grace, if the phase is stopped."""
-    return await _attend(_ThreadWork(function, phase.loop, name), phase, name, expires, on_abandoned)
+    """Run a function in a daemon thread. Raises Stopped, after the grace, if the phase is stopped.
+
+    It may have to wait for a thread, unless it is `urgent`; `on_begin` is called when it has one.
+    """
+    work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent)
+    return await _attend(work, phase, name, expires, on_abandoned)
 
 
 async def _attend(
@@ -102,16 +108,21 @@ async def _attend(
     await _stop(work, phase, name, on_abandoned)
     if phase.stopped:
         raise Stopped(_own_end(work))
-    own = _own_end(work)
-    return Ended("timed_out", None if own is None else own.value)
+    own = _own_end(work) or Ended("timed_out")
+    return Ended("timed_out", own.value, own.error)
 
 
 def _own_end(work: _Work) -> Ended | None:
-    """What it returned all the same: what was done is done, and is not called unfinished."""
+    """How it ended all the same: what was done is done, and what was said is paid for."""
     if not work.done.done() or work.done.cancelled():
         return None
     ended = work.ended()
-    return ended if ended.how == "returned" else None
+    if inspect.isawaitable(ended.value):
+        # What would have come of it will not be waited for any more.
+        if inspect.iscoroutine(ended.value):
+            ended.value.close()
+        return None
+    return None if isinstance(ended.error, threads.NeverBegan) else ended
 
 
 async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
@@ -138,7 +149,7 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
     grace = phase.grace_s
     work.cancel()
     for rest in (grace / 2, *[grace / 20] * 10):
-        await _rest(work.done, phase.loop, rest)
+        await _rest(work.done, phase, rest)
         if work.done.done():
             return
         work.cancel()
@@ -146,8 +157,11 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
     on_abandoned(name)
 
 
-async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+async def _rest(done: asyncio.Future[object], phase: Phase, seconds: float) -> None:
     """Until it is done, or the time is over."""
+    if done.done():
+        return
+    loop = phase.loop
     waiter: asyncio.Future[None] = loop.create_future()
 
     def finished(_: object) -> None:
@@ -158,8 +172,8 @@ async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, s
     try:
         await waiter
     except asyncio.CancelledError:
-        # The stop is already under way; a second wish for it changes nothing.
-        pass
+        # It is being stopped already; whoever wishes for the end of the whole run is heard after it.
+        phase.on_cancelled()
     finally:
         timer.cancel()
         done.remove_done_callback(finished)
@@ -168,6 +182,7 @@ async def _rest(done: asyncio.Future[object], loop: asyncio.AbstractEventLoop, s
 class _TaskWork:
     def __init__(self, awaitable: Awaitable[object], loop: asyncio.AbstractEventLoop, name: str) -> None:
         self.waiter: asyncio.Future[None] | None = None
+        self.awaitable = awaitable
         self.task = loop.create_task(self._guard(awaitable), name=name)
         self.done = cast("asyncio.Future[object]", self.task)
 
@@ -196,6 +211,12 @@ class _TaskWork:
 
     def cancel(self) -> None:
         self.task.cancel()
+        if (
+            inspect.iscoroutine(self.awaitable)
+            and inspect.getcoroutinestate(self.awaitable) == inspect.CORO_CREATED
+        ):
+            # The task never began, so nobody else will close it.
+            self.awaitable.close()
 
     def abandon(self) -> None:
         task = self.task
@@ -212,19 +233,40 @@ class _TaskWork:
 
 
 class _ThreadWork:
-    def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self.job = threads.start(function, loop, name=name)
+    def __init__(
+        self,
+        function: Callable[[], object],
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        on_begin: Callable[[], None] | None,
+        *,
+        urgent: bool,
+    ) -> None:
+        self.waiter: asyncio.Future[None] | None = None
+        self.on_begin = on_begin
+        self.job = threads.start(function, loop, name=name, urgent=urgent, on_begin=self._begun)
         self.done = cast("asyncio.Future[object]", self.job.done_future)
+        self.done.add_done_callback(self._wake)
+
+    def _begun(self) -> None:
+        if self.on_begin is not None:
+            self.on_begin()
+        self._wake(None)
+
+    def _wake(self, _: object) -> None:
+        if self.waiter is not None:
+            wake(self.waiter)
 
     def tell(self, waiter: asyncio.Future[None]) -> None:
-        self.done.add_done_callback(lambda _: wake(waiter))
+        self.waiter = waiter
 
     def ended(self) -> Ended:
         error = self.job.error
         return Ended("returned", self.job.result()) if error is None else Ended("raised", error=error)
 
     def cancel(self) -> None:
-        """A thread cannot be cancelled; its function may look at `ctx.cancelled`."""
+        """A running thread cannot be cancelled, its function may look at `ctx.cancelled`; a waiting one never begins."""
+        self.job.withdraw()
 
     def abandon(self) -> None:
         self.job.abandon()

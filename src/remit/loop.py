@@ -19,7 +19,7 @@ from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
 from remit.execution import DelegateTool, Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, NOTHING, Want
-from remit.messages import AssistantMessage, Json, Reply, ToolMessage, user
+from remit.messages import AssistantMessage, Json, Reply, ToolMessage, UserMessage, user
 from remit.outcome import Status
 from remit.phase import Stopped
 from remit.result import FAILURE_CHARS
@@ -80,6 +80,7 @@ async def drive(run: Run) -> Ending:
         ended = await _wrapped_up(run, ended)
     elif isinstance(ended, Ending) and ended.status is Status.COMPLETED and scope.cause is None:
         ended = await _summarised(run, ended)
+    _close_calls(run)
     if scope.cause is not None:
         return _stopped(run, scope.cause)
     assert isinstance(ended, Ending)
@@ -250,12 +251,21 @@ def _tell(run: Run, text: str) -> None:
     run.scope.emit(MessageJoined, message=message, origin="runtime")
 
 
+def _last_results(run: Run) -> list[int]:
+    """Where the results of the last turn stand; what was said to the run since stands behind them."""
+    index = len(run.messages) - 1
+    while index >= 0 and isinstance(run.messages[index], UserMessage):
+        index -= 1
+    found: list[int] = []
+    while index >= 0 and isinstance(run.messages[index], ToolMessage):
+        found.append(index)
+        index -= 1
+    return found
+
+
 def _shorten_results(run: Run) -> None:
     """Cut the last turn's results so that the request fits what was withheld for it."""
-    last = len(run.messages) - 2
-    results = [
-        i for i in range(last, -1, -1) if all(isinstance(m, ToolMessage) for m in run.messages[i : last + 1])
-    ]
+    results = _last_results(run)
     base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
     tokens = ledger.left(run.scope.account).tokens
     each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15

@@ -36,7 +36,8 @@ class Phase:
         self.stopped = False
         self.grace_s = 5.0
         """How long stopped code is waited for before it is left behind."""
-        self.waits: set[asyncio.Future[None]] = set()
+        self.waits: dict[asyncio.Future[None], None] = {}
+        """In order: who waited first is woken first, the same way every time."""
         self.on_cancelled = on_cancelled
         """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
 
@@ -47,7 +48,7 @@ class Phase:
 
     def stop(self) -> None:
         self.stopped = True
-        for future in self.waits:
+        for future in tuple(self.waits):
             if not future.done():
                 future.set_result(None)
 
@@ -58,14 +59,14 @@ class Phase:
         """
         if self.stopped:
             raise Stopped
-        self.waits.add(future)
+        self.waits[future] = None
         try:
             await future
         except asyncio.CancelledError:
             self.on_cancelled()
             raise Stopped from None
         finally:
-            self.waits.discard(future)
+            del self.waits[future]
         if self.stopped:
             raise Stopped
 

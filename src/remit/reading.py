@@ -31,9 +31,12 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
     """The reply, fit to be recorded, or why there is none."""
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
-    if ended.how == "timed_out":
+    if ended.how == "timed_out" and not isinstance(ended.value, Reply):
         silence = run.scope.limits.stall_seconds
-        return ModelError(f"the model {run.model_name} said nothing for {silence:g} s", kind="stalled")
+        said = _tidy_usage(getattr(ended.error, "usage", None))
+        return ModelError(
+            f"the model {run.model_name} said nothing for {silence:g} s", kind="stalled", usage=said
+        )
     if ended.error is not None:
         return _failure(run, ended.error)
     if not isinstance(ended.value, Reply):
@@ -69,17 +72,17 @@ def _failure(run: Run, error: BaseException) -> ModelError:
             "the model %s failed with something that is no ModelError", run.model_name, exc_info=error
         )
         return _bug(f"the model {run.model_name} panicked: {describe_error(error)}")
-    # A copy: the model's own exception may be raised again, by another run, and is not ours to rely on.
-    kind = error.kind if error.kind in _KINDS else "server"
-    after = cast(object, error.retry_after)
+    # A copy: the model's own exception may be raised again, by another run, and may lack anything.
+    said: object = getattr(error, "kind", None)
+    kind = cast(ModelErrorKind, said) if said in _KINDS else "server"
+    after: object = getattr(error, "retry_after", None)
+    again: object = getattr(error, "retryable", None)
     return ModelError(
         clean(safe_str(error)),
         kind=kind,
-        retryable=error.retryable
-        if isinstance(cast(object, error.retryable), bool)
-        else kind in RETRYABLE_KINDS,
+        retryable=again if isinstance(again, bool) else kind in RETRYABLE_KINDS,
         retry_after=float(after) if isinstance(after, (int, float)) and 0 <= after <= HIGHEST else None,
-        usage=_tidy_usage(error.usage),
+        usage=_tidy_usage(getattr(error, "usage", None)),
     )
 
 

@@ -148,6 +148,8 @@ class Scope:
         self.inbox: list[UserMessage] = []
         self.hears = True
         """Whether what is sent can still join a turn."""
+        self.over = False
+        """Whether its turns are done; what is left is to write the end down."""
         self.warnings: list[str] = []
         self.grants: set[object] = set()
         self.ended: asyncio.Future[None] = tree.loop.create_future()
@@ -225,7 +227,7 @@ class Scope:
 
     def cancel(self, by: str, reason: str) -> bool:
         """Stop this run and everything below it; False when that has happened already."""
-        if self.cause:
+        if self.cause or self.over:
             return False
         reason = clean(reason)
         self.emit(CancelRequested, by=by, reason=reason)
@@ -245,14 +247,17 @@ class Scope:
             self.phase.stop()
 
     def close(self) -> None:
+        """The run has ended. What others wait for is given back last, so that nothing of it is left out."""
+        self.over = True
+        self.hears = False
         self.deadline.close()
-        self.seat.close()
-        ledger.release(self.account)
         self.tree.runs.pop(self.run_id, None)
         if self.parent:
             self.parent.children.pop(self.run_id, None)
         if not self.ended.done():
             self.ended.set_result(None)
+        ledger.release(self.account)
+        self.seat.close()
 
     def stop(self, cause: Cause) -> None:
         """Stop this run and everything below it for good."""

@@ -123,9 +123,16 @@ def leave(place: Place) -> None:
     if place.granted:
         give_back(place.pools)
     elif not place.gone:
+        top = place.pools[-1]
+        queue = top.queues[place.pools]
+        first = queue.first() is place
         # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
         place.gone = True
-        place.pools[-1].waiting -= 1
+        top.waiting -= 1
+        if first:
+            queue.park(_blocker(place.pools))
+            _unpark(place.pools)
+            _serve(top)
 
 
 def _serve(top: Pool) -> None:
@@ -156,6 +163,8 @@ def _next(pool: Pool) -> Queue | None:
             return queue
         # Who was first has left; who is first now has a later turn.
         queue.park(pool)
+        if pool is queue.pools[-1]:
+            _unpark(queue.pools)
     return None
 
 

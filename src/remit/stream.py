@@ -132,7 +132,7 @@ class _Watcher:
         """Have a thread look at what there is, unless one does already."""
         if self._job is not None or not self._buffer:
             return
-        self._job = threads.start(self._drain, self._loop, name="on_event")
+        self._job = threads.start(self._drain, self._loop, name="on_event", urgent=True)
         self._job.done_future.add_done_callback(self._rested)
 
     def _rested(self, _: object) -> None:

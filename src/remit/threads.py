@@ -26,11 +26,24 @@ IDLE_KEPT = 32
 """Idle threads kept for the next jobs; those above it end."""
 
 
+class NeverBegan(Exception):
+    """The error of a job that was withdrawn while it waited for a thread."""
+
+
 class Job(Generic[T]):
     """One function in a thread of its own. Made by `start`."""
 
-    def __init__(self, fn: Callable[[], T], loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(
+        self,
+        fn: Callable[[], T],
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        on_begin: Callable[[], None] | None,
+    ) -> None:
         self.name = name
+        self.on_begin = on_begin
+        """Called on the loop when it has a thread; at once, when it need not wait for one."""
+        self.finished = False
         self.loop = loop
         self.done_future: asyncio.Future[None] = loop.create_future()
         """Resolved on the loop when the function has ended, however it ended. Never has an exception."""
@@ -56,6 +69,19 @@ class Job(Generic[T]):
         if not self._ended:
             raise RuntimeError(f"The job {self.name} has not ended.")
         return cast(T, self._value)
+
+    def withdraw(self) -> None:
+        """Takes it back if it still waits for a thread: it ends at once, with `NeverBegan`. On the loop's thread."""
+        if _pool.withdraw(cast("Job[object]", self)):
+            self.error = NeverBegan(f"{self.name} never began")
+            self._ended = True
+            self._resolve()
+
+    def begin(self) -> None:
+        """Tells that a job which had to wait has its thread now."""
+        if self.on_begin is not None:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.on_begin)
 
     def abandon(self) -> None:
         """Drops the result: nobody may wait for it any more. Does nothing when the function has ended.
@@ -106,17 +132,18 @@ class _Pool:
         self.abandoned: dict[Job[object], None] = {}
         self.numbers = itertools.count(1)
 
-    def take(self, job: Job[object]) -> None:
+    def take(self, job: Job[object], *, urgent: bool) -> bool:
+        """Has a worker run it; False when it waits for one."""
         with self.lock:
             self.running[job] = None
             inbox = self.idle.pop() if self.idle else None
-            if inbox is None and self.threads >= MOST_AT_ONCE:
+            if inbox is None and self.threads >= MOST_AT_ONCE and not urgent:
                 self.waiting.append(job)
-                return
+                return False
             self.threads += inbox is None
         if inbox is not None:
             inbox.put(job)
-            return
+            return True
         try:
             self._new_worker(job)
         except BaseException:
@@ -124,6 +151,15 @@ class _Pool:
                 del self.running[job]
                 self.threads -= 1
             raise
+        return True
+
+    def withdraw(self, job: Job[object]) -> bool:
+        with self.lock:
+            if job not in self.waiting:
+                return False
+            self.waiting.remove(job)
+            del self.running[job]
+            return True
 
     def _new_worker(self, job: Job[object]) -> None:
         inbox = _Inbox()
@@ -142,13 +178,16 @@ class _Pool:
 
     def _finish(self, job: Job[object], inbox: _Inbox) -> bool:
         with self.lock:
+            job.finished = True
             lost = job not in self.running
             if lost:
                 self.abandoned.pop(job, None)
             # Idle, or with the next job, before the loop is told: whoever waited finds this worker.
             stays = not lost and (bool(self.waiting) or len(self.idle) < IDLE_KEPT)
             if stays and self.waiting:
-                inbox.put(self.waiting.popleft())
+                following = self.waiting.popleft()
+                inbox.put(following)
+                following.begin()
             elif stays:
                 self.idle.append(inbox)
             elif not lost:
@@ -167,16 +206,15 @@ class _Pool:
     def abandon(self, job: Job[object]) -> None:
         following: Job[object] | None = None
         with self.lock:
-            if job in self.waiting:
-                self.waiting.remove(job)
-                del self.running[job]
-            elif job in self.running:
+            # One that has finished only waits for its loop to hear of it: its worker is not lost.
+            if job in self.running and not job.finished:
                 del self.running[job]
                 self.abandoned[job] = None
                 # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
                 following = self.waiting.popleft() if self.waiting else None
                 self.threads -= following is None
         if following is not None:
+            following.begin()
             self._new_worker(following)
 
 
@@ -186,13 +224,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.clear)
 
 
-def start(fn: Callable[[], T], loop: asyncio.AbstractEventLoop, *, name: str = "") -> Job[T]:
+def start(
+    fn: Callable[[], T],
+    loop: asyncio.AbstractEventLoop,
+    *,
+    name: str = "",
+    urgent: bool = False,
+    on_begin: Callable[[], None] | None = None,
+) -> Job[T]:
     """Runs `fn` in a daemon thread, with a copy of the caller's context variables.
 
-    Call it on the loop's own thread. Beyond `MOST_AT_ONCE` it waits for its turn.
+    Call it on the loop's own thread. Beyond `MOST_AT_ONCE` it waits for its turn, unless it is `urgent`.
     """
-    job = Job(fn, loop, name or getattr(fn, "__qualname__", repr(fn)))
-    _pool.take(cast("Job[object]", job))
+    job = Job(fn, loop, name or getattr(fn, "__qualname__", repr(fn)), on_begin)
+    if _pool.take(cast("Job[object]", job), urgent=urgent) and on_begin is not None:
+        on_begin()
     return job
 
 

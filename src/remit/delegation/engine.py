@@ -80,11 +80,7 @@ class Engine:
         if isinstance(admitted, Rejection):
             parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
             return admitted
-        try:
-            child = self._spawn(parent, plan, admitted)
-        except BaseException:
-            slots.give_back(admitted.pools)
-            raise
+        child = self._spawn(parent, plan, admitted)
         outcome = await self._execute(child, plan, parent, call_id)
         parent.children.append(outcome)
         return outcome
@@ -94,23 +90,33 @@ class Engine:
         above = parent.scope
         above.spawned += 1
         limits = self._limits_below(above.limits, plan)
-        scope = Scope(
+        try:
+            scope = self._scope_below(above, plan, limits, admitted)
+        except BaseException:
+            slots.give_back(admitted.pools)
+            raise
+        try:
+            above.children[scope.run_id] = scope
+            model = self.models.find(plan.agent, parent.model)
+            settings = parent.settings if plan.agent.settings is None else plan.agent.settings
+            return self._prepare(scope, plan, model, settings, ())
+        except BaseException:
+            scope.close()
+            raise
+
+    def _scope_below(self, above: Scope, plan: Plan, limits: Limits, admitted: Admitted) -> Scope:
+        policy = plan.agent.policy
+        return Scope(
             self.tree,
             parent=above,
             run_id=f"{above.run_id}.{above.spawned}",
             agent=plan.agent.name,
             limits=limits,
             depth_left=_depth_left(above.depth_left, limits),
-            policies=(*above.policies, plan.agent.policy)
-            if plan.agent.policy is not None
-            else above.policies,
+            policies=above.policies if policy is None else (*above.policies, policy),
             pools=admitted.pools,
             task=plan.task,
         )
-        above.children[scope.run_id] = scope
-        model = self.models.find(plan.agent, parent.model)
-        settings = parent.settings if plan.agent.settings is None else plan.agent.settings
-        return self._prepare(scope, plan, model, settings, ())
 
     def _limits_below(self, above: Limits, plan: Plan) -> Limits:
         """Siblings of one agent have the same limits, so they are worked out once."""
@@ -165,6 +171,9 @@ class Engine:
             log.exception("the run %s failed inside remit", scope.run_id)
             what = f"remit itself failed: {describe_error(bug)}"
             ending = Ending(Status.FAILED, run.text, what, error=what)
+        scope.over, scope.hears = True, False
+        if scope.inbox:
+            scope.warn(f"{len(scope.inbox)} messages that were sent came too late to join a turn.")
         return await self._end(run, ending, plan, parent)
 
     def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:
