@@ -195,7 +195,7 @@ async def test_a_reply_to_a_stall_is_taken() -> None:
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Two threads at once, idle ones not counted; the event lets blocked functions go."""
-    pool = threads._pool  # pyright: ignore[reportPrivateUsage]
+    pool = threads._pool
     monkeypatch.setattr(threads, "MOST_AT_ONCE", pool.threads - len(pool.idle) + 2)
     monkeypatch.setattr(threads, "IDLE_KEPT", 0)
     monkeypatch.setattr(pool, "threads", pool.threads - len(pool.idle))
