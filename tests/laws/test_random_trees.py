@@ -203,7 +203,8 @@ async def play(node: Node, asked: Limits, cancel_at: float | None, victim: int) 
 )
 def test_laws_hold_on_random_trees(node: Node, asked: Limits, cancel_at: float | None, victim: int) -> None:
     """No cap is exceeded, each call has one result in order, nothing lives on, every run has one outcome, totals add up."""
-    told = run_virtual(play, node, asked, cancel_at, victim, timeout_s=20.0)
+    # No tool here blocks a thread, so a tree that is stuck is seen to be at once, and can be shrunk in time.
+    told = run_virtual(play, node, asked, cancel_at, victim, timeout_s=20.0, stuck_s=0.1)
     assert told.world.in_flight == 0
     check_caps(told)
     check_results(told.outcome)

@@ -133,14 +133,16 @@ def run_virtual(
     main: Callable[..., Coroutine[object, object, T]] | Coroutine[object, object, T],
     *args: object,
     timeout_s: float = 30.0,
+    stuck_s: float = 5.0,
     allow: Callable[[asyncio.Task[object]], bool] | None = None,
 ) -> T:
     """Runs a coroutine, or an async function with `args`, to its end in virtual time; root ids are r1, r2, ...
 
-    Raises TimeoutError after `timeout_s` real seconds, and AssertionError when tasks are still alive
-    at the end, those that `allow` accepts excepted. Whatever happens, the tasks left are cancelled.
+    Raises TimeoutError after `timeout_s` real seconds, RuntimeError when nothing can happen any more and
+    nothing did for `stuck_s` of them, and AssertionError when tasks are still alive at the end, those that
+    `allow` accepts excepted. Whatever happens, the tasks left are cancelled.
     """
-    loop = VirtualTimeLoop(timeout_s=timeout_s)
+    loop = VirtualTimeLoop(timeout_s=timeout_s, stuck_s=stuck_s)
     runner = asyncio.Runner(loop_factory=lambda: loop)
     with fixed_ids():
         # The runner keeps a copy of the context it is entered in.
