@@ -284,6 +284,7 @@ async def test_something_sent_does_not_cost_the_last_word() -> None:
         running.send("please hurry")
         outcome = await running.outcome()
     assert (outcome.status, outcome.partial) == (Status.OVER_BUDGET, "wrapped")
+    assert [a.chars for a in outcome.artifacts] == [30_000]
 
 
 @pytest.mark.real_time

@@ -25,7 +25,7 @@ SAVE_STOPPED_S = 1.0
 
 SAVE_GRACE_S = 0.5
 
-ARTIFACT_ID = re.compile(r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z_]+")
+ARTIFACT_ID = re.compile(r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z0-9_]+")
 
 MOST_READ = 20_000
 """Characters `read_artifact` gives at once."""

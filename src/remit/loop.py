@@ -105,8 +105,8 @@ async def _turns(run: Run) -> Ending | Limit:
             return Limit("budget", str(over))
         except ModelFailed as failed:
             return _failed(failed)
-        scope.look_at_clock()
         if reply.calls and reply.stop != "refusal":
+            scope.look_at_clock()
             looping = await _call_tools(run, reply)
             if looping:
                 run.failed_tool = looping
@@ -178,7 +178,7 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
         scope.hears = False
         _tell(run, WRAP_UP.format(why=limit.detail))
         if limit.kind == "budget":
-            _shorten_results(run)
+            await _shorten_results(run)
         reply = await exchange(run, "wrap_up")
     except (Stopped, OverBudget, ModelFailed):
         return ending
@@ -263,8 +263,8 @@ def _last_results(run: Run) -> list[int]:
     return found
 
 
-def _shorten_results(run: Run) -> None:
-    """Cut the last turn's results so that the request fits what was withheld for it."""
+async def _shorten_results(run: Run) -> None:
+    """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
     results = _last_results(run)
     base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
     tokens = ledger.left(run.scope.account).tokens
@@ -274,9 +274,9 @@ def _shorten_results(run: Run) -> None:
     for i in results:
         message = run.messages[i]
         assert isinstance(message, ToolMessage)
-        if len(message.content) > chars:
-            message = ToolMessage(
-                message.call_id, message.name, f"{cut_chars(message.content, chars)}[cut]", message.ok
-            )
-        run.messages[i] = msgspec.structs.replace(message, note="")
+        content = message.content
+        if len(content) > chars:
+            await keep(run, f"result_{i}", content)
+            content = f"{cut_chars(content, chars)}[cut]"
+        run.messages[i] = msgspec.structs.replace(message, content=content, note="")
         run.estimate += message_tokens(run.messages[i])
