@@ -6,7 +6,6 @@ import re
 
 import remit.fields as fields
 import remit.foreign as foreign
-import remit.ledger as ledger
 from remit.events import ArtifactSaved
 from remit.execution import Run, RuntimeTool
 from remit.fields import Bad, Field
@@ -84,9 +83,9 @@ class ReadArtifact(RuntimeTool):
             length = fields.whole(values, "length", 1, MOST_READ) or MOST_READ
         except Bad as bad:
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
-        over = ledger.charge(run.scope.account, calls=1)
-        if over is not None:
-            return ToolResult(f"Not run: no tool calls are left. {over.words}.", ok=False)
+        refused = run.charge_call()
+        if refused is not None:
+            return refused
         owner, mine = artifact.partition("/")[0], run.scope.run_id
         # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
         if not ARTIFACT_ID.fullmatch(artifact):

@@ -43,7 +43,7 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     the results are in the conversation then too.
     """
     turn = _Turn(run, calls)
-    delegating = [_delegates(run, c) for c in calls]
+    delegating = [run.delegates(c) for c in calls]
     if len(calls) == 1 and not delegating[0]:
         await turn.one(0)
     else:
@@ -62,11 +62,6 @@ def refuse_calls(run: Run, calls: Sequence[Call], why: str) -> str:
     for index in range(len(calls)):
         turn.finish(index, ToolResult(why, ok=False), 0)
     return turn.record()
-
-
-def _delegates(run: Run, call: Call) -> bool:
-    tool = run.kit.tools.get(call.name)
-    return tool is not None and tool.delegates
 
 
 class _Turn:
@@ -178,11 +173,9 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
         kwargs = tool.check(call.args)
     except BadArguments as problem:
         return ToolResult(str(problem), ok=False)
-    over = ledger.charge(run.scope.account, calls=1)
-    if over is not None:
-        return ToolResult(
-            f"Not run: no tool calls are left. {over.words}. Answer with what you have.", ok=False
-        )
+    refused = run.charge_call()
+    if refused is not None:
+        return refused
     _tell_started(run, call, tool)
     return await _execute(run, call, tool, kwargs)
 

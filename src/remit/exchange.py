@@ -144,7 +144,9 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
         ear.deaf = True
     # Whatever came back, and also when a stop came with it, it is paid for and kept.
     heard, usage = _heard(run, ended, ear)
-    scope.spend(usage, reservation, run.price, delegates=isinstance(heard, Reply) and _delegates(run, heard))
+    scope.spend(
+        usage, reservation, delegates=isinstance(heard, Reply) and any(map(run.delegates, heard.calls))
+    )
     if isinstance(heard, Reply):
         _record(run, heard, usage, turn)
     else:
@@ -168,10 +170,6 @@ def _heard(run: Run, ended: foreign.Ended | None, ear: _Ear) -> tuple[Reply | Mo
         log.exception("the reply of %s could not be read", run.model_name)
         what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
         return ModelError(what, kind="bug", retryable=False), estimated(run, ear.chars)
-
-
-def _delegates(run: Run, reply: Reply) -> bool:
-    return any((tool := run.kit.tools.get(c.name)) is not None and tool.delegates for c in reply.calls)
 
 
 async def _ask(run: Run, request: Request, ear: _Ear) -> object:

@@ -11,10 +11,12 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import remit.ledger as ledger
 from remit.agent import Agent
 from remit.ledger import Want
 from remit.messages import (
     AssistantMessage,
+    Call,
     Json,
     JsonObject,
     Message,
@@ -124,6 +126,20 @@ class Run:
     def want(self) -> Want:
         """The worst case of the next request."""
         return Want(self.estimate, self.output_tokens, self.price)
+
+    def delegates(self, call: Call) -> bool:
+        """Whether a call asks for a child."""
+        tool = self.kit.tools.get(call.name)
+        return tool is not None and tool.delegates
+
+    def charge_call(self) -> ToolResult | None:
+        """Count one tool call; what the model reads instead of a result when none is left."""
+        over = ledger.charge(self.scope.account, calls=1)
+        if over is None:
+            return None
+        return ToolResult(
+            f"Not run: no tool calls are left. {over.words}. Answer with what you have.", ok=False
+        )
 
     def add(self, message: Message) -> None:
         self.messages.append(message)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from remit.messages import Json, JsonObject
-from remit.outcome import Rejection
+from remit.outcome import Rejection, RejectionKind
 from remit.text import text_of
 
 MOST_PROMPT = 1_000_000
@@ -27,15 +27,13 @@ class Field(NamedTuple):
 class Bad(Exception):
     """What is wrong with the input, in words for the model."""
 
-    def __init__(self, problem: str, kind: str = "invalid_input") -> None:
+    def __init__(self, problem: str, kind: RejectionKind = "invalid_input") -> None:
         super().__init__(problem)
         self.problem = problem
-        self.kind = kind
+        self.kind: RejectionKind = kind
 
     def rejection(self, tool: str) -> Rejection:
-        kind = "unknown_agent" if self.kind == "unknown_agent" else "invalid_input"
-        kind = "unknown_tool" if self.kind == "unknown_tool" else kind
-        return Rejection(kind, f"{tool}: {self.problem}")
+        return Rejection(self.kind, f"{tool}: {self.problem}")
 
 
 def gather(args: JsonObject, fields: Sequence[Field]) -> dict[str, Json]:

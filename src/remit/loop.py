@@ -17,7 +17,7 @@ from remit.artifacts import keep
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
-from remit.execution import DelegateTool, Run, message_tokens
+from remit.execution import Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, NOTHING, Want
 from remit.messages import AssistantMessage, Json, Reply, ToolMessage, UserMessage, user
 from remit.outcome import Status
@@ -123,7 +123,7 @@ async def _turns(run: Run) -> Ending | Limit:
 async def _call_tools(run: Run, reply: Reply) -> str:
     if reply.stop == "length":
         return refuse_calls(run, reply.calls, CUT_OFF)
-    if any(isinstance(run.kit.tools.get(c.name), DelegateTool) for c in reply.calls):
+    if any(map(run.delegates, reply.calls)):
         # Stopped here or not, each call gets its result: no conversation is left with an open call.
         with suppress(Stopped):
             await _keep_last_word(run, len(reply.calls))

@@ -17,14 +17,13 @@ from typing import Literal, NamedTuple
 import remit.ledger as ledger
 from remit.approval import Desk
 from remit.deadline import Deadline
-from remit.errors import StoreError
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase
 from remit.policy import PolicyFunction
-from remit.ports import Price, Store
+from remit.ports import Store
 from remit.seat import Seat
 from remit.slots import Pool
 from remit.stream import Stream
@@ -192,14 +191,12 @@ class Scope:
         if root is not self:
             root.warnings.append(f"{' > '.join(self.path)}: {text}")
 
-    def spend(
-        self, usage: Usage, reservation: ledger.Reservation, price: Price | None, *, delegates: bool = False
-    ) -> None:
+    def spend(self, usage: Usage, reservation: ledger.Reservation, *, delegates: bool = False) -> None:
         """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
         self.usage.append(usage)
         self.tokens += usage.tokens
         self.tree.spent.append(usage)
-        micros = to_micros(usage.usd) if usage.usd is not None else _micros(price, usage)
+        micros = 0 if usage.usd is None else to_micros(usage.usd)
         used = ledger.Amount(1, usage.tokens, micros)
         for overrun in ledger.settle(reservation, used, delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
@@ -287,10 +284,3 @@ class Scope:
 
     def _cancelled_outside(self) -> None:
         self.cancel("the event loop", "the task that ran it was cancelled")
-
-
-def _micros(price: Price | None, usage: Usage) -> int:
-    return ledger.cost(price, usage.input_tokens, usage.output_tokens)
-
-
-__all__ = ["GRACE_S", "Cause", "Limit", "Scope", "StoreError", "TreeContext", "current_run"]
