@@ -1,6 +1,6 @@
 """remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
 
-`run`, `run_sync` and `start` are in `running.py`; agents, tools, limits and outcomes in the rooms of their
+`run`, `run_sync`, `start` and `resume` are in `door.py`; agents, tools, limits and outcomes in the rooms of their
 names. Nothing heavy is imported here: pydantic comes with the first tool.
 """
 
@@ -8,7 +8,8 @@ import logging
 
 from remit.agent import Agent
 from remit.approval import Approver
-from remit.errors import ModelError, OutcomeError, RemitError, StoreError, UsageError
+from remit.door import reopen, resume, run, run_sync, start
+from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
 from remit.events import Event
 from remit.limits import Limits, Usage
 from remit.messages import (
@@ -27,7 +28,7 @@ from remit.outcome import Outcome, Rejection, Status, ToolCallLog
 from remit.policy import ApprovalRequest, allow, deny
 from remit.ports import Model, Price, Store
 from remit.result import ToolResult
-from remit.running import Running, run, run_sync, start
+from remit.running import Running
 from remit.tool import Tier, Tool, ToolContext, tool
 
 __all__ = [
@@ -61,11 +62,14 @@ __all__ = [
     "ToolContext",
     "ToolMessage",
     "ToolResult",
+    "TreeOwned",
     "Usage",
     "UsageError",
     "UserMessage",
     "allow",
     "deny",
+    "reopen",
+    "resume",
     "run",
     "run_sync",
     "start",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import remit.foreign as foreign
 from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
-from remit.phase import Phase, wake
+from remit.phase import Phase, Stopped, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.text import clean, clean_json, describe_error, safe_str
 
@@ -27,25 +27,52 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remit")
 
+LET_GO_S = 0.2
+"""How long an approver is waited for when another process has answered in its place."""
+
 Approver = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
 
 class Desk:
     """The queue in front of the root's approver, and what it has allowed for the whole tree."""
 
-    def __init__(self, approver: Approver | None) -> None:
+    def __init__(self, approver: Approver | None, *, asked: int = 0) -> None:
         self._approver = approver
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._count = 0
+        self._count = asked
         self._granted: set[object] = set()
+        self._open: dict[str, _Question] = {}
+        self._answers: dict[str, tuple[Decision, str]] = {}
+        """Answers from other processes to what has not been asked again yet."""
 
-    async def ask(self, scope: Scope, *, call: str, tool: Tool, context: str, args: JsonObject) -> Decision:
-        """The person's answer. Raises Stopped when the run is stopped while it waits."""
+    def answer(self, request: str, decision: Decision, command: str) -> None:
+        """An answer from another process: the first one counts, whoever gives it."""
+        question = self._open.get(request)
+        if question is None:
+            self._answers.setdefault(request, (decision, command))
+        elif question.answer is None:
+            question.answer = (decision, command)
+            # Whoever else is being asked need not answer any more.
+            question.phase.grace_s = LET_GO_S
+            question.phase.stop()
+
+    def grant(self, tool: Tool) -> None:
+        """Allow a tool for the whole tree, as somebody did before the tree was resumed."""
+        self._granted.add(what(tool))
+
+    async def ask(
+        self, scope: Scope, *, call: str, tool: Tool, context: str, args: JsonObject, request: str = ""
+    ) -> Decision:
+        """The person's answer. Raises Stopped when the run is stopped while it waits.
+
+        `request` is the id under which it was asked before the tree was resumed.
+        """
         if self._is_granted(scope, tool):
             return allow()
-        self._count += 1
-        request = f"{scope.tree.root}/approval{self._count}"
+        if not request:
+            self._count += 1
+            request = f"{scope.tree.root}/approval{self._count}"
         question = ApprovalRequest(
             id=request,
             path=scope.path,
@@ -56,35 +83,46 @@ class Desk:
             total_usage=total(scope.tree.spent),
         )
         scope.emit(ApprovalRequested, request=request, call=call, tool=tool.name, context=context)
+        asked = self._open[request] = _Question(question, scope)
+        asked.answer = self._answers.pop(request, None)
         decision = deny("nobody can be asked: no approver was given to run()")
+        stopped = False
         try:
-            if self._approver is not None:
-                decision = deny("the run was stopped before there was an answer")
-                decision = await self._waited(self._approver, scope, tool, question)
+            if self._approver is not None and asked.answer is None:
+                decision, stopped = deny("the run was stopped before there was an answer"), True
+                decision = await self._waited(self._approver, scope, tool, asked)
+                stopped = False
         finally:
-            self._answered(scope, request, call, tool, decision)
+            asked.close()
+            del self._open[request]
+            if asked.answer is not None and not stopped:
+                decision = asked.answer[0]
+            self._answered(scope, asked, call, tool, decision, stopped=stopped)
         return decision
 
     def _is_granted(self, scope: Scope, tool: Tool) -> bool:
-        return _what(tool) in self._granted or _what(tool) in scope.grants
+        return what(tool) in self._granted or what(tool) in scope.grants
 
-    def _answered(self, scope: Scope, request: str, call: str, tool: Tool, decision: Decision) -> None:
+    def _answered(
+        self, scope: Scope, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
+    ) -> None:
         if decision.allowed and decision.scope == "run":
-            scope.grants.add(_what(tool))
+            scope.grants.add(what(tool))
         if decision.allowed and decision.scope == "tree":
-            self._granted.add(_what(tool))
+            self._granted.add(what(tool))
         scope.emit(
             ApprovalAnswered,
-            request=request,
+            request=asked.request.id,
             call=call,
             allowed=decision.allowed,
             scope=decision.scope,
             reason=decision.reason,
+            stopped=stopped,
+            # What was answered and not acted on is answered again when the run is resumed.
+            command=asked.answer[1] if asked.answer is not None and not stopped else "",
         )
 
-    async def _waited(
-        self, approver: Approver, scope: Scope, tool: Tool, question: ApprovalRequest
-    ) -> Decision:
+    async def _waited(self, approver: Approver, scope: Scope, tool: Tool, asked: _Question) -> Decision:
         lineage = tuple(scope.lineage())
         for run in lineage:
             run.deadline.pause()
@@ -92,7 +130,7 @@ class Desk:
         if not tool.delegates:
             scope.seat.leave()
         try:
-            decision = await self._in_turn(approver, scope, tool, question)
+            decision = await self._in_turn(approver, scope, tool, asked)
         except BaseException:
             if not tool.delegates:
                 scope.seat.count()
@@ -104,16 +142,20 @@ class Desk:
             await scope.seat.enter(scope.phase)
         return decision
 
-    async def _in_turn(
-        self, approver: Approver, scope: Scope, tool: Tool, question: ApprovalRequest
-    ) -> Decision:
-        await self._wait_for_turn(scope.phase)
+    async def _in_turn(self, approver: Approver, scope: Scope, tool: Tool, asked: _Question) -> Decision:
         try:
-            if self._is_granted(scope, tool):
-                return allow()
-            ended = await _answer(approver, question, scope)
-        finally:
-            self._next()
+            await self._wait_for_turn(asked.phase)
+            try:
+                if self._is_granted(scope, tool):
+                    return allow()
+                ended = await _answer(approver, asked.request, scope, asked.phase)
+            finally:
+                self._next()
+        except Stopped:
+            scope.phase.check()
+            if asked.answer is None:
+                raise
+            return asked.answer[0]
         decision = _tidy(ended.value)
         if ended.how == "returned" and decision is not None:
             return decision
@@ -154,22 +196,47 @@ def _tidy(answer: object) -> Decision | None:
     return Decision(answer.allowed is True, answer.scope, clean(safe_str(answer.reason or "")))
 
 
-def _what(tool: Tool) -> object:
+class _Question:
+    """A request that waits. Its phase ends with the run's, or when somebody has answered."""
+
+    def __init__(self, request: ApprovalRequest, scope: Scope) -> None:
+        self.request = request
+        self.answer: tuple[Decision, str] | None = None
+        """From another process, with the command it came by."""
+        self.phase = Phase(scope.tree.loop, scope.phase.on_cancelled)
+        self._above = scope.phase
+        self._link: asyncio.Future[None] = scope.tree.loop.create_future()
+        self._link.add_done_callback(self._stopped_above)
+        scope.phase.waits[self._link] = None
+        if scope.phase.stopped:
+            self.phase.stop()
+
+    def _stopped_above(self, _: object) -> None:
+        self.phase.grace_s = self._above.grace_s
+        self.phase.stop()
+
+    def close(self) -> None:
+        self._link.remove_done_callback(self._stopped_above)
+        self._link.cancel()
+        self._above.waits.pop(self._link, None)
+
+
+def what(tool: Tool) -> object:
     """What an allowance is about: this very tool. Another agent's may only share its name."""
     return tool.name if tool.delegates else tool
 
 
-async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope) -> foreign.Ended:
+async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope, phase: Phase) -> foreign.Ended:
     """An async approver in a task; a plain one in a thread, where it may wait for a key to be pressed."""
     name, lost = "the approver", scope.left_behind
     if foreign.is_async(approver):
-        return await foreign.run(_call(approver, question), scope.phase, name=name, on_abandoned=lost)
+        return await foreign.run(_call(approver, question), phase, name=name, on_abandoned=lost)
     ended = await foreign.run_in_thread(
-        lambda: approver(question), scope.phase, name=name, urgent=True, on_abandoned=lost
+        lambda: approver(question), phase, name=name, urgent=True, on_abandoned=lost
     )
     if not inspect.isawaitable(ended.value):
         return ended
-    return await foreign.run(ended.value, scope.phase, name=name, on_abandoned=lost)
+    return await foreign.run(ended.value, phase, name=name, on_abandoned=lost)
 
 
 async def _call(approver: Approver, question: ApprovalRequest) -> object:

@@ -53,13 +53,13 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
         why = "it did not answer in time" if ended.error is None else describe_error(ended.error)
         scope.warn(f"The artifact {artifact.id} ({artifact.chars:,} characters) was not kept: {why}.")
         return None
-    run.artifacts.append(artifact)
+    run.artifacts = [a for a in run.artifacts if a.id != artifact.id] + [artifact]
     scope.emit(ArtifactSaved, artifact=artifact)
     return artifact
 
 
 async def _save(run: Run, artifact: Artifact, text: str) -> object:
-    return await run.scope.tree.store.save_artifact(run.scope.tree.root, artifact.id, text)
+    return await run.scope.tree.journal.store.save_artifact(run.scope.tree.root, artifact.id, text)
 
 
 class ReadArtifact(RuntimeTool):
@@ -83,9 +83,6 @@ class ReadArtifact(RuntimeTool):
             length = fields.whole(values, "length", 1, MOST_READ) or MOST_READ
         except Bad as bad:
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
-        refused = run.charge_call()
-        if refused is not None:
-            return refused
         owner, mine = artifact.partition("/")[0], run.scope.run_id
         # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
         if not ARTIFACT_ID.fullmatch(artifact):
@@ -115,7 +112,7 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
 
 
 async def _read(run: Run, artifact: str, start: int, length: int) -> object:
-    return await run.scope.tree.store.load_artifact(run.scope.tree.root, artifact, start, length)
+    return await run.scope.tree.journal.store.load_artifact(run.scope.tree.root, artifact, start, length)
 
 
 def _missing(artifact: str) -> ToolResult:

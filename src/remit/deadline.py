@@ -38,13 +38,17 @@ class Deadline:
         *,
         on_soft: Callable[[], None],
         on_hard: Callable[[], None],
+        elapsed_s: float = 0.0,
     ) -> None:
         own = math.inf if seconds is None else seconds
-        total = own if parent is None else min(own, _share(parent.soft_left()))
+        left = max(0.0, own - elapsed_s)
+        if parent is not None:
+            left = min(left, _share(parent.soft_left()))
+        total = min(own, left + elapsed_s)
         self._loop = loop
         self.total_s = total
-        """What it really has: the smaller of its own and its share of the parent's."""
-        self.hard = loop.time() + total
+        """What it really has, `elapsed_s` of it behind it: the smaller of its own and its share of the parent's."""
+        self.hard = loop.time() + left
         self.kept_s = min(MOST_KEPT_S, total / 10)
         self.on_soft = on_soft
         self.on_hard = on_hard

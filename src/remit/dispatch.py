@@ -20,19 +20,24 @@ import remit.foreign as foreign
 import remit.ledger as ledger
 from remit.events import CallEnded, CallProgressed, CallStarted
 from remit.execution import Run, RuntimeTool
+from remit.history import CallRecord
 from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, on_loop, wake
 from remit.policy import judge
 from remit.result import ToolResult, failure, render
 from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
-from remit.tool import BadArguments, Tool, ToolContext
+from remit.tool import BadArguments, Tier, Tool, ToolContext
 
 log = logging.getLogger("remit")
 
 NUDGE_AT = 3
 STOP_AT = 6
 NOT_FINISHED = "Not finished: the run was stopped before this call ended."
+UNKNOWN = (
+    "Unknown: it may or may not have happened. The run was interrupted while this call was running, and the call changes"
+    " things, so it was not made again. Look at what is there before you repeat it."
+)
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
@@ -43,9 +48,9 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     the results are in the conversation then too.
     """
     turn = _Turn(run, calls)
-    delegating = [run.delegates(c) for c in calls]
-    if len(calls) == 1 and not delegating[0]:
-        await turn.one(0)
+    delegating = [run.delegates(calls[i]) for i in turn.open]
+    if delegating == [False]:
+        await turn.one(turn.open[0])
     else:
         await turn.together(delegating)
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
@@ -56,11 +61,11 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     return looping
 
 
-def refuse_calls(run: Run, calls: Sequence[Call], why: str) -> str:
+def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
     """Answer calls without running any of them: no conversation is left with an open call."""
     turn = _Turn(run, calls)
-    for index in range(len(calls)):
-        turn.finish(index, ToolResult(why, ok=False), 0)
+    for index in turn.open:
+        turn.finish(index, ToolResult(why, ok=False), 0, unfinished=unfinished)
     return turn.record()
 
 
@@ -70,10 +75,13 @@ class _Turn:
     def __init__(self, run: Run, calls: Sequence[Call]) -> None:
         self.run = run
         self.calls = calls
-        self.results: list[ToolMessage | None] = [None] * len(calls)
-        self.logs: list[ToolCallLog | None] = [None] * len(calls)
-        self.left = len(calls)
-        self.back = len(calls) == 1
+        past = [run.pending.get(call.id) for call in calls] if run.pending else [None] * len(calls)
+        self.results: list[ToolMessage | None] = [p.message if p else None for p in past]
+        self.logs: list[ToolCallLog | None] = [p.log if p else None for p in past]
+        self.open = [i for i, result in enumerate(self.results) if result is None]
+        """Calls whose result is not recorded: all of them, but for a resumed run's first turn."""
+        self.left = len(self.open)
+        self.back = self.left == 1
         """Whether the run works again by itself; a lone ordinary call never stops it."""
         self.all_done: asyncio.Future[None] | None = None
 
@@ -85,7 +93,9 @@ class _Turn:
         self.back = False
         seat.work += delegating.count(False)
         seat.leave()
-        for index, delegates in enumerate(delegating):
+        if not self.open:
+            wake(self.all_done)
+        for index, delegates in zip(self.open, delegating, strict=True):
             task = loop.create_task(self.one(index))
             # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
             task.add_done_callback(self._ended_call if delegates else self._ended_work)
@@ -96,7 +106,7 @@ class _Turn:
                 scope.phase.on_cancelled()
         for index, result in enumerate(self.results):
             if result is None:
-                self.finish(index, ToolResult(NOT_FINISHED, ok=False), 0)
+                self.finish(index, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
 
     def _ended_work(self, task: asyncio.Task[None]) -> None:
         seat = self.run.scope.seat
@@ -119,10 +129,11 @@ class _Turn:
         call, run = self.calls[index], self.run
         began = run.scope.tree.loop.time()
         tool = run.kit.tools.get(call.name)
+        unfinished = False
         try:
             result = await _result(run, call, tool)
         except Stopped:
-            result = ToolResult(NOT_FINISHED, ok=False)
+            result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
         except RecursionError:
             result = ToolResult(f"The arguments of {call.name} are nested too deeply.", ok=False)
         except Exception as bug:
@@ -130,57 +141,84 @@ class _Turn:
             result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
         if run.scope.phase.stopped and not result.ok:
             run.failed_tool = call.name
-        self.finish(index, result, round((run.scope.tree.loop.time() - began) * 1000))
+            # A delegation that was stopped before it began is to be taken up again too.
+            unfinished = unfinished or (tool is not None and tool.delegates)
+        ms = round((run.scope.tree.loop.time() - began) * 1000)
+        self.finish(index, result, ms, unfinished=unfinished)
 
-    def finish(self, index: int, result: ToolResult, duration_ms: int) -> None:
-        call = self.calls[index]
+    def finish(self, index: int, result: ToolResult, duration_ms: int, *, unfinished: bool = False) -> None:
+        call, run = self.calls[index], self.run
+        # Nudged before it is told, so that the journal has what the model reads.
+        times = run.circles.times(key_of(call, result)) + 1
+        if NUDGE_AT <= times < STOP_AT:
+            result = _nudged(result, times)
         self.results[index] = ToolMessage(call.id, call.name, result.content, result.ok, result.note)
-        self.logs[index] = _tell(self.run, call, self.run.kit.tools.get(call.name), result, duration_ms)
+        tool = run.kit.tools.get(call.name)
+        self.logs[index] = _tell(run, call, tool, result, duration_ms, unfinished=unfinished)
 
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
-        looping, keys = "", [self._key(i) for i in range(len(self.calls))]
-        self.run.circles.add(keys)
-        for call, key, message, entry in zip(self.calls, keys, self.results, self.logs, strict=True):
+        looping, keys = "", list[tuple[str, str, str]]()
+        for call, message, entry in zip(self.calls, self.results, self.logs, strict=True):
             assert message is not None
             assert entry is not None
             self.run.log.append(entry)
-            times = self.run.circles.times(key)
-            if times >= STOP_AT:
+            self.run.add(message)
+            keys.append(key_of(call, message))
+        self.run.circles.add(keys)
+        for call, key in zip(self.calls, keys, strict=True):
+            if self.run.circles.times(key) >= STOP_AT:
                 looping = call.name
-            self.run.add(_nudged(message, times) if NUDGE_AT <= times < STOP_AT else message)
+        self.run.pending.clear()
         return looping
 
-    def _key(self, index: int) -> tuple[str, str, str]:
-        call, message = self.calls[index], self.results[index]
-        assert message is not None
-        return call.name, msgspec.json.encode(call.args, order="deterministic").decode(), message.content
+
+def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> tuple[str, str, str]:
+    """What makes two calls the same to somebody who looks for circles."""
+    return call.name, msgspec.json.encode(call.args, order="deterministic").decode(), result.content
 
 
 async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+    past = run.pending.get(call.id)
+    if past is not None and past.started and past.tier == Tier.CONFIRM and not past.delegates:
+        return ToolResult(UNKNOWN, ok=False)
     if tool is None:
         return ToolResult(_unknown(run, call.name), ok=False)
     if isinstance(call.args, str):
         return ToolResult(f"The arguments of {call.name} are not a JSON object: {call.args[:200]}", ok=False)
-    denied = await _judge(run, call, tool, call.args)
+    denied = await _judge(run, call, tool, call.args, past)
     if denied is not None:
         return denied
     run.scope.phase.check()
-    if isinstance(tool, RuntimeTool):
-        _tell_started(run, call, tool)
-        return await tool.act(run, call.id, call.args)
+    if tool.delegates:
+        _tell_started(run, call, tool, past)
+        return await cast("RuntimeTool", tool).act(run, call.id, call.args)
+    return await _charged(run, call, tool, call.args, past)
+
+
+async def _charged(run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None) -> ToolResult:
+    """Run a tool that may run: check, count, tell, and for what changes things have that on disk first."""
     try:
-        kwargs = tool.check(call.args)
+        kwargs = {} if isinstance(tool, RuntimeTool) else tool.check(args)
     except BadArguments as problem:
         return ToolResult(str(problem), ok=False)
-    refused = run.charge_call()
+    # What a resumed run does again was counted when it was begun.
+    refused = None if past is not None and past.started else run.charge_call()
     if refused is not None:
         return refused
-    _tell_started(run, call, tool)
+    _tell_started(run, call, tool, past)
+    if isinstance(tool, RuntimeTool):
+        return await tool.act(run, call.id, args)
+    if tool.tier is Tier.CONFIRM:
+        trouble = await run.scope.tree.journal.flush(run.scope.phase)
+        if trouble:
+            return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     return await _execute(run, call, tool, kwargs)
 
 
-async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResult | None:
+async def _judge(
+    run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None
+) -> ToolResult | None:
     """None when the call may run; otherwise the denial that the model reads."""
     try:
         answer = judge(call, tool, run.scope)
@@ -191,6 +229,8 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
         return None
     if answer == "deny":
         return ToolResult(f"Denied: the policy does not allow {call.name}.", ok=False)
+    if past is not None and past.answer is not None:
+        return None if past.answer.allowed else _denied(past.answer.reason)
     if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
         try:
@@ -200,11 +240,19 @@ async def _judge(run: Run, call: Call, tool: Tool, args: JsonObject) -> ToolResu
     if ledger.left(run.scope.account).calls == 0:
         return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
     context = tool.describe(args)
-    decision = await run.scope.tree.desk.ask(run.scope, call=call.id, tool=tool, context=context, args=args)
-    if decision.allowed:
-        return None
-    reason = decision.reason.rstrip(".") or "the person who was asked said no"
-    return ToolResult(f"Denied: {reason}.", ok=False)
+    decision = await run.scope.tree.desk.ask(
+        run.scope,
+        call=call.id,
+        tool=tool,
+        context=context,
+        args=args,
+        request=past.request if past is not None else "",
+    )
+    return None if decision.allowed else _denied(decision.reason)
+
+
+def _denied(reason: str) -> ToolResult:
+    return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)
 
 
 async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
@@ -325,8 +373,8 @@ def _unknown(run: Run, name: str) -> str:
     return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
 
 
-def _tell_started(run: Run, call: Call, tool: Tool) -> None:
-    run.calls_begun += 1
+def _tell_started(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> None:
+    run.calls_begun += 0 if past is not None and past.started else 1
     context = run.contexts[call.id] = tool.describe(cast(JsonObject, call.args))
     run.scope.emit(
         CallStarted,
@@ -335,13 +383,16 @@ def _tell_started(run: Run, call: Call, tool: Tool) -> None:
         display_name=tool.display_name,
         context=context,
         tier=str(tool.tier),
+        delegates=tool.delegates,
         turn=run.replies,
         count=run.calls_begun,
         tokens=run.scope.tokens,
     )
 
 
-def _tell(run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int) -> ToolCallLog:
+def _tell(
+    run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool
+) -> ToolCallLog:
     args = call.args if isinstance(call.args, dict) else {}
     context = run.contexts.pop(call.id, None)
     if context is None:
@@ -363,14 +414,15 @@ def _tell(run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_
         turn=run.replies,
         count=run.calls_begun,
         tokens=run.scope.tokens,
+        unfinished=unfinished,
     )
     return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
 
 
-def _nudged(message: ToolMessage, times: int) -> ToolMessage:
+def _nudged(result: ToolResult, times: int) -> ToolResult:
     nudge = (
         f"[remit] You have made this same call {times} times with the same result. Do something else, or answer"
         f" with what you have; at {STOP_AT} times you are stopped."
     )
-    note = f"{message.note}\n{nudge}" if message.note else nudge
-    return msgspec.structs.replace(message, note=note)
+    note = f"{result.note}\n{nudge}" if result.note else nudge
+    return msgspec.structs.replace(result, note=note)

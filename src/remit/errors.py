@@ -4,6 +4,7 @@
     ├── UsageError          the caller's code: fix the call, nothing was run or spent
     ├── ModelError          the provider: `kind`, `retryable`, `retry_after`; the loop retries
     ├── StoreError          the journal: where it is and what to do
+    │   └── TreeOwned       another process runs this tree: wait for it, or stop it
     └── OutcomeError        asked for by `Outcome.raise_for_status()`
 
 A child that fails is never an exception here: it is an `Outcome`. Cancellation is never an
@@ -73,6 +74,10 @@ class ModelError(RemitError):
 
 class StoreError(RemitError):
     """Raised when a store cannot read or write what it was asked to."""
+
+
+class TreeOwned(StoreError):
+    """Raised when a tree belongs to another live process, or was taken over by one."""
 
 
 class OutcomeError(RemitError):

@@ -18,6 +18,9 @@ from remit.limits import Limits, Usage
 from remit.messages import Json, Message, Reply, UserMessage
 from remit.outcome import Artifact, Outcome, Rejection
 
+Purpose = Literal["turn", "wrap_up", "summary"]
+"""What a model call is for. Wrap-ups and summaries are asides: a resumed run goes on from before them."""
+
 VERSION = 1
 """Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
 
@@ -55,8 +58,15 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     model: str = ""
     instructions: str = ""
     tools: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
     history: tuple[Message, ...] = ()
+
+
+class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
+    """A run goes on that had ended short of its answer, or whose process died. `limits` hold from here on."""
+
+    limits: Limits = Limits()
 
 
 class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
@@ -70,9 +80,12 @@ class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tur
 
     turn: int
     attempt: int = 1
-    purpose: Literal["turn", "wrap_up", "summary"] = "turn"
+    purpose: Purpose = "turn"
     reserved: int = 0
     """Tokens."""
+    input_tokens: int = 0
+    """Estimated; with its price, what is counted if the process dies before there is an answer."""
+    input_usd: float | None = None
 
 
 class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reply_received"):
@@ -81,6 +94,9 @@ class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="r
     turn: int
     reply: Reply
     usage: Usage
+    purpose: Purpose = "turn"
+    again: bool = False
+    """Taken from the journal after a resume: it was paid for before, so its `usage` is zero."""
 
 
 class ModelCallFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_failed"):
@@ -111,6 +127,7 @@ class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cal
     display_name: str = ""
     context: str = ""
     tier: str = "observe"
+    delegates: bool = False
     turn: int = 0
     count: int = 0
     """Calls of this run so far, this one included."""
@@ -142,6 +159,15 @@ class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_
     turn: int = 0
     count: int = 0
     tokens: int = 0
+    unfinished: bool = False
+    """The run was stopped before the call had ended, so a resumed run takes it up again."""
+
+
+class ResultCut(Event, frozen=True, kw_only=True, omit_defaults=True, tag="result_cut"):
+    """A result of the last turn was shortened in the conversation, so that the next request fits."""
+
+    call: str
+    content: str
 
 
 class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_queued"):
@@ -176,6 +202,10 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     allowed: bool
     scope: str = "once"
     reason: str = ""
+    stopped: bool = False
+    """Nobody answered: the run was stopped while it waited."""
+    command: str = ""
+    """The command from another process that it came by."""
 
 
 class MessageJoined(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_joined"):
@@ -183,6 +213,9 @@ class MessageJoined(Event, frozen=True, kw_only=True, omit_defaults=True, tag="m
 
     message: UserMessage
     origin: Literal["sent", "runtime"] = "sent"
+    purpose: Purpose = "turn"
+    """For the runtime's own: what model call it asks for."""
+    command: str = ""
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cancel_requested"):
@@ -190,6 +223,7 @@ class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
 
     by: str
     reason: str = ""
+    command: str = ""
 
 
 class LimitMet(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_met"):
@@ -230,6 +264,7 @@ LIVE_ONLY = (DeltaReceived, CallProgressed, EventsMissed)
 
 AnyEvent = (
     RunStarted
+    | RunResumed
     | RunEnded
     | TurnStarted
     | ReplyReceived
@@ -238,6 +273,7 @@ AnyEvent = (
     | CallStarted
     | CallProgressed
     | CallEnded
+    | ResultCut
     | ChildQueued
     | DelegationRejected
     | ApprovalRequested

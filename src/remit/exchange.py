@@ -11,12 +11,11 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
 
 import remit.foreign as foreign
 import remit.ledger as ledger
 from remit.errors import ModelError
-from remit.events import DeltaReceived, ModelCallFailed, ReplyReceived, TurnStarted
+from remit.events import DeltaReceived, ModelCallFailed, Purpose, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import Usage
@@ -30,8 +29,6 @@ log = logging.getLogger("remit")
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
 MOST_BACK_OFF_S = 60.0
-
-Purpose = Literal["turn", "wrap_up", "summary"]
 
 
 class OverBudget(Exception):
@@ -66,6 +63,10 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
     Raises OverBudget, ModelFailed or Stopped.
     """
+    recorded = run.asides.pop(purpose, None)
+    if recorded is not None:
+        _record(run, recorded, Usage(), run.replies + 1, purpose, again=True)
+        return recorded
     attempt, last = 0, None
     while True:
         attempt += 1
@@ -115,7 +116,15 @@ async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = Fal
 async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: int) -> Reply:
     scope = run.scope
     turn = run.replies + 1
-    scope.emit(TurnStarted, turn=turn, attempt=attempt, purpose=purpose, reserved=reservation.amount.tokens)
+    scope.emit(
+        TurnStarted,
+        turn=turn,
+        attempt=attempt,
+        purpose=purpose,
+        reserved=reservation.amount.tokens,
+        input_tokens=run.estimate,
+        input_usd=None if run.price is None else ledger.cost(run.price, run.estimate, 0) / 1_000_000,
+    )
     request = Request(
         agent=run.agent.name,
         run_id=scope.run_id,
@@ -148,7 +157,7 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
         usage, reservation, delegates=isinstance(heard, Reply) and any(map(run.delegates, heard.calls))
     )
     if isinstance(heard, Reply):
-        _record(run, heard, usage, turn)
+        _record(run, heard, usage, turn, purpose)
     else:
         # What was heard of a reply that never ended is better than nothing.
         run.text = ear.text if ear.text.strip() else run.text
@@ -231,18 +240,22 @@ class _Ear:
         return self._heard_at + self._stall_s
 
 
-def _record(run: Run, reply: Reply, usage: Usage, turn: int) -> None:
+def _record(
+    run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, *, again: bool = False
+) -> None:
     """Put a reply in the conversation."""
+    if purpose == "turn":
+        run.asides.clear()
     run.replies += 1
     run.text = reply.text if reply.text.strip() else run.text
     run.model_used = reply.model or run.model_used or run.model_name
     message = AssistantMessage(reply.text, reply.calls, reply.thinking)
     run.messages.append(message)
-    if usage.estimated:
+    if usage.estimated or again:
         run.estimate += message_tokens(message)
     else:
         run.estimate = usage.input_tokens + usage.output_tokens
-    run.scope.emit(ReplyReceived, turn=turn, reply=reply, usage=usage)
+    run.scope.emit(ReplyReceived, turn=turn, reply=reply, usage=usage, purpose=purpose, again=again)
 
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import remit.ledger as ledger
 from remit.agent import Agent
+from remit.history import CallRecord
 from remit.ledger import Want
 from remit.messages import (
     AssistantMessage,
@@ -20,6 +21,7 @@ from remit.messages import (
     Json,
     JsonObject,
     Message,
+    Reply,
     TextPart,
     ToolMessage,
     ToolSpec,
@@ -117,6 +119,15 @@ class Run:
     speechless: str = ""
     """Why nothing could be withheld for its last word; it may then not delegate."""
     started_at: float = 0.0
+    resumed: bool = False
+    reply: Reply | None = None
+    """A recorded reply that a resumed run has still to act on."""
+    pending: dict[str, CallRecord] = field(default_factory=dict[str, CallRecord])
+    """What the journal has of that reply's calls."""
+    asides: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    """Recorded wrap-ups and summaries: good until there is a new turn."""
+    left_open: dict[str, CallRecord] = field(default_factory=dict[str, CallRecord])
+    """Calls of that reply that have a child which is still to be taken up, by the child's id."""
 
     @property
     def output_tokens(self) -> int:

@@ -248,6 +248,11 @@ def charge(account: Account, *, calls: int = 0, delegations: int = 0) -> Over | 
     return None
 
 
+def restore(account: Account, spent: Amount, *, calls: int, delegations: int, overran: str) -> None:
+    """Put a resumed run's account, and no other, where the journal left it."""
+    account.spent, account.calls, account.delegations, account.overran = spent, calls, delegations, overran
+
+
 def look(account: Account) -> Over | None:
     """Whether a new child of this account could do anything at all. Takes nothing."""
     for a in account.capped:

@@ -15,7 +15,7 @@ import msgspec
 import remit.ledger as ledger
 from remit.artifacts import keep
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
-from remit.events import MessageJoined
+from remit.events import MessageJoined, Purpose, ResultCut
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
 from remit.execution import Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, NOTHING, Want
@@ -40,6 +40,7 @@ WRAP_UP = (
     " have: what you found, what is done, what is not, and what you are unsure of."
 )
 NO_MORE_CALLS = "Not run: no tool can be called any more."
+GO_ON = "[remit] You were stopped before you had finished your answer. Go on from there."
 SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still open."
 
 
@@ -91,20 +92,12 @@ async def _turns(run: Run) -> Ending | Limit:
     """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
     scope, most, tries = run.scope, run.scope.limits.turns, 0
     if scope.deadline.left() <= 0:
-        return Limit("deadline", "there was no time at all")
+        return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
     while True:
         scope.look_at_clock()
-        if isinstance(most, int) and run.turns >= most:
-            return Limit("turns", f"the limit of {most} turns is reached")
-        _join_sent(run)
-        run.turns += 1
-        try:
-            reply = await exchange(run)
-        except OverBudget as over:
-            run.last_error = None if over.after is None else f"{over.after.kind}: {over.after}"
-            return Limit("budget", str(over))
-        except ModelFailed as failed:
-            return _failed(failed)
+        reply = await _next_reply(run)
+        if not isinstance(reply, Reply):
+            return reply
         if reply.calls and reply.stop != "refusal":
             scope.look_at_clock()
             looping = await _call_tools(run, reply)
@@ -118,6 +111,27 @@ async def _turns(run: Run) -> Ending | Limit:
             ending = _answered(run, reply, tries)
             if ending is not None:
                 return ending
+
+
+async def _next_reply(run: Run) -> Reply | Ending | Limit:
+    """The model's next reply, or the recorded one that a resumed run has still to act on. Raises Stopped."""
+    if run.reply is not None:
+        reply, run.reply = run.reply, None
+        return reply
+    most = run.scope.limits.turns
+    if isinstance(most, int) and run.turns >= most:
+        return Limit("turns", f"the limit of {most} turns is reached")
+    _join_sent(run)
+    if isinstance(run.messages[-1], AssistantMessage):
+        _tell(run, GO_ON)
+    run.turns += 1
+    try:
+        return await exchange(run)
+    except OverBudget as over:
+        run.last_error = None if over.after is None else f"{over.after.kind}: {over.after}"
+        return Limit("budget", str(over))
+    except ModelFailed as failed:
+        return _failed(failed)
 
 
 async def _call_tools(run: Run, reply: Reply) -> str:
@@ -169,15 +183,15 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
     scope.meet(limit)
     ending = _limited(limit, run)
     broke = limit.kind == "budget" and scope.account.last_word is NOTHING
-    if run.replies == 0 or broke or scope.cause is not None:
+    if run.replies == 0 or (broke and "wrap_up" not in run.asides) or scope.cause is not None:
         return ending
     scope.new_phase()
     try:
         await scope.seat.return_to_one(scope.phase)
         _join_sent(run)
         scope.hears = False
-        _tell(run, WRAP_UP.format(why=limit.detail))
-        if limit.kind == "budget":
+        _tell(run, WRAP_UP.format(why=limit.detail), "wrap_up")
+        if limit.kind == "budget" and "wrap_up" not in run.asides:
             await _shorten_results(run)
         reply = await exchange(run, "wrap_up")
     except (Stopped, OverBudget, ModelFailed):
@@ -195,7 +209,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     if run.summary == "never" or (run.summary == "auto" and not long) or run.agent.output is not None:
         return ending
     run.scope.hears = False
-    _tell(run, run.summary_prompt or SUMMARISE)
+    _tell(run, run.summary_prompt or SUMMARISE, "summary")
     try:
         reply = await exchange(run, "summary")
     except (Stopped, OverBudget, ModelFailed):
@@ -234,21 +248,21 @@ def _close_calls(run: Run) -> None:
     """Answer the calls of a reply that came together with a stop."""
     last = run.messages[-1] if run.messages else None
     if isinstance(last, AssistantMessage) and last.calls:
-        refuse_calls(run, last.calls, NOT_FINISHED)
+        refuse_calls(run, last.calls, NOT_FINISHED, unfinished=True)
 
 
 def _join_sent(run: Run) -> None:
     """What was sent to the run joins its next turn."""
-    for message in run.scope.inbox:
-        run.add(message)
-        run.scope.emit(MessageJoined, message=message)
+    for sent in run.scope.inbox:
+        run.add(sent.message)
+        run.scope.emit(MessageJoined, message=sent.message, command=sent.command)
     run.scope.inbox.clear()
 
 
-def _tell(run: Run, text: str) -> None:
+def _tell(run: Run, text: str, purpose: Purpose = "turn") -> None:
     message = user(text)
     run.add(message)
-    run.scope.emit(MessageJoined, message=message, origin="runtime")
+    run.scope.emit(MessageJoined, message=message, origin="runtime", purpose=purpose)
 
 
 def _last_results(run: Run) -> list[int]:
@@ -280,3 +294,4 @@ async def _shorten_results(run: Run) -> None:
             content = f"{cut_chars(content, chars)}[cut]"
         run.messages[i] = msgspec.structs.replace(message, content=content, note="")
         run.estimate += message_tokens(run.messages[i])
+        run.scope.emit(ResultCut, call=message.call_id, content=content)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextvars import ContextVar
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from msgspec import Struct
 
+from remit.commands import AnyCommand
 from remit.events import Event
 from remit.messages import Delta, Reply, Request
+from remit.outcome import Status
 
 Emit = Callable[[str | Delta], None]
 """Takes a piece of a reply: text, or a `Delta`. Never blocks, never raises."""
@@ -49,33 +51,107 @@ def is_model(value: object) -> TypeGuard[Model]:
         return False
 
 
+class Posted(NamedTuple):
+    """A command as it stands in a store: numbered 1, 2, 3... within its tree, in the order of arrival."""
+
+    number: int
+    command: AnyCommand
+
+
+class TreeInfo(Struct, frozen=True, kw_only=True):
+    """One line about a tree in a store."""
+
+    root: str
+    agent: str
+    task: str
+    """The beginning of it."""
+    status: Status | None
+    """How its root ended. None: it has not, or not since it was resumed."""
+    started_at: float
+    last_at: float
+    """When its last event happened."""
+    events: int
+    bytes: int
+    """Its events and artifacts, as they are stored."""
+    owner: str
+    """Which process runs it, in words; empty when no live process does."""
+
+    @property
+    def live(self) -> bool:
+        return bool(self.owner)
+
+
 @runtime_checkable
 class Store(Protocol):
-    """Keeps events and artifacts.
+    """Keeps trees: their events and artifacts, who runs them, and what is asked of them from elsewhere.
 
-    Contract: `append` is the only write of history; it takes what it is given in order, without
-    blocking and without an await, and may buffer. `flush` returns when all that was appended is
-    durable. Both raise `StoreError`; a run goes on without what could not be stored, and says so.
+    Contract:
+
+    - A tree is claimed before anything of it is written, and has one owner at a time. The store keeps the
+      claim alive by itself, also while the event loop is busy, until `release` or `close`. A dead owner's
+      claim can be taken over; one that was taken over writes nothing more.
+    - `append` is the only write of history; it takes what it is given in order, without blocking and
+      without an await, and may buffer. What it took is written soon after, all of it in order: a crash
+      loses a tail, never a middle. `flush` returns when all that was appended is durable.
+    - Everything raises `StoreError`, which says where and what to do, and nothing else; `TreeOwned` where
+      another process owns the tree. After it, a run goes on without what could not be stored, and says so.
+    - Used from one event loop at a time; other processes may use the same place.
     """
 
-    def append(self, event: Event) -> None: ...
+    async def claim(self, root: str, *, new: bool) -> None:
+        """Own a tree. Raises TreeOwned; StoreError if there is no such tree or, with `new`, if there is one."""
+        ...
+
+    async def release(self, root: str) -> None:
+        """Flush, and own it no more. Does nothing for a tree that is not owned."""
+        ...
+
+    def append(self, event: Event) -> None:
+        """Take one event of a claimed tree. Its `seq` is above that of the last one, not always by one."""
+        ...
 
     async def flush(self) -> None: ...
 
-    def read(self, root: str) -> AsyncIterator[Event]: ...
+    def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
+        """What was appended, in order, from the first `seq` above `after`; nothing for an unknown tree."""
+        ...
 
-    async def save_artifact(self, root: str, artifact: str, data: str) -> None: ...
+    async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
+        """Keep a text of a claimed tree, whole or not at all; one of the same name is replaced."""
+        ...
 
     async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
         """Characters from `start`; None when there is no such artifact."""
         ...
 
-    async def close(self) -> None: ...
+    async def post(self, root: str, command: AnyCommand) -> None:
+        """Ask something of a tree, whoever owns it; durable when it returns."""
+        ...
+
+    async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
+        """What was posted with a number above `after`; with `wait`, not before there is something."""
+        ...
+
+    async def trees(self) -> list[TreeInfo]:
+        """All of them, the newest first."""
+        ...
+
+    async def delete(self, root: str) -> None:
+        """Forget a tree. Raises TreeOwned while any process owns it; does nothing for an unknown one."""
+        ...
+
+    async def close(self) -> None:
+        """Flush, release everything, and let go of the place. Never raises for what was already lost."""
+        ...
 
 
 def _random_id() -> str:
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
     return "".join(secrets.choice(alphabet) for _ in range(10))
+
+
+def new_command_id() -> str:
+    return _random_id()
 
 
 new_root_id: ContextVar[Callable[[], str]] = ContextVar("new_root_id", default=_random_id)

@@ -18,12 +18,13 @@ import remit.ledger as ledger
 from remit.approval import Desk
 from remit.deadline import Deadline
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
+from remit.history import RunRecord, Tree, elapsed
+from remit.journal import Journal
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase
 from remit.policy import PolicyFunction
-from remit.ports import Store
 from remit.seat import Seat
 from remit.slots import Pool
 from remit.stream import Stream
@@ -57,55 +58,62 @@ class Limit(NamedTuple):
     detail: str
 
 
+class Sent(NamedTuple):
+    """A message for a run's next turn, and the command from another process that it came by, if it did."""
+
+    message: UserMessage
+    command: str = ""
+
+
 class TreeContext:
-    """What the runs of one tree share."""
+    """What the runs of one tree share. `past` is what its journal has, for a tree that goes on."""
 
     def __init__(
         self,
         root: str,
         *,
-        store: Store,
+        journal: Journal,
         desk: Desk,
         deps: object = None,
         workspace: Path | None = None,
+        past: Tree | None = None,
     ) -> None:
         self.root = root
         self.loop = asyncio.get_running_loop()
-        self.store = store
+        self.journal = journal
+        self.past = past or Tree()
         self.stream = Stream()
         self.desk = desk
         self.deps = deps
         self.workspace = workspace
         self.runs: dict[str, Scope] = {}
         """Runs that have not ended."""
-        self.known: set[str] = set()
+        self.known: set[str] = set(self.past.runs)
         """Ids of all runs there have been."""
-        self.spent: list[Usage] = []
+        self.spent: list[Usage] = [u for record in self.past.runs.values() for u in record.usage]
         """What every model call of the tree has used so far."""
-        self._seq = 0
-        self._unstored = 0
+        self.mail: dict[str, list[Sent]] = {}
+        """What was sent to runs that the journal has and that are still to go on."""
+        self._seq = self.past.seq
         self._wall: Callable[[], float] = getattr(self.loop, "wall", time.time)
 
     def publish(self, event: Event) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
         if not isinstance(event, LIVE_ONLY):
-            try:
-                self.store.append(event)
-            except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
-                self._unstored += 1
-                if self._unstored == 1:
-                    log.warning("the store does not take events; the run goes on without them: %s", error)
+            self.journal.append(event)
+            if self.journal.taken_over:
+                self._leave()
         self.stream.publish(event)
 
     def stamp(self) -> tuple[int, float]:
         self._seq += 1
         return self._seq, self._wall()
 
-    @property
-    def unstored(self) -> str:
-        if not self._unstored:
-            return ""
-        return f"{self._unstored} events were not stored: the store failed."
+    def _leave(self) -> None:
+        """Another process runs this tree now; two must not."""
+        root = self.runs.get(self.root)
+        if root is not None and root.cause is None:
+            root.stop(Cause("cancel", "the journal", self.journal.trouble))
 
 
 class Scope:
@@ -123,6 +131,7 @@ class Scope:
         policies: tuple[PolicyFunction | None, ...],
         pools: tuple[Pool, ...],
         task: str,
+        record: RunRecord | None = None,
     ) -> None:
         self.tree = tree
         self.parent = parent
@@ -144,7 +153,7 @@ class Scope:
         self.limit: Limit | None = None
         self.usage: list[Usage] = []
         self.tokens = 0
-        self.inbox: list[UserMessage] = []
+        self.inbox: list[Sent] = []
         self.hears = True
         """Whether what is sent can still join a turn."""
         self.over = False
@@ -159,25 +168,26 @@ class Scope:
             parent.deadline if parent else None,
             on_soft=self._soft_deadline,
             on_hard=self._hard_deadline,
+            elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
         )
 
-    def emit(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], **fields: object) -> Event:
         seq, at = self.tree.stamp()
         parent = self.parent.run_id if self.parent else None
-        self.tree.publish(
-            kind(
-                seq=seq,
-                at=at,
-                run=self.run_id,
-                parent=parent,
-                root=self.tree.root,
-                depth=self.depth,
-                path=self.path,
-                agent=self.agent,
-                v=VERSION,
-                **fields,
-            )
+        event = kind(
+            seq=seq,
+            at=at,
+            run=self.run_id,
+            parent=parent,
+            root=self.tree.root,
+            depth=self.depth,
+            path=self.path,
+            agent=self.agent,
+            v=VERSION,
+            **fields,
         )
+        self.tree.publish(event)
+        return event
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
@@ -222,12 +232,12 @@ class Scope:
             yield scope
             found.extend(scope.children.values())
 
-    def cancel(self, by: str, reason: str) -> bool:
+    def cancel(self, by: str, reason: str, command: str = "") -> bool:
         """Stop this run and everything below it; False when that has happened already."""
         if self.cause or self.over:
             return False
         reason = clean(reason)
-        self.emit(CancelRequested, by=by, reason=reason)
+        self.emit(CancelRequested, by=by, reason=reason, command=command)
         self.stop(Cause("cancel", by, reason))
         return True
 

@@ -39,6 +39,19 @@ async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     return Admitted(_with_own(plan.agent.limits, above))
 
 
+async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
+    """A place for a child that was admitted before its tree was resumed. Raises nothing."""
+    above = parent.scope.seat.pools
+    waited = _cancelled(parent) or await _slot(parent, plan, call_id, above, queue=True)
+    if waited:
+        return waited
+    late = _cancelled(parent)
+    if late:
+        slots.give_back(above)
+        return late
+    return Admitted(_with_own(plan.agent.limits, above))
+
+
 def _depth(parent: Run, plan: Plan) -> Rejection | None:
     scope = parent.scope
     if scope.depth_left is None or scope.depth_left > 0:
@@ -95,10 +108,12 @@ def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...
     return (pool, *above)
 
 
-async def _slot(parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...]) -> Rejection | None:
+async def _slot(
+    parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...], *, queue: bool = False
+) -> Rejection | None:
     if slots.is_full(pools):
         full = max(pools, key=lambda p: p.working - p.size)
-        if parent.scope.limits.when_full == "reject":
+        if parent.scope.limits.when_full == "reject" and not queue:
             return Rejection(
                 "busy",
                 f"{full.working} of {full.size} runs are working and none may be added. Try again later.",

@@ -14,11 +14,12 @@ import msgspec
 import remit.slots as slots
 from remit.agent import Agent
 from remit.artifacts import keep
-from remit.delegation.admission import Admitted, admit
+from remit.delegation.admission import Admitted, admit, readmit
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
-from remit.events import DelegationRejected, RunEnded, RunStarted
+from remit.events import DelegationRejected, RunEnded, RunResumed, RunStarted
 from remit.execution import Plan, Run, text_tokens
+from remit.history import RunRecord, Spending, is_within
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import Ending, drive
 from remit.messages import Json, Message
@@ -27,10 +28,12 @@ from remit.phase import Stopped
 from remit.policy import PolicyFunction
 from remit.ports import Model
 from remit.providers import Models, name_of, price_of
+from remit.restoring import count_lost, in_flight, interrupt, restore, restore_grants
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
 from remit.slots import Pool
 from remit.text import describe_error
+from remit.tree import apply
 
 log = logging.getLogger("remit")
 
@@ -41,6 +44,9 @@ class Engine:
     def __init__(self, tree: TreeContext, models: Models) -> None:
         self.tree = tree
         self.models = models
+        self.outcomes: dict[str, Outcome] = {}
+        self.spending: dict[str, Spending] = {}
+        """Of the runs that the journal has, when the tree was resumed."""
         self._narrowed: dict[tuple[int, int, int | None], tuple[Limits, Limits, Agent]] = {}
 
     def root(
@@ -50,10 +56,12 @@ class Engine:
         limits: Limits,
         policies: tuple[PolicyFunction | None, ...],
         history: Sequence[Message] = (),
+        record: RunRecord | None = None,
     ) -> Coroutine[object, object, Outcome]:
         """Make the root, at once, so that it can be stopped from now on; what comes back runs it.
 
-        It is admitted by nobody; from there on it is a run like any other.
+        It is admitted by nobody; from there on it is a run like any other. `record` is what the journal has
+        of it, when it goes on.
         """
         pools = (Pool(limits.concurrency),) if isinstance(limits.concurrency, int) else ()
         for pool in pools:
@@ -69,29 +77,60 @@ class Engine:
             policies=policies,
             pools=pools,
             task=plan.task,
+            record=record,
         )
         model = self.models.find(plan.agent, None)
         run = self._prepare(scope, plan, model, plan.agent.settings or {}, history)
+        if record is not None:
+            self._revive(run, record)
         return self._execute(run, plan)
 
     async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
         """Have a child do a plan for its parent's call. Raises nothing."""
-        admitted = await admit(parent, plan, call_id)
+        past = parent.pending.get(call_id)
+        record = self.tree.past.runs.get(past.child) if past is not None else None
+        if past is not None and record is not None and not past.goes_on:
+            return self._recorded(parent, record)
+        admitted = await (admit if record is None else readmit)(parent, plan, call_id)
         if isinstance(admitted, Rejection):
+            if record is not None:
+                return self._recorded(parent, record)
             parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
             return admitted
-        child = self._spawn(parent, plan, admitted)
+        child = self._spawn(parent, plan, admitted, record)
         outcome = await self._execute(child, plan, parent, call_id)
         parent.children.append(outcome)
         return outcome
 
-    def _spawn(self, parent: Run, plan: Plan, admitted: Admitted) -> Run:
+    def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
+        """How a child ended that does not go on: as the journal has it, or interrupted if it has no end there."""
+        parent.left_open.pop(record.id, None)
+        outcome = self.outcomes[record.id]
+        below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
+        # Its own end comes last, as in any tree.
+        for one in reversed(below):
+            interrupt(self.tree, one, self.outcomes[one.id])
+        parent.children.append(outcome)
+        return outcome
+
+    def _revive(self, run: Run, record: RunRecord) -> None:
+        """Have a run go on from where the journal left it."""
+        tree = self.tree
+        lost = in_flight(tree.past)
+        apply(tree.past, run.scope.emit(RunResumed, limits=run.scope.limits))
+        if run.scope.parent is None:
+            count_lost(tree, lost)
+            self.spending, self.outcomes = tree.past.spending(), tree.past.outcomes()
+        restore(run, record, self.outcomes, self.spending[record.id])
+        run.started_at -= record.worked_s
+
+    def _spawn(self, parent: Run, plan: Plan, admitted: Admitted, record: RunRecord | None) -> Run:
         """Narrow the scope and make the child. From here on it is the child that holds the slots."""
         above = parent.scope
-        above.spawned += 1
+        above.spawned += record is None
         limits = self._limits_below(above.limits, plan)
         try:
-            scope = self._scope_below(above, plan, limits, admitted)
+            scope = self._scope_below(above, plan, limits, admitted, record)
         except BaseException:
             slots.give_back(admitted.pools)
             raise
@@ -99,23 +138,30 @@ class Engine:
             above.children[scope.run_id] = scope
             model = self.models.find(plan.agent, parent.model)
             settings = parent.settings if plan.agent.settings is None else plan.agent.settings
-            return self._prepare(scope, plan, model, settings, ())
+            run = self._prepare(scope, plan, model, settings, ())
+            if record is not None:
+                parent.left_open.pop(record.id, None)
+                self._revive(run, record)
+            return run
         except BaseException:
             scope.close()
             raise
 
-    def _scope_below(self, above: Scope, plan: Plan, limits: Limits, admitted: Admitted) -> Scope:
+    def _scope_below(
+        self, above: Scope, plan: Plan, limits: Limits, admitted: Admitted, record: RunRecord | None
+    ) -> Scope:
         policy = plan.agent.policy
         return Scope(
             self.tree,
             parent=above,
-            run_id=f"{above.run_id}.{above.spawned}",
+            run_id=f"{above.run_id}.{above.spawned}" if record is None else record.id,
             agent=plan.agent.name,
             limits=limits,
             depth_left=_depth_left(above.depth_left, limits),
             policies=above.policies if policy is None else (*above.policies, policy),
             pools=admitted.pools,
             task=plan.task,
+            record=record,
         )
 
     def _limits_below(self, above: Limits, plan: Plan) -> Limits:
@@ -159,13 +205,16 @@ class Engine:
         run.add(plan.prompt)
         self.tree.runs[scope.run_id] = scope
         self.tree.known.add(scope.run_id)
+        if self.tree.past.grants:
+            restore_grants(run, self.tree)
         return run
 
     async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:
         scope = run.scope
         current_run.set(scope.run_id)
         try:
-            self._tell_started(run, plan, call_id)
+            if not run.resumed:
+                self._tell_started(run, plan, call_id)
             ending = await drive(run)
         except (Exception, Stopped, CancelledError) as bug:
             log.exception("the run %s failed inside remit", scope.run_id)
@@ -186,6 +235,7 @@ class Engine:
             model=run.model_name,
             instructions=run.agent.instructions,
             tools=tuple(s.name for s in run.kit.specs),
+            subagents=tuple(a.name for a in run.agent.subagents),
             limits=run.scope.limits,
             history=tuple(run.messages[:-1]),
         )
@@ -193,6 +243,8 @@ class Engine:
     async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
         """Whatever ended it: one outcome, an event, the account settled, the slots back."""
         try:
+            for child in tuple(run.left_open):
+                self._recorded(run, self.tree.past.runs[child])
             if parent is not None:
                 await self._keep_long(run, ending, plan, parent)
             outcome = self._outcome(run, ending)
@@ -200,9 +252,11 @@ class Engine:
             run.scope.emit(RunEnded, outcome=told)
         finally:
             run.scope.close()
-        if parent is None and self.tree.unstored:
+        if parent is None:
             # After the last event: it may be the one that was not stored.
-            outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, self.tree.unstored))
+            trouble = await self.tree.journal.finish()
+            if trouble:
+                outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, trouble))
         return outcome
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:

@@ -1,1 +1,82 @@
-"""Where events and artifacts are kept. Each store is one file; `remit.ports.Store` is what they share."""
+"""Where events and artifacts are kept. `remit.ports.Store` is what the stores share; `open_store` finds one.
+
+Nothing here imports a database before its store is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+from remit.errors import UsageError
+from remit.ports import Store
+
+KNOWN = ("memory", "sqlite", "postgresql", "postgres")
+
+FORMS = "'memory', 'sqlite', 'sqlite:///runs.db', 'sqlite:////full/path/runs.db' and 'postgresql://user@host/database'"
+
+
+def open_store(url: str) -> Store:
+    """The store that a name or an address stands for. Nothing is opened or made before it is used.
+
+    Raises UsageError for an address that means nothing, and for a database whose driver is not installed.
+    """
+    scheme, separator, rest = url.partition("://")
+    if scheme == "memory" and not rest:
+        from remit.stores.memory import MemoryStore  # noqa: PLC0415 - as all stores, when it is asked for
+
+        return MemoryStore()
+    if scheme == "sqlite":
+        from remit.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported with its first use
+
+        return SqliteStore(_file(url, rest) if separator else default_path())
+    if scheme in ("postgresql", "postgres") and separator:
+        return _postgres(url)
+    raise UsageError(_unknown(scheme, url))
+
+
+def default_path() -> Path:
+    """Where runs are kept when no place is named: $REMIT_HOME, else this user's folder for such things."""
+    if home := os.environ.get("REMIT_HOME"):
+        return Path(home).expanduser() / "runs.db"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "remit" / "runs.db"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "remit" / "runs.db"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # The standard says that a relative one is to be ignored.
+    folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return folder / "remit" / "runs.db"
+
+
+def _file(url: str, rest: str) -> Path:
+    if not rest.startswith("/") or rest == "/":
+        raise UsageError(
+            f"The store {url!r} names no file. Write sqlite:///runs.db for a file here, or "
+            "sqlite:////full/path/runs.db (four slashes) for one elsewhere."
+        )
+    return Path(unquote(rest[1:]))
+
+
+def _postgres(url: str) -> Store:
+    try:
+        from remit.stores.postgres import PostgresStore  # noqa: PLC0415 - psycopg is an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise UsageError(
+            "A Postgres store needs psycopg, which is not installed: pip install 'remit[postgres]'"
+        ) from None
+    return PostgresStore(url)
+
+
+def _unknown(scheme: str, url: str) -> str:
+    close = difflib.get_close_matches(scheme.lower(), KNOWN, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    # Only the scheme: the rest may hold a password.
+    shown = repr(scheme if "://" in url or "@" in url else url)
+    return f"There is no store {shown}.{hint} A store is one of {FORMS}."

@@ -1,40 +1,157 @@
-"""The store that forgets: events and artifacts in this process's memory."""
+"""The store that forgets: everything in this process's memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+from dataclasses import dataclass, field
 
-from remit.events import Event
+from remit.commands import AnyCommand
+from remit.errors import StoreError, TreeOwned
+from remit.events import Event, RunEnded, RunResumed, RunStarted, encode
+from remit.outcome import Status
+from remit.ports import Posted, TreeInfo
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    events: list[Event] = field(default_factory=list[Event])
+    artifacts: dict[str, str] = field(default_factory=dict[str, str])
+    commands: list[Posted] = field(default_factory=list[Posted])
+    waiting: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
+    owned: bool = False
+
+    def wake(self) -> None:
+        """Those who wait for a command look again."""
+        for future in self.waiting:
+            if not future.done():
+                future.set_result(None)
+        self.waiting.clear()
 
 
 class MemoryStore:
     """Keeps every tree until it is dropped. The default when no store is named."""
 
+    volatile = True
+
     def __init__(self) -> None:
-        self._events: dict[str, list[Event]] = {}
-        self._artifacts: dict[tuple[str, str], str] = {}
+        self._trees: dict[str, _Kept] = {}
+        self._closed = False
+
+    async def claim(self, root: str, *, new: bool) -> None:
+        self._check()
+        if new:
+            if root in self._trees:
+                raise StoreError(f"There is a run {root!r} in this store already.")
+            self._trees[root] = _Kept()
+        kept = self._of(root)
+        if kept.owned:
+            raise TreeOwned(f"The run {root!r} is being run already, by this process.")
+        kept.owned = True
+
+    async def release(self, root: str) -> None:
+        self._check()
+        kept = self._trees.get(root)
+        if kept is not None and kept.events:
+            kept.owned = False
+        elif kept is not None:
+            self._forget(root)
 
     def append(self, event: Event) -> None:
-        trees = self._events
-        if event.root in trees:
-            trees[event.root].append(event)
-        else:
-            trees[event.root] = [event]
+        try:
+            kept = self._trees[event.root]
+        except KeyError:
+            kept = self._of(event.root)
+        if not kept.owned:
+            raise StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
+        kept.events.append(event)
 
     async def flush(self) -> None:
         """Nothing to do: memory is as durable as it gets."""
+        self._check()
 
-    async def read(self, root: str) -> AsyncIterator[Event]:
-        for event in tuple(self._events.get(root, ())):
-            yield event
+    async def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
+        self._check()
+        kept = self._trees.get(root)
+        for event in tuple(kept.events) if kept else ():
+            if event.seq > after:
+                yield event
 
-    async def save_artifact(self, root: str, artifact: str, data: str) -> None:
-        self._artifacts[root, artifact] = data
+    async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
+        kept = self._of(root)
+        if not kept.owned:
+            raise StoreError(f"The run {root!r} is not claimed, so nothing can be added to it.")
+        text = data if isinstance(data, str) else "".join([piece async for piece in data])
+        kept.artifacts[artifact] = text
 
     async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
-        data = self._artifacts.get((root, artifact))
+        self._check()
+        kept = self._trees.get(root)
+        data = kept.artifacts.get(artifact) if kept else None
         return None if data is None else data[start : start + length]
 
+    async def post(self, root: str, command: AnyCommand) -> None:
+        kept = self._of(root)
+        kept.commands.append(Posted(len(kept.commands) + 1, command))
+        kept.wake()
+
+    async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
+        kept = self._of(root)
+        while wait and len(kept.commands) <= after:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            kept.waiting.append(future)
+            await future
+            # It may have been deleted, or the store closed, meanwhile.
+            kept = self._of(root)
+        return kept.commands[after:]
+
+    async def trees(self) -> list[TreeInfo]:
+        self._check()
+        found = [_info(root, kept) for root, kept in self._trees.items() if kept.events]
+        return sorted(found, key=lambda t: t.started_at, reverse=True)
+
+    async def delete(self, root: str) -> None:
+        self._check()
+        kept = self._trees.get(root)
+        if kept is not None and kept.owned:
+            raise TreeOwned(f"The run {root!r} is being run by this process, so it cannot be deleted.")
+        self._forget(root)
+
     async def close(self) -> None:
-        self._events.clear()
-        self._artifacts.clear()
+        self._closed = True
+        for root in list(self._trees):
+            self._forget(root)
+
+    def _forget(self, root: str) -> None:
+        kept = self._trees.pop(root, None)
+        if kept is not None:
+            kept.wake()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreError("This store was closed, so it cannot be used.")
+
+    def _of(self, root: str) -> _Kept:
+        self._check()
+        try:
+            return self._trees[root]
+        except KeyError:
+            raise StoreError(f"There is no run {root!r} in this store.") from None
+
+
+def _info(root: str, kept: _Kept) -> TreeInfo:
+    first, last = kept.events[0], kept.events[-1]
+    turns = [event for event in kept.events if event.run == root and isinstance(event, RunEnded | RunResumed)]
+    status: Status | None = turns[-1].outcome.status if turns and isinstance(turns[-1], RunEnded) else None
+    return TreeInfo(
+        root=root,
+        agent=first.agent,
+        task=first.task.text[:200] if isinstance(first, RunStarted) else "",
+        status=status,
+        started_at=first.at,
+        last_at=last.at,
+        events=len(kept.events),
+        bytes=sum(len(encode(event)) for event in kept.events)
+        + sum(len(text.encode("utf-8", "replace")) for text in kept.artifacts.values()),
+        owner="this process" if kept.owned else "",
+    )

@@ -1,5 +1,6 @@
-"""What remit's own tests use, for yours: a scripted model and virtual time."""
+"""What remit's own tests use, for yours: a scripted model, virtual time, and what a store must do."""
 
+from remit.testing.conformance import StoreBattery
 from remit.testing.scripted import (
     ScriptedModel,
     ScriptError,
@@ -17,6 +18,7 @@ from remit.testing.virtual import VirtualTimeLoop, fixed_ids, run_virtual
 __all__ = [
     "ScriptError",
     "ScriptedModel",
+    "StoreBattery",
     "VirtualTimeLoop",
     "call",
     "calls",

@@ -1,0 +1,165 @@
+"""What is checked of a call to `run`, `start` or `resume` before anything runs. All of it raises UsageError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from remit.agent import Agent
+from remit.delegation.kit import kit_for
+from remit.errors import UsageError
+from remit.foreign import is_async
+from remit.history import RunRecord, Tree
+from remit.limits import Limits
+from remit.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from remit.ports import Store
+from remit.text import describe_error
+from remit.tree import going_on
+
+MOST_TASK = 5_000_000
+"""Characters of a task; more is a mistake."""
+
+
+def check_call(agent: object, limits: object, approver: object, on_event: object) -> None:
+    if not isinstance(agent, Agent):
+        raise UsageError(f"run() needs an Agent as its first argument, not {agent!r}.")
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(f"limits must be a Limits(...), not {limits!r}.")
+    if approver is not None and not callable(approver):
+        raise UsageError(f"approver must be an async function of one ApprovalRequest, not {approver!r}.")
+    if on_event is not None and (not callable(on_event) or is_async(on_event)):
+        raise UsageError(
+            "on_event must be a plain function of one event; for async readers use start() and events()."
+        )
+
+
+def check_store(store: object) -> Store:
+    if isinstance(store, Store):
+        return store
+    lacks = [n for n in _STORE_NAMES if not callable(getattr(store, n, None))]
+    raise UsageError(
+        f'store must be a URL such as "sqlite:///runs.db", or a store, not {store!r} (it lacks: {", ".join(lacks)}).'
+    )
+
+
+_STORE_NAMES = [n for n in vars(Store) if not n.startswith("_")]
+
+
+def check_run_id(run_id: object) -> None:
+    if not isinstance(run_id, str) or not run_id:
+        raise UsageError(f"run_id must be the id of a root run, not {run_id!r}.")
+    if "." in run_id:
+        root = run_id.partition(".")[0]
+        raise UsageError(f"{run_id!r} is a child; whole trees are resumed. Its root is {root!r}.")
+
+
+def check_matches(agent: Agent, past: Tree) -> None:
+    """See that the agent still has what the runs that go on were started with."""
+    wrong = [words for record in going_on(past) for words in _missing(agent, record)]
+    if wrong:
+        raise UsageError(
+            f"The agent is not the one that {past.root} was started with. " + " ".join(dict.fromkeys(wrong))
+        )
+
+
+def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
+    who = " > ".join(record.path)
+    if record.path[0] != agent.name:
+        yield f"The run is one of {record.path[0]!r}, and this is {agent.name!r}."
+        return
+    for name in record.path[1:]:
+        # An ad hoc child has some of its parent's tools, and no agent of its own.
+        below = next((a for a in agent.subagents if a.name == name), None)
+        if below is None and not (name == "subagent" and agent.adhoc):
+            yield f"{who}: {agent.name!r} has no subagent {name!r} any more."
+            return
+        agent = below or agent
+    adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
+    gone = sorted(set(record.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
+    if gone:
+        yield f"{who}: the tools {', '.join(gone)} are gone."
+    lost = [] if adhoc else sorted(set(record.subagents) - {a.name for a in agent.subagents})
+    if lost:
+        yield f"{who}: the subagents {', '.join(lost)} are gone."
+
+
+def check_workspace(workspace: object) -> Path | None:
+    if workspace is None:
+        return None
+    if not isinstance(workspace, (str, Path)):
+        raise UsageError(f"workspace must be a path, not {workspace!r}.")
+    return Path(workspace)
+
+
+def check_tools(agent: Agent) -> None:
+    seen: set[int] = set()
+    found = [agent]
+    while found:
+        one = found.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            kit_for(one, may_delegate=True)
+            found.extend(one.subagents)
+
+
+def as_message(task: object) -> UserMessage:
+    parts: tuple[object, ...]
+    if isinstance(task, str):
+        parts = (TextPart(task),)
+    elif isinstance(task, Sequence):
+        parts = tuple(cast("Sequence[object]", task))
+    else:
+        raise UsageError(f"task must be a string or a list of parts, not {task!r}.")
+    checked: list[Part] = []
+    for part in parts:
+        if not isinstance(part, (TextPart, ImagePart, FilePart)):
+            raise UsageError(f"task has {part!r}, which is not a TextPart, ImagePart or FilePart.")
+        if isinstance(part, TextPart):
+            _check_text(part.text)
+        checked.append(part)
+    message = UserMessage(tuple(checked))
+    _check_message(message, "task")
+    if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
+        raise UsageError("task is empty: say what is to be done.")
+    return message
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"task must be text, not {text!r}.")
+    if len(text) > MOST_TASK:
+        raise UsageError(f"task has {len(text):,} characters; at most {MOST_TASK:,} are allowed.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"task has an unpaired surrogate at position {error.start}.") from None
+
+
+def _check_message(message: object, where: str) -> None:
+    """See that it can be written down and read back. Raises UsageError."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(message), type=type(message))
+    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where} cannot be recorded: {describe_error(error)}") from None
+
+
+def check_history(history: object) -> tuple[Message, ...]:
+    if isinstance(history, Sequence) and not isinstance(history, str):
+        found = tuple(cast("Sequence[object]", history))
+        if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):
+            for number, message in enumerate(found):
+                _check_message(message, f"history[{number}]")
+            return cast("tuple[Message, ...]", found)
+    raise UsageError("history must be the messages of an earlier outcome (outcome.messages).")

@@ -1,0 +1,159 @@
+"""What a tree asks of its store. A store that fails, hangs or is taken away never breaks or holds up a run.
+
+After the first event that a store did not take, it is given no more: what it has is then a true beginning
+of the history, without holes, and the outcome says what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+
+import remit.foreign as foreign
+from remit.errors import StoreError, TreeOwned
+from remit.events import Event
+from remit.phase import Phase
+from remit.ports import Posted, Store
+from remit.text import describe_error
+
+log = logging.getLogger("remit")
+
+OPEN_S = 30.0
+"""How long a store may take to be opened and claimed."""
+
+FLUSH_S = 10.0
+"""How long it may take to make sure of what it was given."""
+
+
+class Journal:
+    """One tree's place in a store."""
+
+    def __init__(self, store: Store, root: str, *, ours: bool) -> None:
+        self.store = store
+        self.root = root
+        self._ours = ours
+        """Whether it was opened for this tree alone, and is closed with it."""
+        self.volatile = bool(getattr(store, "volatile", False))
+        """Whether nothing of it survives the process, so that nobody need wait for it."""
+        self.shared = not (ours and self.volatile)
+        """Whether anybody else could ask something of the tree through it."""
+        self.trouble = ""
+        """Why it takes no more events."""
+        self.taken_over = False
+        self.missing = 0
+        """Events that it did not take."""
+
+    def append(self, event: Event) -> None:
+        """Hand an event to the store. Never raises."""
+        if self.trouble:
+            self.missing += 1
+            return
+        try:
+            self.store.append(event)
+        except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+            self.missing += 1
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        if not self.trouble:
+            self.trouble = _words(error)
+            self.taken_over = isinstance(error, TreeOwned)
+            log.warning("the store does not take events; the run goes on without them: %s", error)
+
+    async def finish(self) -> str:
+        """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
+        trouble = await self.flush()
+        if not trouble:
+            return ""
+        count = f"{self.missing} events" if self.missing else "The last events"
+        return f"{count} were not stored, so this run can only be resumed from before them: {trouble}"
+
+    async def claim(self, *, new: bool) -> None:
+        """Own the tree. Raises StoreError."""
+        await self._within(OPEN_S, self.store.claim(self.root, new=new))
+
+    async def flush(self, phase: Phase | None = None) -> str:
+        """Make sure of everything so far; the reason where that cannot be had. Raises Stopped with the phase."""
+        if not self.trouble and not self.volatile:
+            try:
+                if phase is None:
+                    await self._within(FLUSH_S, self.store.flush())
+                else:
+                    await self._in_phase(phase, FLUSH_S, self.store.flush())
+            except StoreError as error:
+                # Only events that were refused are missing for good: what is buffered may still get there.
+                if isinstance(error, TreeOwned):
+                    self._broke(error)
+                return _words(error)
+        return self.trouble
+
+    async def past(self) -> AsyncIterator[Event]:
+        """What the store has of the tree. Raises StoreError."""
+        async for event in self.store.read(self.root):
+            yield event
+
+    async def commands(self, after: int, *, wait: bool) -> list[Posted]:
+        return await self.store.commands(self.root, after, wait=wait)
+
+    async def leave(self) -> None:
+        """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
+        try:
+            await self._within(FLUSH_S, self.store.release(self.root))
+        except StoreError as error:
+            log.warning("the store could not be left in order: %s", error)
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of a store that was opened for this tree. Never raises."""
+        if self._ours:
+            try:
+                await self._within(FLUSH_S, self.store.close())
+            except StoreError as error:
+                log.warning("the store could not be closed: %s", error)
+
+    async def _within(self, seconds: float, work: Coroutine[object, object, None]) -> None:
+        """Run the store's code outside of any run. StoreError for whatever goes wrong in it."""
+        if self.volatile:
+            await work
+            return
+        task = asyncio.get_running_loop().create_task(work, name="the store")
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        finally:
+            late = not task.done()
+            task.cancel()
+        if late:
+            raise _too_late(seconds)
+        error = RuntimeError("it was cancelled from inside") if task.cancelled() else task.exception()
+        if error is not None:
+            raise _store_error(error)
+
+    async def _in_phase(self, phase: Phase, seconds: float, work: Coroutine[object, object, None]) -> None:
+        """The same for a run, with which it is stopped. Raises Stopped."""
+        end = phase.loop.time() + seconds
+        ended = await foreign.run(
+            work, phase, name="the store", expires=lambda: end, on_abandoned=_left_behind
+        )
+        if ended.error is not None:
+            raise _store_error(ended.error)
+        if ended.how == "timed_out":
+            raise _too_late(seconds)
+
+
+def _too_late(seconds: float) -> StoreError:
+    return StoreError(f"The store did not answer within {seconds:g} s.")
+
+
+def _store_error(error: BaseException) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return StoreError(f"The store failed: {describe_error(error)}")
+
+
+def _left_behind(name: str) -> None:
+    log.warning("%s could not be stopped and was left behind", name)
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, StoreError) else f"the store failed: {describe_error(error)}"

@@ -1,0 +1,75 @@
+"""Commands from other processes: heard through the store, obeyed once, recorded as events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import remit.text as text
+from remit.commands import Answer, AnyCommand, Cancel, Send
+from remit.messages import user
+from remit.policy import Decision
+from remit.ports import Posted
+from remit.scope import Scope, Sent, TreeContext
+
+log = logging.getLogger("remit")
+
+AGAIN_S = 5.0
+"""How long a store that failed to say what was posted is left alone."""
+
+
+async def listen(tree: TreeContext, after: int) -> None:
+    """Obey what is posted, until cancelled. A store that fails is asked again; that is all it can break."""
+    complained = False
+    while True:
+        try:
+            posted = await tree.journal.commands(after, wait=True)
+        except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+            if not complained:
+                log.warning("commands from other processes cannot be heard: %s", error)
+            complained = True
+            await asyncio.sleep(AGAIN_S)
+            continue
+        for one in posted:
+            after = one.number
+            obey(tree, one.command)
+
+
+async def catch_up(tree: TreeContext) -> int:
+    """Obey what was posted while nobody ran the tree, and return the last number.
+
+    A cancel is passed over: whoever resumed the tree afterwards wants it to run.
+    """
+    posted: list[Posted] = await tree.journal.commands(0, wait=False)
+    for one in posted:
+        if not isinstance(one.command, Cancel):
+            obey(tree, one.command)
+    return posted[-1].number if posted else 0
+
+
+def obey(tree: TreeContext, command: AnyCommand) -> None:
+    """Do what was asked, unless that has been done. Raises nothing for what cannot be done any more."""
+    if command.id in tree.past.commands:
+        return
+    tree.past.commands.add(command.id)
+    if isinstance(command, Answer):
+        decision = Decision(command.allowed, command.scope, text.clean(command.reason))
+        tree.desk.answer(command.request, decision, command.id)
+        return
+    scope = tree.runs.get(command.run)
+    if isinstance(command, Cancel) and scope is not None:
+        scope.cancel(text.clean(command.by) or "another process", command.reason, command.id)
+    elif isinstance(command, Send):
+        _send(tree, scope, command)
+
+
+def _send(tree: TreeContext, scope: Scope | None, command: Send) -> None:
+    if scope is not None and scope.hears:
+        scope.inbox.append(Sent(user(text.clean(command.text)), command.id))
+        return
+    record, root = tree.past.runs.get(command.run), tree.runs.get(tree.root)
+    if scope is None and record is not None and record.outcome is None:
+        # It is about to go on, and finds the message when it does.
+        tree.mail.setdefault(command.run, []).append(Sent(user(text.clean(command.text)), command.id))
+    elif root is not None:
+        root.warn(f"A message to {text.clean(command.run)[:100]!r} came too late to join a turn.")

@@ -1,0 +1,297 @@
+"""Keeping secrets out of what is stored: known shapes of keys and tokens, and the values of this environment.
+
+Everything is done on bytes, either of JSON, which stays JSON, or of plain text. What is dear is done only
+where a cheap look has found its marker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, cast
+
+import msgspec
+
+REDACTED = "[redacted]"
+
+_MARK = REDACTED.encode()
+
+LEAST_CHARS = 8
+"""A value of the environment that is shorter is not looked for: it would be found everywhere."""
+
+HELD_CHARS = 8192
+"""How much of a text that still goes on is held back, so that no secret is cut in two."""
+
+_WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_NAME = _WORD + b"_-"
+_BASE64 = _WORD + b"+/"
+
+
+class _Shape(NamedTuple):
+    """A kind of secret. Group 1 is the secret, where it is not the whole."""
+
+    markers: tuple[bytes, ...]
+    """Without one of these, lower case where `folded`, there is none of it."""
+    pattern: re.Pattern[bytes]
+    """Linear: every part ends at the first character that is not its own, or is bounded."""
+    before: bytes = b""
+    """It never begins right after one of these: then it is a part of something else."""
+    random: bool = False
+    """Whether it must look like chance besides."""
+    folded: bool = False
+
+
+_SHAPES = (
+    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), _NAME, random=True),
+    _Shape(
+        (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
+        re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+        _NAME,
+    ),
+    _Shape(
+        (b"ghp_", b"gho_", b"ghs_", b"ghu_", b"ghr_", b"github_pat_"),
+        re.compile(rb"(?:gh[posur]_|github_pat_)[A-Za-z0-9_]{20,}"),
+        _NAME,
+    ),
+    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), _NAME),
+    _Shape((b"AKIA", b"ASIA"), re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"), _BASE64),
+    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), _BASE64 + b"_-"),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), _NAME),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), _NAME, random=True),
+    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), _NAME, random=True),
+    _Shape(
+        (b".eyJ",),
+        re.compile(rb"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"),
+        _NAME,
+    ),
+    _Shape(
+        (b"PRIVATE KEY",),
+        re.compile(
+            rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            rb"(?:(?!-----)(?:[A-Za-z0-9+/=,-]|: ?|\\n *|\\[rt]|[\r\n][ \t]*))*"
+            rb"(?:-----END [A-Z0-9 ]{0,60}-----)?"
+        ),
+    ),
+    _Shape(
+        (b"@",),
+        re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"),
+    ),
+    _Shape(
+        (b"bearer ",),
+        re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
+        _WORD,
+        random=True,
+        folded=True,
+    ),
+    _Shape(
+        (b"authorization",),
+        re.compile(
+            rb"authorization[\"'\\]{0,8}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,8}(?:basic|token|digest|apikey) {1,4}"
+            rb"([^\s\"'\\,;]{6,})"
+        ),
+        folded=True,
+    ),
+)
+
+_ASSIGNED = rb"[\"'\\]{0,8}[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}[\"'\\]{0,8}([^\s\"'\\,;&<>(){}\[\]`|]{8,})"
+
+_ASSIGNMENTS = tuple(
+    (word, re.compile(word + ending + _ASSIGNED))
+    for word, ending in (
+        (b"key", rb"(?:[_-]?id)?"),
+        (b"token", b""),
+        (b"secret", rb"(?:[_-]?(?:access)?[_-]?key)?"),
+        (b"passw", rb"(?:or)?d"),
+        (b"passphrase", b""),
+        (b"credential", b"s?"),
+    )
+)
+
+_KEY_OF = (b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing", b"master")
+"""What a `key` is a key of when it is a secret. Others open caches and tables."""
+
+_UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_RUN = re.compile(rb"[A-Za-z0-9]{16,}")
+_ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+
+
+class Redactor:
+    """Replaces secrets by `REDACTED`. `secrets` are looked for as they are, besides what looks like one.
+
+    `environment` is what its values are taken from: those whose names say key, token, secret, password or
+    credential. Raises nothing, whatever it is given.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), *, environment: Mapping[str, str] | None = None) -> None:
+        found = {secret for secret in secrets if secret}
+        found |= set(_of_environment(os.environ if environment is None else environment))
+        # The longest first: one may be a part of another.
+        literals = sorted(found, key=len, reverse=True)
+        self._plain = tuple(_encoded(text) for text in literals)
+        # As JSON writes it, where characters are escaped.
+        self._in_json = tuple(msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1] for text in literals)
+
+    def redact(self, data: bytes) -> bytes:
+        """JSON in, JSON out."""
+        changed = _redact(data, self._in_json, json=True)
+        if changed is data:
+            return data
+        try:
+            msgspec.json.decode(changed)
+        except (msgspec.DecodeError, UnicodeError):
+            # A secret that is also a part of a number or of a name. Slower, and sure.
+            return msgspec.json.encode(self._walk(msgspec.json.decode(data)))
+        return changed
+
+    def redact_text(self, text: str) -> str:
+        data = _encoded(text)
+        changed = _redact(data, self._plain, json=False)
+        return text if changed is data else changed.decode("utf-8", "surrogatepass")
+
+    def cut(self, text: str) -> int:
+        """Where a text that goes on can be cut in two, so that each part can be redacted by itself."""
+        most = len(text) - HELD_CHARS
+        least = max(1, most - HELD_CHARS)
+        if most <= least:
+            return max(0, most)
+        for space in ("\n", " "):
+            found = text.rfind(space, least, most)
+            if found >= 0:
+                most = found + 1
+                break
+        opened = text.rfind("-----BEGIN", 0, most)
+        return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
+
+    def _walk(self, value: object) -> object:
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, list):
+            return [self._walk(item) for item in cast(list[object], value)]
+        if isinstance(value, dict):
+            return {name: self._walk(item) for name, item in cast(dict[str, object], value).items()}
+        return value
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _redact(data: bytes, literals: tuple[bytes, ...], *, json: bool) -> bytes:
+    for literal in literals:
+        if literal in data:
+            data = _literal(data, literal, json=json)
+    folded = data.lower()
+    for shape in _SHAPES:
+        where = folded if shape.folded else data
+        for marker in shape.markers:
+            if marker in where:
+                data, folded = _shaped(data, folded, shape)
+                break
+    for word, pattern in _ASSIGNMENTS:
+        if word in folded:
+            data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
+    return data
+
+
+def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
+    parts: list[bytes] = []
+    at = 0
+    while (found := data.find(literal, at)) >= 0:
+        # The "n" of an escaped line break is no letter: taking it away would leave half an escape.
+        inside = json and _escape_before(data, found) == "inside"
+        end = found + (1 if inside else len(literal))
+        parts += [data[at:found], data[found:end] if inside else _MARK]
+        at = end
+    return b"".join([*parts, data[at:]])
+
+
+def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
+    def wanted(match: re.Match[bytes], secret: bytes) -> bool:
+        start = match.start()
+        if start and data[start - 1] in shape.before and _escape_before(data, start) != "after":
+            return False
+        return not shape.random or _is_random(secret)
+
+    where = folded if shape.folded else data
+    return _replace(data, folded, shape.pattern.finditer(where), wanted)
+
+
+def _replace(
+    data: bytes,
+    folded: bytes,
+    matches: Iterable[re.Match[bytes]],
+    wanted: Callable[[re.Match[bytes], bytes], bool],
+) -> tuple[bytes, bytes]:
+    """Both forms of the text with the wanted secrets replaced. Folding changes no length, so places agree."""
+    parts: list[bytes] = []
+    at = 0
+    for match in matches:
+        start, end = match.span(1 if match.re.groups else 0)
+        if data[start:end] != _MARK and wanted(match, data[start:end]):
+            parts += [data[at:start], _MARK]
+            at = end
+    if not parts:
+        return data, folded
+    data = b"".join([*parts, data[at:]])
+    return data, data.lower()
+
+
+def _escape_before(data: bytes, at: int) -> str:
+    """Whether a place in JSON is "inside" an escape such as a line break's, right "after" one, or neither: ""."""
+    slash = data.rfind(b"\\", max(0, at - 6), at)
+    if slash < 0:
+        return ""
+    first = slash
+    while first > 0 and data[first - 1] == 0x5C:
+        first -= 1
+    if (slash - first) % 2:
+        # An escaped backslash, and then ordinary characters.
+        return "after" if at == slash + 1 else ""
+    length = 6 if data[slash + 1 : slash + 2] == b"u" else 2
+    return "inside" if at < slash + length else "after" if at == slash + length else ""
+
+
+def _is_assigned(match: re.Match[bytes], value: bytes) -> bool:
+    name = match.re.pattern
+    if name.startswith(b"key"):
+        before = match.string[max(0, match.start() - 16) : match.start()].rstrip(b"_-")
+        if not before.endswith(_KEY_OF):
+            return False
+    if name.startswith(b"passw"):
+        return _digits(value) > 0 and _letters(value) > 1
+    return _is_random(value)
+
+
+def _digits(value: bytes) -> int:
+    return sum(0x30 <= char <= 0x39 for char in value[:256])
+
+
+def _letters(value: bytes) -> int:
+    return sum(char in _WORD for char in value[:256]) - _digits(value)
+
+
+def _is_random(value: bytes) -> bool:
+    """Whether it looks like chance, not like words, a number or a path."""
+    digits = _digits(value)
+    if len(value) < 16 or not digits or _letters(value) < 2 or (b"/" in value and b"." in value):
+        return False
+    if digits >= 6 and len(value) >= 20:
+        return True
+    mixed = value != value.lower() and value != value.upper()
+    return mixed or _RUN.search(value) is not None or _UUID.search(value) is not None
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterable[str]:
+    for name, value in environment.items():
+        parts = name.upper().rstrip("S").split("_")
+        if any(part.rstrip("S").endswith(_ENV_ENDINGS) for part in parts) and _is_secret_value(value):
+            yield value
+
+
+def _is_secret_value(value: str) -> bool:
+    """Not a word, a number, a path or a switch: those stand in ordinary texts too."""
+    if len(value) < LEAST_CHARS or value.startswith(("/", "~", ".")) or ":\\" in value or "://" in value:
+        return False
+    letters = sum(char.isalpha() for char in value)
+    return letters >= 2 and not re.fullmatch(r"[A-Za-z_ -]+", value) and not value.isspace()

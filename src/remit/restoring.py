@@ -1,0 +1,127 @@
+"""A run put back where the journal left it, so that the loop goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import remit.dispatch as dispatch
+import remit.ledger as ledger
+from remit.approval import what
+from remit.events import VERSION, ModelCallFailed, RunEnded, TurnStarted
+from remit.execution import Run, message_tokens
+from remit.history import CallRecord, RunRecord, Spending, Tree
+from remit.limits import Usage
+from remit.outcome import Outcome
+from remit.scope import Scope, Sent, TreeContext
+from remit.tree import apply
+
+LOST = "the process ended while the model was asked, so nobody knows what it said"
+
+
+def in_flight(past: Tree) -> list[tuple[RunRecord, TurnStarted]]:
+    """The model calls that had been sent when the process ended."""
+    open_runs = [r for r in past.runs.values() if r.outcome is None]
+    return [(r, r.asking) for r in open_runs if r.asking is not None]
+
+
+def count_lost(tree: TreeContext, lost: list[tuple[RunRecord, TurnStarted]]) -> None:
+    """Count model calls whose answer nobody got: they may have been paid for."""
+    for record, asking in lost:
+        usage = Usage(requests=1, input_tokens=asking.input_tokens, usd=asking.input_usd, estimated=True)
+        event = ModelCallFailed(
+            **_stamped(tree, record),
+            turn=asking.turn,
+            attempt=asking.attempt,
+            error=LOST,
+            error_kind="lost",
+            usage=usage,
+            retry_in_s=0.0,
+        )
+        tree.publish(event)
+        tree.spent.append(usage)
+        apply(tree.past, event)
+
+
+def interrupt(tree: TreeContext, record: RunRecord, outcome: Outcome) -> None:
+    """Write down the end of a run that was left open and is not taken up again."""
+    told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
+    event = RunEnded(**_stamped(tree, record), outcome=told)
+    tree.publish(event)
+    apply(tree.past, event)
+
+
+def restore_grants(run: Run, tree: TreeContext) -> None:
+    """What a person allowed for this run, or for the whole tree, stays allowed."""
+    for grant in tree.past.grants:
+        tool = run.kit.tools.get(grant.tool)
+        if tool is None or grant.path != run.scope.path:
+            continue
+        if grant.scope == "tree":
+            tree.desk.grant(tool)
+        elif grant.run == run.scope.run_id:
+            run.scope.grants.add(what(tool))
+
+
+def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Spending) -> None:
+    """Give a run back its conversation, its spending and what it had begun."""
+    run.resumed = True
+    run.messages = list(record.messages)
+    measured = record.messages[record.measured_at :] if record.measured_at else record.messages
+    base = record.measured if record.measured_at else run.estimate
+    run.estimate = base + sum(map(message_tokens, measured))
+    run.turns, run.replies, run.text = record.turns, record.replies, record.text
+    run.model_used = record.model_used
+    run.artifacts = list(record.artifacts)
+    run.asides = dict(record.asides)
+    run.reply = record.unanswered
+    pending = record.last_turn() if run.reply is not None and run.reply.calls else []
+    run.pending = {c.call.id: c for c in pending}
+    run.left_open = {c.child: c for c in pending if c.child and c.ended is None}
+    run.children = [outcomes[child] for child in record.children if child not in run.left_open]
+    done = record.calls[: len(record.calls) - len(pending)]
+    run.log = [log for log in (c.log for c in done) if log is not None]
+    run.calls_begun = sum(c.started for c in record.calls)
+    _restore_circles(run, done)
+    _restore_scope(run.scope, record, spent)
+
+
+def _restore_circles(run: Run, done: list[CallRecord]) -> None:
+    turns: dict[int, list[tuple[str, str, str]]] = {}
+    for call in done:
+        if call.ended is not None:
+            turns.setdefault(call.turn, []).append(dispatch.key_of(call.call, call.ended))
+    for keys in turns.values():
+        run.circles.add(keys)
+
+
+def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:
+    scope.usage = list(record.usage)
+    scope.tokens = sum(u.tokens for u in record.usage)
+    scope.warnings = list(record.warnings)
+    scope.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
+    scope.inbox = [*map(Sent, record.unjoined), *scope.tree.mail.pop(record.id, ())]
+    raised = [r for r, limits in record.overran.items() if getattr(limits, r) == getattr(scope.limits, r)]
+    ledger.restore(
+        scope.account,
+        ledger.Amount(spent.requests, spent.tokens, spent.micros),
+        calls=spent.calls,
+        delegations=spent.delegations,
+        overran=raised[0] if raised else "",
+    )
+
+
+def _stamped(tree: TreeContext, record: RunRecord) -> dict[str, Any]:
+    seq, at = tree.stamp()
+    return {
+        "seq": seq,
+        "at": at,
+        "run": record.id,
+        "parent": record.parent,
+        "root": tree.root,
+        "depth": record.depth,
+        "path": record.path,
+        "agent": record.agent,
+        "v": VERSION,
+    }

@@ -1,0 +1,45 @@
+"""Artifacts on their way into rows: redacted and cut, without ever holding a long one whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+
+from remit.redaction import Redactor
+from remit.stores.tables import CHUNK_CHARS
+
+
+async def chunks(data: str | AsyncIterable[str], redactor: Redactor) -> AsyncIterator[str]:
+    """Pieces of `CHUNK_CHARS`, the last one shorter; none of an empty text."""
+    if isinstance(data, str):
+        for piece in _cut(redactor.redact_text(data)):
+            yield piece
+        return
+    ready = ""
+    async for text in _redacted(data, redactor):
+        ready += text
+        whole = len(ready) - len(ready) % CHUNK_CHARS
+        for piece in _cut(ready[:whole]):
+            yield piece
+        ready = ready[whole:]
+    if ready:
+        yield ready
+
+
+def _cut(text: str) -> Iterator[str]:
+    return (text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS))
+
+
+async def _redacted(data: AsyncIterable[str], redactor: Redactor) -> AsyncIterator[str]:
+    held: list[str] = []
+    size = 0
+    async for text in data:
+        held.append(text)
+        size += len(text)
+        if size >= 2 * CHUNK_CHARS:
+            window = "".join(held)
+            end = redactor.cut(window)
+            yield redactor.redact_text(window[:end])
+            held = [window[end:]]
+            size = len(held[0])
+    if held:
+        yield redactor.redact_text("".join(held))

@@ -1,0 +1,283 @@
+"""The store that both databases are: the port on one side, the writer's and the reader's thread on the other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets as entropy
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+import remit.commands
+import remit.stores.tables as tables
+from remit.commands import AnyCommand
+from remit.errors import StoreError, TreeOwned
+from remit.events import Event, decode, encode
+from remit.ports import Posted, TreeInfo
+from remit.redaction import Redactor
+from remit.stores.chunks import chunks
+from remit.stores.owner import new_owner
+from remit.stores.place import Link, Place
+from remit.stores.reader import NotReady, Reader
+from remit.stores.worker import Promise, Worker, answer
+from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Claim, Work, Writer, copy
+
+T = TypeVar("T")
+
+POLL_S = 0.2
+"""How often a wait for commands looks."""
+
+GROUP_CHUNKS = 16
+"""Chunks of an artifact in one transaction: events wait no longer than for these."""
+
+
+class JournalStore:
+    """A store in a database. See `remit.ports.Store` for what its methods promise."""
+
+    def __init__(self, place: Place, secrets: Sequence[str] = ()) -> None:
+        self._place = place
+        self._redactor = Redactor(secrets)
+        self._owner = new_owner()
+        self._owner_text = self._owner.encode()
+        self._writer = Writer(place, self._owner_text, self._redactor)
+        self._reader = Reader(place)
+        self._claims = self._writer.claims
+        self._claiming: set[str] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._place.where}>"
+
+    async def claim(self, root: str, *, new: bool) -> None:
+        self._check()
+        if root in self._claims or root in self._claiming:
+            raise TreeOwned(
+                f"The run {root!r} is being run already, by this process. Wait until it has ended."
+            )
+        self._claiming.add(root)
+        owner = self._owner_text
+        job = self._writer.do(lambda link, again: tables.claim(link, root, owner, new=new, again=again))
+        try:
+            self._claims[root] = Claim(root, await self._answer(job))
+        except BaseException:
+            # Whoever was cancelled, or had to wait too long, must not own it later.
+            if job.error is None:
+                job.withdrawn = True
+                self._let_go(root)
+            raise
+        finally:
+            self._claiming.discard(root)
+
+    async def release(self, root: str) -> None:
+        self._check()
+        claim = self._claims.get(root)
+        if claim is None:
+            return
+        try:
+            if claim.error is None:
+                await self._flush()
+        finally:
+            done = self._let_go(root)
+        await self._answer(done)
+
+    def _let_go(self, root: str) -> Promise[None]:
+        self._claims.pop(root, None)
+        return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text))
+
+    def append(self, event: Event) -> None:
+        claim = self._claims.get(event.root)
+        if claim is None or claim.error is not None or event.seq <= claim.last:
+            raise self._refusal(event, claim)
+        try:
+            data = encode(event)
+        except Exception as error:
+            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
+        writer = self._writer
+        size = len(data)
+        if writer.taken_bytes - writer.written_bytes + size > MOST_BUFFERED:
+            raise self._overflow(claim)
+        writer.taken_bytes += size
+        writer.taken += 1
+        claim.last = event.seq
+        writer.buffer.append((event, data))
+        if writer.worker.asleep:
+            writer.worker.wake()
+
+    def _refusal(self, event: Event, claim: Claim | None) -> StoreError:
+        if self._closed:
+            return self._closed_error()
+        if claim is None:
+            return StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
+        if claim.error is not None:
+            return copy(claim.error)
+        return StoreError(
+            f"Event {event.seq} of the run {event.root!r} comes after event {claim.last}. Events are added in order."
+        )
+
+    def _overflow(self, claim: Claim) -> StoreError:
+        # For good: a journal may lose its end, never its middle.
+        claim.error = StoreError(
+            f"{self._place.where} has not been writable for so long that {MOST_BUFFERED // 1_000_000} MB of events "
+            f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}"
+        )
+        return copy(claim.error)
+
+    async def flush(self) -> None:
+        self._check()
+        await self._flush()
+        for claim in self._claims.values():
+            if claim.error is not None:
+                raise copy(claim.error)
+
+    async def _flush(self) -> None:
+        promise = self._writer.flush()
+        if promise is not None:
+            await self._answer(promise)
+
+    async def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
+        self._check()
+        if root in self._claims:
+            await self._flush()
+        while page := await self._read(lambda link, after=after: tables.events_after(link, root, after)):
+            for seq, data in page:
+                try:
+                    event = decode(data)
+                except msgspec.DecodeError as error:
+                    raise self._unreadable(root, seq, error) from None
+                yield event
+            after = page[-1][0]
+
+    def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._place.where} has an event that cannot be read: {seq} of the run {root!r} ({error}). It is "
+            "damaged, or was written by a newer remit. Update remit, restore the store from a copy, or delete the run."
+        )
+
+    async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
+        self._check()
+        if root not in self._claims:
+            raise StoreError(f"The run {root!r} is not claimed, so nothing can be added to it.")
+        version = entropy.randbits(62)
+        chars = size = 0
+        held: list[str] = []
+        whole = False
+        try:
+            async for text in chunks(data, self._redactor):
+                if len(held) == GROUP_CHUNKS:
+                    size += await self._add(root, version, chars, held)
+                    chars += sum(map(len, held))
+                    held = []
+                held.append(text)
+            await self._show(root, artifact, version, (chars, size), held)
+            whole = True
+        finally:
+            if not whole and chars:
+                self._writer.do(lambda link, _: tables.drop_chunks(link, root, version))
+
+    async def _add(self, root: str, version: int, first: int, texts: list[str]) -> int:
+        def work(link: Link, _: bool) -> int:
+            self._own(link, root)
+            return tables.add_chunks(link, root, version, first, texts)
+
+        return await self._do(work)
+
+    async def _show(
+        self, root: str, name: str, version: int, so_far: tuple[int, int], texts: list[str]
+    ) -> None:
+        first, size = so_far
+
+        def work(link: Link, _: bool) -> None:
+            self._own(link, root)
+            total = size + tables.add_chunks(link, root, version, first, texts)
+            tables.show_artifact(link, root, name, version, chars=first + sum(map(len, texts)), size=total)
+
+        await self._do(work)
+
+    def _own(self, link: Link, root: str) -> None:
+        """Raises TreeOwned when it is another's. On the writer's thread."""
+        if not tables.renew_one(link, root, self._owner_text):
+            error = tables.taken_over(link, root)
+            self._writer.lose(root, error)
+            raise copy(error)
+
+    async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
+        self._check()
+        start, length = max(0, start), max(0, length)
+        return await self._read(lambda link: tables.load_artifact(link, root, artifact, start, length))
+
+    async def post(self, root: str, command: AnyCommand) -> None:
+        self._check()
+        data = self._redactor.redact(remit.commands.encode(command)).decode()
+        await self._do(lambda link, _: tables.post(link, root, command, data))
+
+    async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
+        while True:
+            self._check()
+            found = await self._read(lambda link: tables.commands_after(link, root, after, self._place.where))
+            if found or not wait:
+                return found
+            await anyio.sleep(POLL_S)
+
+    async def trees(self) -> list[TreeInfo]:
+        self._check()
+        if not self._writer.troubled:
+            with contextlib.suppress(StoreError):
+                await self._flush()
+        return await self._read(tables.trees)
+
+    async def delete(self, root: str) -> None:
+        self._check()
+        await self._do(lambda link, _: tables.delete(link, root))
+        await self._answer(self._writer.do(lambda link, _: link.shrink(), alone=True))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with contextlib.suppress(StoreError):
+                await self._flush()
+            for root in list(self._claims):
+                with contextlib.suppress(StoreError):
+                    await self._answer(self._let_go(root))
+        finally:
+            self._claims.clear()
+            self._writer.worker.stop()
+            self._reader.worker.stop()
+        await self._ended(self._writer.worker)
+        await self._ended(self._reader.worker)
+
+    # Between the loop and the threads.
+
+    async def _do(self, work: Work[T]) -> T:
+        return await self._answer(self._writer.do(work))
+
+    async def _read(self, ask: Callable[[Link], T]) -> T:
+        try:
+            return await self._answer(self._reader.do(ask), self._reader.worker)
+        except NotReady:
+            await self._do(lambda _link, _again: None)
+        return await self._answer(self._reader.do(ask), self._reader.worker)
+
+    async def _answer(self, promise: Promise[T], worker: Worker | None = None) -> T:
+        stuck = f"{self._place.where} does not answer. Check that it can be reached and is not overloaded."
+        return await answer(promise, worker or self._writer.worker, PATIENCE_S, stuck)
+
+    async def _ended(self, worker: Worker) -> None:
+        with anyio.move_on_after(PATIENCE_S):
+            while worker.alive:  # noqa: ASYNC110 - a thread's end sets no event of the loop's
+                await anyio.sleep(0.001)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+        if os.getpid() != self._owner.pid:
+            raise StoreError(
+                f"{self._place.where} was opened before this process was forked. Open it anew in each process."
+            )
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"{self._place.where} was closed, so it cannot be used. Open it anew.")

@@ -1,0 +1,107 @@
+"""Which process owns a tree, and whether it is still alive.
+
+A lease that is kept alive says so for every machine. On the same machine a dead process is seen at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import secrets
+import time
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+LEASE_S = 15.0
+"""How long a claim lives without a heartbeat."""
+
+HEARTBEAT_S = 2.0
+
+
+class Owner(Struct, frozen=True, omit_defaults=True):
+    """A process, and the store object in it. Two store objects are two owners."""
+
+    host: str
+    pid: int
+    token: str
+    boot: str = ""
+    """Of the machine; empty where it cannot be known, and then only the lease tells."""
+    namespace: str = ""
+    """Of process ids: a container has its own."""
+    started: str = ""
+    """When the process began, in ticks since the boot: a pid is used again."""
+
+    @property
+    def words(self) -> str:
+        return f"pid {self.pid} on {self.host}"
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this process."""
+        return self == _this_process(os.getpid(), self.token)
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def new_owner() -> Owner:
+    return _this_process(os.getpid(), secrets.token_hex(8))
+
+
+def decode(text: str) -> Owner | None:
+    """The owner that `encode` wrote; None for anything else."""
+    try:
+        return msgspec.json.decode(text, type=Owner)
+    except msgspec.DecodeError:
+        return None
+
+
+def is_dead(owner: Owner) -> bool:
+    """Whether it is known to be gone. False on another machine, where nothing can be known."""
+    me = _this_process(os.getpid(), "")
+    if not me.boot or (owner.host, owner.boot, owner.namespace) != (me.host, me.boot, me.namespace):
+        return False
+    return _started(owner.pid) != owner.started
+
+
+def is_live(text: str, lease_left_s: float) -> bool:
+    """Whether the owner written in a tree's row still holds it."""
+    if not text or lease_left_s <= 0:
+        return False
+    owner = decode(text)
+    return owner is None or not is_dead(owner)
+
+
+def words(text: str) -> str:
+    owner = decode(text)
+    return owner.words if owner else "an unknown process"
+
+
+def since(seconds: float) -> str:
+    """A moment, for people."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+@cache
+def _this_process(pid: int, token: str) -> Owner:
+    boot = namespace = ""
+    with contextlib.suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return Owner(platform.node(), pid, token, boot, namespace, _started(pid) if boot else "")
+
+
+def _started(pid: int) -> str:
+    """When that process began; empty when it is gone, or dead and only not yet buried by its parent."""
+    try:
+        # The name before the last ")" may hold anything.
+        fields = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
+        return "" if fields[0] in "ZX" else fields[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,225 @@
+"""The store in one SQLite file: nothing to set up, many processes on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import cast
+
+import remit.stores.migrations as migrations
+from remit.stores.journal import JournalStore
+from remit.stores.place import Link, Row, Trouble
+
+BUSY_S = 1.0
+"""How long SQLite itself waits for a lock, before the writer does something else and tries again."""
+
+
+class SqliteStore(JournalStore):
+    """A file. It is opened, and made where there is none, when it is first used.
+
+    `secrets` are kept out of it, as are texts that look like keys and tokens.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, secrets: Sequence[str] = ()) -> None:
+        super().__init__(SqliteFile(Path(path)), secrets)
+
+
+class SqliteFile:
+    """Where it is, and what can be wrong with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+
+    @property
+    def where(self) -> str:
+        return f"The run store {self.path}"
+
+    def open_writer(self) -> Link:
+        self._make()
+        # Looked at without writing first: what is not ours, or too new, stays as it is.
+        version = self._version()
+        link = self._connect(writing=True)
+        try:
+            if version < migrations.VERSION:
+                self._migrate(link)
+            link.rows("PRAGMA journal_mode = WAL")
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def open_reader(self) -> Link | None:
+        if not self._is_file() or self._version() < migrations.VERSION:
+            return None
+        return self._connect(writing=False)
+
+    def _is_file(self) -> bool:
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._cannot("looked at", error) from None
+        if not stat.S_ISREG(mode):
+            raise Trouble(f"{self.where} is not a file. Name a file, such as runs.db in it.", passing=False)
+        return True
+
+    def _make(self) -> None:
+        """The file, and the folders above it, for nobody else's eyes."""
+        if self._is_file():
+            return
+        missing = [self.path.parent, *self.path.parent.parents]
+        try:
+            for folder in reversed([folder for folder in missing if not folder.exists()]):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600))
+        except OSError as error:
+            raise self._cannot("made", error) from None
+
+    def _cannot(self, verb: str, error: OSError) -> Trouble:
+        return Trouble(
+            f"{self.where} cannot be {verb}: {error.strerror or error} ({error.filename}). "
+            "Give it a folder that this user may write to, or name another file.",
+            passing=False,
+        )
+
+    def _version(self) -> int:
+        link = self._connect(writing=False)
+        try:
+            application = cast(int, link.rows("PRAGMA application_id")[0][0])
+            version = cast(int, link.rows("PRAGMA user_version")[0][0])
+            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
+        finally:
+            link.close()
+        if application != migrations.APPLICATION_ID and (application or version or tables):
+            raise Trouble(
+                f"{self.where} is a database of another program. Nothing was changed. Name another file.",
+                passing=False,
+            )
+        if version > migrations.VERSION:
+            raise Trouble(migrations.newer(self.where, version), passing=False)
+        return version
+
+    def _migrate(self, link: SqliteLink) -> None:
+        # Only heard before the first table; without a word where there is one.
+        link.rows("PRAGMA auto_vacuum = INCREMENTAL")
+        link.rows("PRAGMA journal_mode = WAL")
+        link.begin()
+        try:
+            # Again, now that nobody else can: another process may have been faster.
+            version = cast(int, link.rows("PRAGMA user_version")[0][0])
+            if version > migrations.VERSION:
+                raise Trouble(migrations.newer(self.where, version), passing=False)
+            for sql in migrations.steps(version, blob="BLOB"):
+                link.change(sql)
+            link.change(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+            link.change(f"PRAGMA user_version = {migrations.VERSION}")
+            link.commit()
+        except BaseException:
+            link.rollback()
+            raise
+
+    def _connect(self, *, writing: bool) -> SqliteLink:
+        address = f"{self.path.as_uri()}?mode={'rw' if writing else 'ro'}"
+        try:
+            connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self.trouble(error) from None
+        link = SqliteLink(self, connection)
+        try:
+            if writing:
+                link.rows("PRAGMA synchronous = FULL")
+                link.rows("PRAGMA foreign_keys = ON")
+                # Both in step, 16 MB: a page that changes often is copied into the file less often.
+                link.rows("PRAGMA wal_autocheckpoint = 4000")
+                link.rows("PRAGMA journal_size_limit = 16384000")
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def trouble(self, error: sqlite3.Error) -> Trouble:
+        """What SQLite says, in words."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        passing = code in _PASSING
+        what = _PASSING.get(code) or _LASTING.get(code) or "cannot be used ({error})."
+        return Trouble(f"{self.where} {what.format(error=error)}", passing=passing)
+
+
+_PASSING: dict[int, str] = {
+    sqlite3.SQLITE_BUSY: "is locked by another program ({error}). Close what holds it (a database browser, a backup, a hung process), and try again.",
+    sqlite3.SQLITE_LOCKED: "is locked ({error}). Close what holds it, and try again.",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full ({error}). Free some space or delete old runs, and try again.",
+    sqlite3.SQLITE_IOERR: "could not be read or written ({error}). Check the disk, its space and its quota; the file must be on a local file system.",
+    sqlite3.SQLITE_NOMEM: "could not be read or written: there is not enough memory ({error}).",
+}
+
+_LASTING: dict[int, str] = {
+    sqlite3.SQLITE_READONLY: "cannot be written ({error}). Make the file and its folder writable for this user, or name another file.",
+    sqlite3.SQLITE_PERM: "may not be opened ({error}). Make it readable and writable for this user.",
+    sqlite3.SQLITE_AUTH: "may not be opened ({error}). Make it readable and writable for this user.",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({error}). Check that it and its folder exist, and that this user may read and write both.",
+    sqlite3.SQLITE_NOTADB: "is not a run store: it is no SQLite database ({error}). Nothing was changed. Name another file, or move this one away.",
+    sqlite3.SQLITE_CORRUPT: "is damaged ({error}). Restore it from a copy, save what can be read with `sqlite3 FILE .recover`, or move it away to begin a new one.",
+}
+
+
+class SqliteLink:
+    """A connection."""
+
+    now = "((julianday('now') - 2440587.5) * 86400.0)"
+    lock = ""
+
+    def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:
+        self._file = file
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        try:
+            return self._connection.execute(sql, cast(Sequence[str], values)).fetchall()
+        except sqlite3.Error as error:
+            raise self._file.trouble(error) from None
+
+    def stream(self, sql: str, values: Sequence[object] = ()) -> Generator[Row]:
+        try:
+            cursor = self._connection.execute(sql, cast(Sequence[str], values))
+            try:
+                yield from cursor
+            finally:
+                cursor.close()
+        except sqlite3.Error as error:
+            raise self._file.trouble(error) from None
+
+    def change(self, sql: str, values: Sequence[object] = ()) -> int:
+        try:
+            return self._connection.execute(sql, cast(Sequence[str], values)).rowcount
+        except sqlite3.Error as error:
+            raise self._file.trouble(error) from None
+
+    def begin(self) -> None:
+        # Not DEFERRED: a transaction that reads first and finds itself behind cannot become a writer.
+        self.change("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self.change("COMMIT")
+
+    def rollback(self) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass
+
+    def shrink(self) -> None:
+        with contextlib.suppress(Trouble):
+            self.rows("PRAGMA incremental_vacuum")
+            # The file is only cut when the log has been copied into it.
+            self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        self.rollback()
+        self._connection.close()

@@ -1,0 +1,275 @@
+"""What is done to the tables, one transaction or one query per function. They run in a store's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+import remit.commands as commands
+import remit.stores.owner as owners
+from remit.commands import AnyCommand
+from remit.errors import StoreError, TreeOwned
+from remit.outcome import Status
+from remit.ports import Posted, TreeInfo
+from remit.stores.place import Link, Row
+
+CHUNK_CHARS = 65_536
+"""Characters of an artifact in one row."""
+
+PAGE_ROWS = 500
+PAGE_BYTES = 4_000_000
+"""A page of events ends after so many rows, or with the row that reaches so many bytes."""
+
+
+class Lease(Struct, frozen=True):
+    """What a tree's row says about who owns it."""
+
+    owner: str
+    left_s: float
+    claimed_at: float
+    events: int
+    last_seq: int
+
+    @property
+    def live(self) -> bool:
+        return owners.is_live(self.owner, self.left_s)
+
+
+def lease(link: Link, root: str) -> Lease | None:
+    found = link.rows(
+        f"SELECT owner, expires - {link.now}, claimed_at, events, last_seq"  # noqa: S608 - our own constants
+        f" FROM remit_trees WHERE root = ?{link.lock}",
+        (root,),
+    )
+    return Lease(*cast(tuple[str, float, float, int, int], found[0])) if found else None
+
+
+def owned_by(root: str, held: Lease, then: str) -> TreeOwned:
+    """The error that says who has a tree, and what to do."""
+    owner = owners.decode(held.owner)
+    who = "this process" if owner and owner.here else f"another process ({owners.words(held.owner)})"
+    return TreeOwned(
+        f"The run {root!r} is being run by {who}, since {owners.since(held.claimed_at)}, so {then}. "
+        "Wait until it has ended, or stop it."
+    )
+
+
+def taken_over(link: Link, root: str) -> TreeOwned:
+    """The error for a tree that turned out not to be ours any more."""
+    held = lease(link, root)
+    if held is None:
+        return TreeOwned(f"The run {root!r} was deleted by another process, so nothing more of it is stored.")
+    who = owners.words(held.owner) if held.owner else "another process, which is done with it"
+    return TreeOwned(
+        f"The run {root!r} was taken over by {who} at {owners.since(held.claimed_at)}, because this process did "
+        "not renew its claim in time, so nothing more of it is stored here. Stop this run: the other goes on."
+    )
+
+
+def claim(link: Link, root: str, owner: str, *, new: bool, again: bool) -> int:
+    """Own a tree; the last `seq` in it. `again`: an earlier try may have worked without our hearing of it."""
+    if new:
+        now = link.now
+        added = link.change(
+            "INSERT INTO remit_trees (root, owner, expires, claimed_at, agent, task, started_at, last_at,"
+            f" last_seq, events, bytes) SELECT ?, ?, {now} + ?, {now}, '', '', {now}, {now}, 0, 0, 0 WHERE true"
+            " ON CONFLICT (root) DO NOTHING",
+            (root, owner, owners.LEASE_S),
+        )
+        if added:
+            return 0
+    held = lease(link, root)
+    mine = again and held is not None and held.owner == owner
+    if held is None or (not new and not held.events and not held.live):
+        raise StoreError(f"There is no run {root!r} in this store.")
+    if new and not mine and (held.events or held.live):
+        raise StoreError(f"There is a run {root!r} in this store already.")
+    if held.live and not mine:
+        raise owned_by(root, held, "it cannot be taken up here")
+    link.change(
+        f"UPDATE remit_trees SET owner = ?, expires = {link.now} + ?, claimed_at = {link.now} WHERE root = ?",  # noqa: S608
+        (owner, owners.LEASE_S, root),
+    )
+    # Left by an owner that died while it wrote an artifact.
+    link.change(
+        "DELETE FROM remit_chunks WHERE root = ? AND version NOT IN"
+        " (SELECT version FROM remit_artifacts WHERE root = ?)",
+        (root, root),
+    )
+    return held.last_seq
+
+
+def release(link: Link, root: str, owner: str) -> None:
+    """Own it no more. One without any event leaves nothing behind."""
+    mine = (root, owner)
+    if not link.change("DELETE FROM remit_trees WHERE root = ? AND owner = ? AND events = 0", mine):
+        link.change("UPDATE remit_trees SET owner = '', expires = 0 WHERE root = ? AND owner = ?", mine)
+
+
+def renew(link: Link, owner: str) -> int:
+    """The heartbeat; how many trees are still ours."""
+    return link.change(
+        f"UPDATE remit_trees SET expires = {link.now} + ? WHERE owner = ?",  # noqa: S608 - our own constants
+        (owners.LEASE_S, owner),
+    )
+
+
+def renew_one(link: Link, root: str, owner: str) -> bool:
+    """Whether it is still ours, until the end of this transaction."""
+    return bool(
+        link.change(
+            f"UPDATE remit_trees SET expires = {link.now} + ? WHERE root = ? AND owner = ?",  # noqa: S608
+            (owners.LEASE_S, root, owner),
+        )
+    )
+
+
+def clear_unused(link: Link) -> None:
+    """Forgets claims of dead owners that never got an event."""
+    link.change(f"DELETE FROM remit_trees WHERE events = 0 AND expires < {link.now} - 3600")  # noqa: S608
+
+
+def events_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
+    """One page of a tree's events: `seq` and JSON. Empty at the end."""
+    page: list[tuple[int, str]] = []
+    size = 0
+    rows = link.stream(
+        "SELECT seq, data FROM remit_events WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (root, after, PAGE_ROWS),
+    )
+    with closing(rows):
+        for row in rows:
+            page.append(cast(tuple[int, str], row))
+            size += len(page[-1][1])
+            if size >= PAGE_BYTES:
+                break
+    return page
+
+
+def add_chunks(link: Link, root: str, version: int, first: int, texts: Sequence[str]) -> int:
+    """Adds to an artifact that nobody sees yet; its bytes. Adding the same again changes nothing."""
+    size = 0
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        link.change(
+            "INSERT INTO remit_chunks (root, version, first, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (root, version, first, data),
+        )
+        first += len(text)
+        size += len(data)
+    return size
+
+
+def show_artifact(link: Link, root: str, name: str, version: int, *, chars: int, size: int) -> None:
+    """Has an artifact that was added in chunks be the one of this name."""
+    old = cast(
+        list[tuple[int, int]],
+        link.rows("SELECT version, bytes FROM remit_artifacts WHERE root = ? AND name = ?", (root, name)),
+    )
+    if old and old[0][0] == version:
+        return
+    link.change(
+        "INSERT INTO remit_artifacts (root, name, version, chars, bytes) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (root, name) DO UPDATE SET"
+        " version = excluded.version, chars = excluded.chars, bytes = excluded.bytes",
+        (root, name, version, chars, size),
+    )
+    if old:
+        drop_chunks(link, root, old[0][0])
+        size -= old[0][1]
+    link.change("UPDATE remit_trees SET bytes = bytes + ? WHERE root = ?", (size, root))
+
+
+def drop_chunks(link: Link, root: str, version: int) -> None:
+    link.change("DELETE FROM remit_chunks WHERE root = ? AND version = ?", (root, version))
+
+
+def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> str | None:
+    # One query: an artifact that is replaced meanwhile is read as it was or as it is, never as a mixture.
+    found = link.rows(
+        "SELECT c.first, c.data FROM remit_artifacts a LEFT JOIN remit_chunks c"
+        " ON c.root = a.root AND c.version = a.version AND c.first > ? AND c.first < ?"
+        " WHERE a.root = ? AND a.name = ? ORDER BY c.first",
+        (start - CHUNK_CHARS, start + length, root, name),
+    )
+    if not found:
+        return None
+    pieces: list[str] = []
+    for row in found:
+        first, data = cast(tuple[int | None, bytes], row)
+        if first is not None:
+            text = bytes(data).decode("utf-8", "surrogatepass")
+            pieces.append(text[max(0, start - first) : max(0, start + length - first)])
+    return "".join(pieces)
+
+
+def post(link: Link, root: str, command: AnyCommand, data: str) -> None:
+    if lease(link, root) is None:
+        raise StoreError(f"There is no run {root!r} in this store, so nothing can be asked of it.")
+    # One with the same id is this one: an earlier try worked without our hearing of it.
+    if not link.rows("SELECT 1 FROM remit_commands WHERE root = ? AND id = ?", (root, command.id)):
+        link.change(
+            "INSERT INTO remit_commands (root, number, id, data)"
+            " SELECT ?, coalesce(max(number), 0) + 1, ?, ? FROM remit_commands WHERE root = ?",
+            (root, command.id, data, root),
+        )
+
+
+def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted]:
+    found = cast(
+        list[tuple[int, str]],
+        link.rows(
+            "SELECT number, data FROM remit_commands WHERE root = ? AND number > ? ORDER BY number",
+            (root, after),
+        ),
+    )
+    if not found and not link.rows("SELECT 1 FROM remit_trees WHERE root = ?", (root,)):
+        raise StoreError(f"There is no run {root!r} in this store.")
+    posted: list[Posted] = []
+    for number, data in found:
+        try:
+            posted.append(Posted(number, commands.decode(data)))
+        except msgspec.DecodeError as error:
+            raise StoreError(
+                f"Command {number} of the run {root!r} in {where} cannot be read: {error}."
+            ) from None
+    return posted
+
+
+def trees(link: Link) -> list[TreeInfo]:
+    found = link.rows(
+        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now}"  # noqa: S608
+        " FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
+    )
+    return [_info(row) for row in found]
+
+
+def _info(row: Row) -> TreeInfo:
+    root, agent, task, status, started, last, events, size, owner, left = cast(
+        tuple[str, str, str, str | None, float, float, int, int, str, float], row
+    )
+    return TreeInfo(
+        root=root,
+        agent=agent,
+        task=task,
+        status=None if status is None else Status(status),
+        started_at=float(started),
+        last_at=float(last),
+        events=events,
+        bytes=size,
+        owner=owners.words(owner) if owners.is_live(owner, float(left)) else "",
+    )
+
+
+def delete(link: Link, root: str) -> None:
+    held = lease(link, root)
+    if held is None:
+        return
+    if held.live:
+        raise owned_by(root, held, "it cannot be deleted")
+    for table in ("commands", "chunks", "artifacts", "events", "trees"):
+        link.change(f"DELETE FROM remit_{table} WHERE root = ?", (root,))  # noqa: S608 - the names above

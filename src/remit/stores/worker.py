@@ -1,0 +1,170 @@
+"""A daemon thread that works for an event loop: it sleeps, is woken, and answers with promises.
+
+What there is to do is its owner's business: the thread only calls `turn` whenever that may find something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from remit.errors import StoreError
+
+T = TypeVar("T")
+
+JOIN_S = 1.0
+"""How long `join` waits for a thread that has said it is at its end."""
+
+
+class Promise(Generic[T]):
+    """What a thread will answer to a loop. It never holds an exception that nobody would fetch."""
+
+    __slots__ = ("error", "future", "loop", "value")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+        self.value: T | None = None
+        self.error: Exception | None = None
+
+    def done(self) -> None:
+        """On the loop's thread."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def tell(self) -> None:
+        """From any thread. A loop that is closed has nobody left to tell."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.done)
+
+
+def tell_all(promises: Iterable[Promise[None]]) -> None:
+    """As `tell`, with one call for each loop: waking one costs a write to a pipe."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Promise[None]]] = {}
+    for promise in promises:
+        by_loop.setdefault(promise.loop, []).append(promise)
+    for loop, told in by_loop.items():
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_done_all, told)
+
+
+def _done_all(promises: list[Promise[None]]) -> None:
+    for promise in promises:
+        promise.done()
+
+
+class Worker:
+    """The thread. `turn` does what there is to do and says in how many seconds it wants to be called again."""
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], float | None],
+        idle: Callable[[], bool],
+        end: Callable[[], None],
+        *,
+        linger_s: float = 0.0,
+    ) -> None:
+        self.asleep = False
+        """Whether it needs `wake` to notice something new. Read by those who cannot afford to call it."""
+        self._name = name
+        self._turn = turn
+        self._idle = idle
+        self._end = end
+        self._linger_s = linger_s
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._urged = False
+        self._stopping = False
+        self._busy_since: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Does nothing when it runs."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to do; it may wait a little for more of it."""
+        if self.asleep:
+            self.asleep = False
+            self._tokens.put(False)
+
+    def urge(self) -> None:
+        """There is something to do that somebody waits for."""
+        if not self._urged:
+            self._urged = True
+            self._tokens.put(True)
+
+    def stuck_s(self) -> float:
+        """For how long it has been inside one `turn`."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def progress(self) -> None:
+        """Called by `turn` when it got something done, so that a long one does not look stuck."""
+        self._busy_since = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """One more turn, and then the thread ends."""
+        self._stopping = True
+        self._tokens.put(True)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                # Read before the turn: what was asked for before the stop is seen by this turn.
+                last = self._stopping
+                self._urged = False
+                self._busy_since = time.monotonic()
+                delay = self._turn()
+                self._busy_since = None
+                if last:
+                    return
+                self._sleep(delay)
+        finally:
+            self._busy_since = None
+            self._end()
+
+    def _sleep(self, delay: float | None) -> None:
+        self.asleep = True
+        if not self._idle():
+            # It came between the turn and the line above, and its sender saw no need to wake us.
+            self.asleep = False
+            delay = self._linger_s
+        urgent = self._get(delay)
+        self.asleep = False
+        if urgent is False and self._linger_s:
+            self._get(self._linger_s)
+
+    def _get(self, delay: float | None) -> bool | None:
+        try:
+            return (
+                self._tokens.get(timeout=delay) if delay is None or delay > 0 else self._tokens.get_nowait()
+            )
+        except Empty:
+            return None
+
+
+async def answer(promise: Promise[T], worker: Worker, patience_s: float, stuck: str) -> T:
+    """What the thread answered. Raises what it raised, and StoreError(`stuck`) when it hangs for `patience_s`."""
+    while not promise.future.done():
+        await asyncio.wait({promise.future}, timeout=patience_s)
+        if not promise.future.done() and (worker.stuck_s() > patience_s or not worker.alive):
+            raise StoreError(stuck)
+    if promise.error is not None:
+        raise promise.error
+    return promise.value  # pyright: ignore[reportReturnType] - set before it was told
