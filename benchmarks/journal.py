@@ -32,6 +32,7 @@ class FanOut:
         self._first = Reply(calls=tuple(calls), stop="calls", usage=USAGE)
 
     async def reply(self, request: Request, emit: object) -> Reply:
+        del emit
         await asyncio.sleep(REPLY_S)
         if request.agent == "worker":
             return Reply("done with my part", usage=USAGE)
@@ -67,10 +68,15 @@ def main() -> None:
         for _ in range(rounds):
             for name, store in stores.items():
                 seen[name].append(measure(children, store))
-    medians = {name: [statistics.median(column) for column in zip(*spent, strict=True)] for name, spent in seen.items()}
+    medians = {
+        name: [statistics.median(column) for column in zip(*spent, strict=True)]
+        for name, spent in seen.items()
+    }
     print(f"{children} children, medians of {rounds}")
     for name, (wall, cpu) in medians.items():
-        print(f"  {name:10}  wall {wall * 1000:6.0f} ms   CPU {cpu * 1000:6.0f} ms   {cpu / children * 1e6:4.0f} us per child")
+        print(
+            f"  {name:10}  wall {wall * 1000:6.0f} ms   CPU {cpu * 1000:6.0f} ms   {cpu / children * 1e6:4.0f} us per child"
+        )
     (wall, cpu), (wall0, cpu0) = medians["SQLite"], medians["no journal"]
     print(f"  ratio       wall {wall / wall0:.2f}      CPU {cpu / cpu0:.2f}")
 

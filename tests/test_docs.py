@@ -75,6 +75,11 @@ SAID = {
         "Model calls: 3, the failed one included; replies: 2.",
         "Tokens: 18 in, 16 out; $0.000098.",
     ],
+    "05_killed_and_resumed.py": [
+        "It was killed (exit code -9), in the middle of a call that changes things.",
+        "completed: It was counted. Publishing: Unknown: it may or may not have happened.",
+        "5 model calls in both lives together.",
+    ],
 }
 
 

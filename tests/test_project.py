@@ -25,7 +25,7 @@ FLOORS = {
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts reading exchange dispatch restoring loop",
     "a tree of runs": "delegation",
-    "the door": "checks running door",
+    "the door": "checks running door remote",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores testing"
@@ -41,6 +41,7 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["door"].add(SHIPPED_DEFAULT)
+    table["remote"].add(SHIPPED_DEFAULT)
     return table
 
 

@@ -214,6 +214,7 @@ def reopen(
         journal = place(run_id)
         await _claim(journal, new=False)
         try:
+            posted = await journal.posted()
             past = fold([event async for event in journal.past()])
             record = _root_of(past, run_id)
             goes_on = record.outcome is None or record.outcome.status in REOPENED
@@ -240,7 +241,7 @@ def reopen(
                 return _recorded(past, agent)
             return Engine(tree, found).root(plan, limits=effective, policies=policies, record=record)
 
-        return Opened(tree, go)
+        return Opened(tree, go, posted if goes_on else ())
 
     return Running(open_tree, on_event)
 

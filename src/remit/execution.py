@@ -39,6 +39,9 @@ OUTPUT_TOKENS = 4096
 IMAGE_TOKENS = 1600
 REMEMBERED_TURNS = 20
 
+NOT_IN_FORM = "[remit] Your answer is not in the form that was asked for."
+"""Begins what a model is told whose structured answer does not match."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kit:
@@ -119,6 +122,10 @@ class Run:
     speechless: str = ""
     """Why nothing could be withheld for its last word; it may then not delegate."""
     started_at: float = 0.0
+    tries: int = 0
+    """Answers that did not have the form that was asked for."""
+    looping: str = ""
+    """The tool that it called again and again with the same result."""
     resumed: bool = False
     reply: Reply | None = None
     """A recorded reply that a resumed run has still to act on."""

@@ -113,6 +113,8 @@ class RunRecord(Struct, omit_defaults=True):
     warnings: list[str] = field(default_factory=list[str])
     overran: dict[str, Limits] = field(default_factory=dict[str, Limits])
     """Resources of which a provider used more than was reserved, and the limits that held then."""
+    died: bool = False
+    """Whether it had no end when it was last resumed."""
     cancelled: CancelRequested | None = None
     """Set when it was this run that was cancelled, not one above it."""
     outcome: Outcome | None = None

@@ -66,8 +66,9 @@ class Journal:
         trouble = await self.flush()
         if not trouble:
             return ""
-        count = f"{self.missing} events" if self.missing else "The last events"
-        return f"{count} were not stored, so this run can only be resumed from before them: {trouble}"
+        some = "1 event was" if self.missing == 1 else f"{self.missing} events were"
+        count = some if self.missing else "The last events were"
+        return f"{count} not stored, so this run can only be resumed from before them: {trouble}"
 
     async def claim(self, *, new: bool) -> None:
         """Own the tree. Raises StoreError."""
@@ -92,6 +93,19 @@ class Journal:
         """What the store has of the tree. Raises StoreError."""
         async for event in self.store.read(self.root):
             yield event
+
+    async def posted(self) -> list[Posted]:
+        """What was asked of the tree before it was claimed; nothing where the store cannot say. Raises nothing."""
+        found: list[Posted] = []
+
+        async def ask() -> None:
+            found.extend(await self.store.commands(self.root, 0, wait=False))
+
+        try:
+            await self._within(FLUSH_S, ask())
+        except StoreError as error:
+            log.warning("what other processes asked of %s is not known: %s", self.root, error)
+        return found
 
     async def commands(self, after: int, *, wait: bool) -> list[Posted]:
         return await self.store.commands(self.root, after, wait=wait)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import remit.text as text
 from remit.commands import Answer, AnyCommand, Cancel, Send
@@ -35,12 +36,11 @@ async def listen(tree: TreeContext, after: int) -> None:
             obey(tree, one.command)
 
 
-async def catch_up(tree: TreeContext) -> int:
+def catch_up(tree: TreeContext, posted: Sequence[Posted]) -> int:
     """Obey what was posted while nobody ran the tree, and return the last number.
 
     A cancel is passed over: whoever resumed the tree afterwards wants it to run.
     """
-    posted: list[Posted] = await tree.journal.commands(0, wait=False)
     for one in posted:
         if not isinstance(one.command, Cancel):
             obey(tree, one.command)
@@ -67,9 +67,9 @@ def _send(tree: TreeContext, scope: Scope | None, command: Send) -> None:
     if scope is not None and scope.hears:
         scope.inbox.append(Sent(user(text.clean(command.text)), command.id))
         return
-    record, root = tree.past.runs.get(command.run), tree.runs.get(tree.root)
-    if scope is None and record is not None and record.outcome is None:
-        # It is about to go on, and finds the message when it does.
+    root = tree.runs.get(tree.root)
+    if scope is None and command.run in tree.going_on:
+        # It finds the message when it is taken up.
         tree.mail.setdefault(command.run, []).append(Sent(user(text.clean(command.text)), command.id))
     elif root is not None:
         root.warn(f"A message to {text.clean(command.run)[:100]!r} came too late to join a turn.")

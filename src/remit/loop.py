@@ -17,7 +17,7 @@ from remit.artifacts import keep
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.events import MessageJoined, Purpose, ResultCut
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
-from remit.execution import Run, message_tokens
+from remit.execution import NOT_IN_FORM, Run, message_tokens
 from remit.ledger import LEAST_OUTPUT, NOTHING, Want
 from remit.messages import AssistantMessage, Json, Reply, ToolMessage, UserMessage, user
 from remit.outcome import Status
@@ -75,8 +75,9 @@ async def drive(run: Run) -> Ending:
     try:
         ended = await _turns(run)
     except Stopped:
-        _close_calls(run)
         ended = scope.limit or Limit("deadline", "it was stopped")
+    if isinstance(ended, Limit):
+        _close_calls(run)
     if isinstance(ended, Limit) and scope.cause is None:
         ended = await _wrapped_up(run, ended)
     elif isinstance(ended, Ending) and ended.status is Status.COMPLETED and scope.cause is None:
@@ -90,25 +91,24 @@ async def drive(run: Run) -> Ending:
 
 async def _turns(run: Run) -> Ending | Limit:
     """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
-    scope, most, tries = run.scope, run.scope.limits.turns, 0
+    scope, most = run.scope, run.scope.limits.turns
     if scope.deadline.left() <= 0:
         return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
     while True:
         scope.look_at_clock()
+        if run.looping:
+            run.failed_tool = run.looping
+            return Limit("repeating", f"{run.looping} was called again and again with the same result")
         reply = await _next_reply(run)
         if not isinstance(reply, Reply):
             return reply
         if reply.calls and reply.stop != "refusal":
             scope.look_at_clock()
-            looping = await _call_tools(run, reply)
-            if looping:
-                run.failed_tool = looping
-                return Limit("repeating", f"{looping} was called again and again with the same result")
+            run.looping = await _call_tools(run, reply)
         elif scope.inbox and reply.stop == "end" and not (isinstance(most, int) and run.turns >= most):
             continue
         else:
-            tries += 1
-            ending = _answered(run, reply, tries)
+            ending = _answered(run, reply)
             if ending is not None:
                 return ending
 
@@ -156,7 +156,7 @@ async def _keep_last_word(run: Run, calls: int) -> None:
         run.speechless = str(over) if run.scope.account.last_word is NOTHING else ""
 
 
-def _answered(run: Run, reply: Reply, tries: int) -> Ending | None:
+def _answered(run: Run, reply: Reply) -> Ending | None:
     """What a reply without calls amounts to. None: the structured answer is to be asked for again."""
     if reply.stop == "refusal":
         refuse_calls(run, reply.calls, "Not run: the model declined to answer.")
@@ -170,10 +170,11 @@ def _answered(run: Run, reply: Reply, tries: int) -> Ending | None:
     value, problem = parse_output(run.agent.output, reply.text)
     if not problem:
         return Ending(Status.COMPLETED, reply.text, output=value)
-    if tries >= OUTPUT_TRIES:
-        why = f"no answer had the form that was asked for in {tries} tries. {problem}"
+    run.tries += 1
+    if run.tries >= OUTPUT_TRIES:
+        why = f"no answer had the form that was asked for in {run.tries} tries. {problem}"
         return Ending(Status.FAILED, reply.text, why, error=why)
-    _tell(run, f"[remit] Your answer is not in the form that was asked for. {problem}\n\nAnswer again.")
+    _tell(run, f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
     return None
 
 

@@ -25,7 +25,7 @@ HELD_CHARS = 8192
 
 _WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NAME = _WORD + b"_-"
-_BASE64 = _WORD + b"+/"
+_BASE64 = _WORD + b"+"
 
 
 class _Shape(NamedTuple):
@@ -42,8 +42,28 @@ class _Shape(NamedTuple):
     folded: bool = False
 
 
-_SHAPES = (
+_URL_PASSWORD = _Shape((b"@",), re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"))
+
+_AUTHORIZATION = _Shape(
+    (b"authorization",),
+    re.compile(
+        rb"authorization[\"'\\]{0,8}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,8}(?:basic|token|digest|apikey) {1,4}"
+        rb"([^\s\"'\\,;]{6,})"
+    ),
+    folded=True,
+)
+
+_LONG = (
     _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), _NAME, random=True),
+    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), _BASE64 + b"_-"),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), _NAME),
+    _Shape(
+        (b"bearer ",),
+        re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
+        _WORD,
+        random=True,
+        folded=True,
+    ),
     _Shape(
         (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
         re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
@@ -56,13 +76,14 @@ _SHAPES = (
     ),
     _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), _NAME),
     _Shape((b"AKIA", b"ASIA"), re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"), _BASE64),
-    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), _BASE64 + b"_-"),
-    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), _NAME),
     _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), _NAME, random=True),
     _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), _NAME, random=True),
     _Shape(
         (b".eyJ",),
-        re.compile(rb"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"),
+        # Only where a word begins: a long run of "eyJ" is looked at once, not once for each of them.
+        re.compile(
+            rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"
+        ),
         _NAME,
     ),
     _Shape(
@@ -73,26 +94,8 @@ _SHAPES = (
             rb"(?:-----END [A-Z0-9 ]{0,60}-----)?"
         ),
     ),
-    _Shape(
-        (b"@",),
-        re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"),
-    ),
-    _Shape(
-        (b"bearer ",),
-        re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
-        _WORD,
-        random=True,
-        folded=True,
-    ),
-    _Shape(
-        (b"authorization",),
-        re.compile(
-            rb"authorization[\"'\\]{0,8}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,8}(?:basic|token|digest|apikey) {1,4}"
-            rb"([^\s\"'\\,;]{6,})"
-        ),
-        folded=True,
-    ),
 )
+"""Looked for in texts that have a long run of letters and digits, as each of these has."""
 
 _ASSIGNED = rb"[\"'\\]{0,8}[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}[\"'\\]{0,8}([^\s\"'\\,;&<>(){}\[\]`|]{8,})"
 
@@ -101,18 +104,33 @@ _ASSIGNMENTS = tuple(
     for word, ending in (
         (b"key", rb"(?:[_-]?id)?"),
         (b"token", b""),
-        (b"secret", rb"(?:[_-]?(?:access)?[_-]?key)?"),
-        (b"passw", rb"(?:or)?d"),
         (b"passphrase", b""),
         (b"credential", b"s?"),
     )
 )
 
-_KEY_OF = (b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing", b"master")
+_PASSWORD = re.compile(rb"passw(?:or)?d" + _ASSIGNED)
+_SECRET = re.compile(rb"secret(?:[_-]?(?:access)?[_-]?key)?" + _ASSIGNED)
+
+_KEY_OF = (
+    b"api",
+    b"access",
+    b"secret",
+    b"private",
+    b"auth",
+    b"account",
+    b"encryption",
+    b"signing",
+    b"master",
+)
 """What a `key` is a key of when it is a secret. Others open caches and tables."""
 
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
-_RUN = re.compile(rb"[A-Za-z0-9]{16,}")
+_RUN = re.compile(rb"[A-Za-z0-9_-]{20,}")
+_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-f]{4})$")
+_SOLID = re.compile(rb"[A-Za-z0-9]{16,}")
+_AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
+_LONG_RUN = b"a" * 20
 _ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
@@ -130,7 +148,9 @@ class Redactor:
         literals = sorted(found, key=len, reverse=True)
         self._plain = tuple(_encoded(text) for text in literals)
         # As JSON writes it, where characters are escaped.
-        self._in_json = tuple(msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1] for text in literals)
+        self._in_json = tuple(
+            msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1] for text in literals
+        )
 
     def redact(self, data: bytes) -> bytes:
         """JSON in, JSON out."""
@@ -182,16 +202,34 @@ def _redact(data: bytes, literals: tuple[bytes, ...], *, json: bool) -> bytes:
         if literal in data:
             data = _literal(data, literal, json=json)
     folded = data.lower()
-    for shape in _SHAPES:
-        where = folded if shape.folded else data
-        for marker in shape.markers:
-            if marker in where:
-                data, folded = _shaped(data, folded, shape)
-                break
+    # Written out: this is done for every event.
+    if b"@" in data:
+        data, folded = _shaped(data, folded, _URL_PASSWORD)
+    if b"authorization" in folded:
+        data, folded = _shaped(data, folded, _AUTHORIZATION)
+    if b"passw" in folded:
+        data, folded = _replace(data, folded, _PASSWORD.finditer(folded), _is_assigned)
+    if b"secret" in folded:
+        data, folded = _replace(data, folded, _SECRET.finditer(folded), _is_assigned)
+    if _LONG_RUN in data.translate(_AS_RUN) and any(map(_is_odd, _RUN.findall(data))):
+        data = _redact_long(data, folded)
+    return data
+
+
+def _redact_long(data: bytes, folded: bytes) -> bytes:
+    for shape in _LONG:
+        if any(marker in (folded if shape.folded else data) for marker in shape.markers):
+            data, folded = _shaped(data, folded, shape)
     for word, pattern in _ASSIGNMENTS:
         if word in folded:
             data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
     return data
+
+
+def _is_odd(run: bytes) -> bool:
+    """Whether it is more than long words, or several with hyphens."""
+    rest = run[1:]
+    return rest != rest.lower() or _digits(rest) > 0
 
 
 def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
@@ -199,7 +237,7 @@ def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
     at = 0
     while (found := data.find(literal, at)) >= 0:
         # The "n" of an escaped line break is no letter: taking it away would leave half an escape.
-        inside = json and _escape_before(data, found) == "inside"
+        inside = json and _inside_escape(data, found)
         end = found + (1 if inside else len(literal))
         parts += [data[at:found], data[found:end] if inside else _MARK]
         at = end
@@ -209,7 +247,8 @@ def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
     def wanted(match: re.Match[bytes], secret: bytes) -> bool:
         start = match.start()
-        if start and data[start - 1] in shape.before and _escape_before(data, start) != "after":
+        # Right after an escape is a beginning too, also one of a program text inside the text.
+        if start and data[start - 1] in shape.before and not _ESCAPE.search(data, max(0, start - 6), start):
             return False
         return not shape.random or _is_random(secret)
 
@@ -237,19 +276,17 @@ def _replace(
     return data, data.lower()
 
 
-def _escape_before(data: bytes, at: int) -> str:
-    """Whether a place in JSON is "inside" an escape such as a line break's, right "after" one, or neither: ""."""
-    slash = data.rfind(b"\\", max(0, at - 6), at)
+def _inside_escape(data: bytes, at: int) -> bool:
+    """Whether a place in JSON is in the middle of an escape, such as a line break's."""
+    slash = data.rfind(b"\\", max(0, at - 5), at)
     if slash < 0:
-        return ""
+        return False
     first = slash
     while first > 0 and data[first - 1] == 0x5C:
         first -= 1
-    if (slash - first) % 2:
-        # An escaped backslash, and then ordinary characters.
-        return "after" if at == slash + 1 else ""
-    length = 6 if data[slash + 1 : slash + 2] == b"u" else 2
-    return "inside" if at < slash + length else "after" if at == slash + length else ""
+    # Two and two are backslashes that stand for themselves.
+    opens = (slash - first) % 2 == 0
+    return opens and at < slash + (6 if data[slash + 1 : slash + 2] == b"u" else 2)
 
 
 def _is_assigned(match: re.Match[bytes], value: bytes) -> bool:
@@ -264,11 +301,11 @@ def _is_assigned(match: re.Match[bytes], value: bytes) -> bool:
 
 
 def _digits(value: bytes) -> int:
-    return sum(0x30 <= char <= 0x39 for char in value[:256])
+    return len(value) - len(value.translate(None, b"0123456789"))
 
 
 def _letters(value: bytes) -> int:
-    return sum(char in _WORD for char in value[:256]) - _digits(value)
+    return len(value) - len(value.translate(None, _WORD)) - _digits(value)
 
 
 def _is_random(value: bytes) -> bool:
@@ -279,7 +316,7 @@ def _is_random(value: bytes) -> bool:
     if digits >= 6 and len(value) >= 20:
         return True
     mixed = value != value.lower() and value != value.upper()
-    return mixed or _RUN.search(value) is not None or _UUID.search(value) is not None
+    return mixed or _SOLID.search(value) is not None or _UUID.search(value) is not None
 
 
 def _of_environment(environment: Mapping[str, str]) -> Iterable[str]:

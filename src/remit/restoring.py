@@ -9,10 +9,11 @@ import msgspec
 import remit.dispatch as dispatch
 import remit.ledger as ledger
 from remit.approval import what
-from remit.events import VERSION, ModelCallFailed, RunEnded, TurnStarted
-from remit.execution import Run, message_tokens
-from remit.history import CallRecord, RunRecord, Spending, Tree
+from remit.events import VERSION, ModelCallFailed, RunEnded
+from remit.execution import NOT_IN_FORM, Run, message_tokens
+from remit.history import CallRecord, RunRecord, Spending
 from remit.limits import Usage
+from remit.messages import UserMessage
 from remit.outcome import Outcome
 from remit.scope import Scope, Sent, TreeContext
 from remit.tree import apply
@@ -20,15 +21,12 @@ from remit.tree import apply
 LOST = "the process ended while the model was asked, so nobody knows what it said"
 
 
-def in_flight(past: Tree) -> list[tuple[RunRecord, TurnStarted]]:
-    """The model calls that had been sent when the process ended."""
-    open_runs = [r for r in past.runs.values() if r.outcome is None]
-    return [(r, r.asking) for r in open_runs if r.asking is not None]
-
-
-def count_lost(tree: TreeContext, lost: list[tuple[RunRecord, TurnStarted]]) -> None:
-    """Count model calls whose answer nobody got: they may have been paid for."""
-    for record, asking in lost:
+def count_lost(tree: TreeContext) -> None:
+    """Count the model calls that were in flight when the process ended: they may have been paid for."""
+    for record in tree.past.runs.values():
+        asking = record.asking
+        if asking is None or record.outcome is not None:
+            continue
         usage = Usage(requests=1, input_tokens=asking.input_tokens, usd=asking.input_usd, estimated=True)
         event = ModelCallFailed(
             **_stamped(tree, record),
@@ -83,17 +81,24 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     done = record.calls[: len(record.calls) - len(pending)]
     run.log = [log for log in (c.log for c in done) if log is not None]
     run.calls_begun = sum(c.started for c in record.calls)
-    _restore_circles(run, done)
+    _restore_circles(run, done, died=record.died)
+    run.tries = sum(isinstance(m, UserMessage) and m.text.startswith(NOT_IN_FORM) for m in run.messages)
     _restore_scope(run.scope, record, spent)
 
 
-def _restore_circles(run: Run, done: list[CallRecord]) -> None:
+def _restore_circles(run: Run, done: list[CallRecord], *, died: bool) -> None:
+    """What the run remembers of its calls. One that ended for going in circles is given another chance."""
     turns: dict[int, list[tuple[str, str, str]]] = {}
     for call in done:
         if call.ended is not None:
             turns.setdefault(call.turn, []).append(dispatch.key_of(call.call, call.ended))
     for keys in turns.values():
         run.circles.add(keys)
+    if not died or run.reply is not None or not turns:
+        return
+    for key in turns[max(turns)]:
+        if run.circles.times(key) >= dispatch.STOP_AT:
+            run.looping = key[0]
 
 
 def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:

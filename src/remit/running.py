@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, cast
@@ -15,6 +15,7 @@ from remit.events import Event
 from remit.listening import catch_up, listen
 from remit.messages import user
 from remit.outcome import Outcome
+from remit.ports import Posted
 from remit.progress import ChildProgress, ProgressReader
 from remit.scope import Scope, Sent, TreeContext, current_run
 from remit.text import clean, safe_str
@@ -25,6 +26,8 @@ class Opened(NamedTuple):
 
     tree: TreeContext
     go: Callable[[], Coroutine[object, object, Outcome]]
+    posted: Sequence[Posted] = ()
+    """What other processes asked of it before it was claimed."""
 
 
 class Running:
@@ -59,19 +62,20 @@ class Running:
         if self._entered:
             raise UsageError("This tree was started already; call start() again for another one.")
         self._entered = True
-        tree, go = await self._open()
+        tree, go, posted = await self._open()
         if self._on_event:
             tree.stream.watch(self._on_event, tree.loop)
         self._tree = tree
-        self._task = tree.loop.create_task(self._run(tree, go()), name=f"remit {tree.root}")
+        self._task = tree.loop.create_task(self._run(tree, go(), posted), name=f"remit {tree.root}")
         return self
 
-    async def _run(self, tree: TreeContext, root: Coroutine[object, object, Outcome]) -> Outcome:
+    async def _run(
+        self, tree: TreeContext, root: Coroutine[object, object, Outcome], posted: Sequence[Posted]
+    ) -> Outcome:
         ears = None
         if tree.journal.shared:
-            ears = tree.loop.create_task(
-                listen(tree, await catch_up(tree)), name=f"remit {tree.root} listens"
-            )
+            after = catch_up(tree, posted)
+            ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
         try:
             return await root
         finally:

@@ -29,6 +29,7 @@ from remit.seat import Seat
 from remit.slots import Pool
 from remit.stream import Stream
 from remit.text import clean
+from remit.tree import going_on
 
 log = logging.getLogger("remit")
 
@@ -92,8 +93,10 @@ class TreeContext:
         """Ids of all runs there have been."""
         self.spent: list[Usage] = [u for record in self.past.runs.values() for u in record.usage]
         """What every model call of the tree has used so far."""
+        self.going_on: set[str] = {r.id for r in going_on(self.past)} if past else set()
+        """Runs that the journal has and that are still to be taken up."""
         self.mail: dict[str, list[Sent]] = {}
-        """What was sent to runs that the journal has and that are still to go on."""
+        """What was sent to those."""
         self._seq = self.past.seq
         self._wall: Callable[[], float] = getattr(self.loop, "wall", time.time)
 

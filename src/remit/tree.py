@@ -53,7 +53,8 @@ def reopen(tree: Tree, record: RunRecord) -> None:
     status = record.status
     if record.aside_at is not None:
         _drop_aside(record)
-    record.asking = record.outcome = record.cancelled = None
+    record.outcome = record.cancelled = None
+    record.died = status is None
     if status is not None:
         _reopen_calls(tree, record)
     else:
@@ -61,7 +62,7 @@ def reopen(tree: Tree, record: RunRecord) -> None:
             child = tree.runs.get(call.child)
             call.goes_on = child is not None and _was_stopped(child, {Status.CANCELLED})
     last = record.messages[-1] if record.messages else None
-    if status is Status.INCOMPLETE and isinstance(last, AssistantMessage):
+    if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # Cut off or empty: it is to say more, not to be told the same again.
         record.reply = None
 

@@ -28,7 +28,7 @@ from remit.phase import Stopped
 from remit.policy import PolicyFunction
 from remit.ports import Model
 from remit.providers import Models, name_of, price_of
-from remit.restoring import count_lost, in_flight, interrupt, restore, restore_grants
+from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
 from remit.slots import Pool
@@ -116,13 +116,13 @@ class Engine:
     def _revive(self, run: Run, record: RunRecord) -> None:
         """Have a run go on from where the journal left it."""
         tree = self.tree
-        lost = in_flight(tree.past)
         apply(tree.past, run.scope.emit(RunResumed, limits=run.scope.limits))
         if run.scope.parent is None:
-            count_lost(tree, lost)
+            count_lost(tree)
             self.spending, self.outcomes = tree.past.spending(), tree.past.outcomes()
         restore(run, record, self.outcomes, self.spending[record.id])
         run.started_at -= record.worked_s
+        tree.going_on.discard(record.id)
 
     def _spawn(self, parent: Run, plan: Plan, admitted: Admitted, record: RunRecord | None) -> Run:
         """Narrow the scope and make the child. From here on it is the child that holds the slots."""
@@ -223,6 +223,9 @@ class Engine:
         scope.over, scope.hears = True, False
         if scope.inbox:
             scope.warn(f"{len(scope.inbox)} messages that were sent came too late to join a turn.")
+        if parent is None:
+            for run_id, mail in self.tree.mail.items():
+                scope.warn(f"{len(mail)} messages to {run_id} came too late to join a turn.")
         return await self._end(run, ending, plan, parent)
 
     def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:

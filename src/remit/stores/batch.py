@@ -108,26 +108,10 @@ def _count(link: Link, owner: str, root: str, part: Part, rows: Sequence[Row]) -
     """Brings the tree's own row up to date, and renews the claim; False when it is not ours."""
     agent, task, started = part.beginning
     last = rows[-1]
+    size = part.size if rows is part.rows else sum(len(row[5].encode()) for row in rows)
     ours = link.change(
-        # An UPDATE reads the row as it was, so `events = 0` is the tree's first batch throughout.
-        "UPDATE remit_trees SET"
-        " agent = CASE WHEN events = 0 THEN ? ELSE agent END,"
-        " task = CASE WHEN events = 0 THEN ? ELSE task END,"
-        " started_at = CASE WHEN events = 0 THEN ? ELSE started_at END,"
-        f" events = events + ?, bytes = bytes + ?, last_seq = ?, last_at = ?, expires = {link.now} + ?"
-        " WHERE root = ? AND owner = ?",
-        (
-            agent,
-            task,
-            started,
-            len(rows),
-            sum(len(row[5].encode()) for row in rows),
-            last[1],
-            last[4],
-            LEASE_S,
-            root,
-            owner,
-        ),
+        _count_sql(link.now),
+        (agent, task, started, len(rows), size, last[1], last[4], LEASE_S, root, owner),
     )
     if ours and (part.resumed or part.status is not None):
         link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, root))

@@ -88,13 +88,13 @@ class SqliteFile:
         )
 
     def _version(self) -> int:
-        link = self._connect(writing=False)
         try:
-            application = cast(int, link.rows("PRAGMA application_id")[0][0])
-            version = cast(int, link.rows("PRAGMA user_version")[0][0])
-            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
-        finally:
-            link.close()
+            application, version, tables = self._look(writing=False)
+        except Trouble as trouble:
+            if getattr(trouble.__context__, "sqlite_errorcode", 0) not in _HALF_MADE:
+                raise
+            # A process died while it made the file; any reader has to undo that first, which is a write.
+            application, version, tables = self._look(writing=True)
         if application != migrations.APPLICATION_ID and (application or version or tables):
             raise Trouble(
                 f"{self.where} is a database of another program. Nothing was changed. Name another file.",
@@ -103,6 +103,18 @@ class SqliteFile:
         if version > migrations.VERSION:
             raise Trouble(migrations.newer(self.where, version), passing=False)
         return version
+
+    def _look(self, *, writing: bool) -> tuple[int, int, int]:
+        """Whose file it is, its version, and how many tables it has: all of one moment."""
+        link = self._connect(writing=writing)
+        try:
+            link.rows("BEGIN")
+            application = cast(int, link.rows("PRAGMA application_id")[0][0])
+            version = cast(int, link.rows("PRAGMA user_version")[0][0])
+            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
+        finally:
+            link.close()
+        return application, version, tables
 
     def _migrate(self, link: SqliteLink) -> None:
         # Only heard before the first table; without a word where there is one.
@@ -149,6 +161,13 @@ class SqliteFile:
         what = _PASSING.get(code) or _LASTING.get(code) or "cannot be used ({error})."
         return Trouble(f"{self.where} {what.format(error=error)}", passing=passing)
 
+
+_HALF_MADE = (
+    sqlite3.SQLITE_READONLY_ROLLBACK,
+    sqlite3.SQLITE_READONLY_RECOVERY,
+    sqlite3.SQLITE_READONLY_CANTINIT,
+)
+"""What is said of a file whose last writer died: reading it needs a write first."""
 
 _PASSING: dict[int, str] = {
     sqlite3.SQLITE_BUSY: "is locked by another program ({error}). Close what holds it (a database browser, a backup, a hung process), and try again.",

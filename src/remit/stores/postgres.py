@@ -1,0 +1,227 @@
+"""The store on a Postgres server: many machines, one place. Needs psycopg: `pip install 'remit[postgres]'`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import cache
+from typing import LiteralString, cast
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+import remit.stores.migrations as migrations
+from remit.errors import UsageError
+from remit.stores.journal import JournalStore
+from remit.stores.place import Link, Row, Trouble
+
+CONNECT_S = 4
+"""Seconds to wait for a server that does not answer."""
+
+_LOCK = 0x72656D69
+"""Names our advisory lock: "remi"."""
+
+_LINK_SETTINGS: dict[str, object] = {
+    "connect_timeout": CONNECT_S,
+    "application_name": "remit",
+    # A server that is gone without a word is noticed within seconds, not within the kernel's two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
+class PostgresStore(JournalStore):
+    """A database, by its address. Its tables begin with `remit_`, and are made when it is first used.
+
+    `secrets` are kept out of it, as are texts that look like keys and tokens. Raises UsageError for an
+    address that cannot be read.
+    """
+
+    def __init__(self, url: str, *, secrets: Sequence[str] = ()) -> None:
+        super().__init__(PostgresDatabase(url), secrets)
+
+
+class PostgresDatabase:
+    """Where it is, and what can be wrong with it."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._settings = _LINK_SETTINGS | conninfo_to_dict(url)
+        except psycopg.Error:
+            # What the driver says may show a part of the password.
+            raise UsageError(
+                "The address of the Postgres store cannot be read. Write postgresql://user@host:5432/database, and "
+                "in a password %40 for @, %2F for / and %3A for a colon."
+            ) from None
+        self._password = str(self._settings.get("password") or "")
+
+    @property
+    def where(self) -> str:
+        given = self._settings
+        host = given.get("host") or given.get("hostaddr") or "the local server"
+        port = f":{given['port']}" if given.get("port") else ""
+        return f"The run store in Postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
+
+    def open_writer(self) -> Link:
+        link = self._connect()
+        try:
+            if self._version(link) < migrations.VERSION:
+                self._migrate(link)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def open_reader(self) -> Link | None:
+        link = self._connect()
+        try:
+            if self._version(link) == migrations.VERSION:
+                return link
+        except BaseException:
+            link.close()
+            raise
+        link.close()
+        return None
+
+    def _connect(self) -> PostgresLink:
+        try:
+            connection = psycopg.connect(autocommit=True, **self._settings)  # pyright: ignore[reportArgumentType] - a mapping of settings
+        except psycopg.Error as error:
+            raise self.trouble(error) from None
+        return PostgresLink(self, connection)
+
+    def _version(self, link: PostgresLink) -> int:
+        if link.rows("SELECT to_regclass('remit_meta')")[0][0] is None:
+            return 0
+        version = cast(int, link.rows("SELECT version FROM remit_meta")[0][0])
+        if version > migrations.VERSION:
+            raise Trouble(migrations.newer(self.where, version), passing=False)
+        return version
+
+    def _migrate(self, link: PostgresLink) -> None:
+        link.begin()
+        try:
+            link.rows("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            # Now that nobody else can: another process may have been faster.
+            version = self._version(link)
+            if not version:
+                link.change("CREATE TABLE remit_meta (version INTEGER NOT NULL)")
+                link.change("INSERT INTO remit_meta (version) VALUES (0)")
+            for sql in migrations.steps(version, blob="BYTEA"):
+                link.change(sql)
+            link.change("UPDATE remit_meta SET version = ?", (migrations.VERSION,))
+            link.commit()
+        except BaseException:
+            link.rollback()
+            raise
+
+    def trouble(self, error: psycopg.Error) -> Trouble:
+        """What the server or the driver says, in words."""
+        said = _clean(error, self._password)
+        state = error.sqlstate or ""
+        for states, passing, what in _WORDS:
+            if state.startswith(states):
+                return Trouble(f"{self.where} {what} ({said}).", passing=passing)
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return Trouble(
+                f"{self.where} cannot be reached ({said}). Check that the server runs, and its address.",
+                passing=not _is_refusal(said),
+            )
+        return Trouble(f"{self.where} cannot be used ({said}).", passing=False)
+
+
+_WORDS: tuple[tuple[tuple[str, ...], bool, str], ...] = (
+    (("28",), False, "does not let this user in. Check user and password"),
+    (("3D",), False, "does not exist. Create the database, or name another"),
+    (("42501",), False, "may not be written by this user. Grant it the right to create and change tables"),
+    (("25006",), False, "is read-only. Name a server that can be written"),
+    (("53100",), True, "cannot grow: the server's disk is full. Free some space or delete old runs"),
+    (
+        ("53", "57", "08", "40", "55P03"),
+        True,
+        "is not available now. Wait for the server, or look at its log",
+    ),
+)
+
+
+def _is_refusal(said: str) -> bool:
+    """Errors while connecting have no state, only words."""
+    return any(
+        words in said
+        for words in (
+            "authentication failed",
+            "does not exist",
+            "no pg_hba.conf entry",
+            "no password supplied",
+        )
+    )
+
+
+def _clean(error: psycopg.Error, password: str) -> str:
+    """One line, and nothing secret."""
+    said = " ".join(str(error).split())
+    return said.replace(password, "***") if password else said
+
+
+class PostgresLink:
+    """A connection."""
+
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    lock = " FOR UPDATE"
+
+    def __init__(self, database: PostgresDatabase, connection: psycopg.Connection[Row]) -> None:
+        self._database = database
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        try:
+            return self._connection.execute(_marked(sql), values).fetchall()
+        except psycopg.Error as error:
+            raise self._database.trouble(error) from None
+
+    def stream(self, sql: str, values: Sequence[object] = ()) -> Generator[Row]:
+        try:
+            # A cursor of the server's: the driver would fetch the whole page at once, whatever its size.
+            self._connection.execute("BEGIN")
+            try:
+                with self._connection.cursor("remit_page") as cursor:
+                    cursor.itersize = 50
+                    cursor.execute(_marked(sql), values)
+                    yield from cursor
+            finally:
+                if not self._connection.closed:
+                    self._connection.execute("COMMIT")
+        except psycopg.Error as error:
+            raise self._database.trouble(error) from None
+
+    def change(self, sql: str, values: Sequence[object] = ()) -> int:
+        try:
+            return self._connection.execute(_marked(sql), values or None).rowcount
+        except psycopg.Error as error:
+            raise self._database.trouble(error) from None
+
+    def begin(self) -> None:
+        self.change("BEGIN")
+
+    def commit(self) -> None:
+        self.change("COMMIT")
+
+    def rollback(self) -> None:
+        try:
+            if not self._connection.closed:
+                self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            pass
+
+    def shrink(self) -> None:
+        """Nothing to do: the server cleans up by itself."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@cache
+def _marked(sql: str) -> LiteralString:
+    """Our SQL with the driver's marks for values. None of it comes from outside."""
+    return cast(LiteralString, sql.replace("%", "%%").replace("?", "%s"))
