@@ -152,7 +152,9 @@ class _Turn:
         times = run.circles.times(key_of(call, result)) + 1
         if NUDGE_AT <= times < STOP_AT:
             result = _nudged(result, times)
-        self.results[index] = ToolMessage(call.id, call.name, result.content, result.ok, result.note)
+        self.results[index] = ToolMessage(
+            call.id, call.name, result.content, result.ok, result.note, result.parts
+        )
         tool = run.kit.tools.get(call.name)
         self.logs[index] = _tell(run, call, tool, result, duration_ms, unfinished=unfinished)
 
@@ -415,6 +417,7 @@ def _tell(
         count=run.calls_begun,
         tokens=run.scope.tokens,
         unfinished=unfinished,
+        parts=result.parts,
     )
     return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
 

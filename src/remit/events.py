@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.limits import Limits, Usage
-from remit.messages import Json, Message, Reply, UserMessage
+from remit.messages import FilePart, ImagePart, Json, Message, Reply, UserMessage
 from remit.outcome import Artifact, Outcome, Rejection
 
 Purpose = Literal["turn", "wrap_up", "summary"]
@@ -161,6 +161,7 @@ class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_
     tokens: int = 0
     unfinished: bool = False
     """The run was stopped before the call had ended, so a resumed run takes it up again."""
+    parts: tuple[ImagePart | FilePart, ...] = ()
 
 
 class ResultCut(Event, frozen=True, kw_only=True, omit_defaults=True, tag="result_cut"):

@@ -17,6 +17,7 @@ import remit.ledger as ledger
 from remit.errors import ModelError
 from remit.events import DeltaReceived, ModelCallFailed, Purpose, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
+from remit.lanes import Lane
 from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
@@ -29,6 +30,9 @@ log = logging.getLogger("remit")
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
 MOST_BACK_OFF_S = 60.0
+
+TOO_MANY = ("rate_limit", "overloaded")
+"""Kinds of failure that say: fewer at once, whoever asks."""
 
 
 class OverBudget(Exception):
@@ -71,20 +75,49 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
     while True:
         attempt += 1
         try:
-            reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
+            return await _attempt(run, purpose, attempt)
         except OverBudget as over:
             raise OverBudget(over.over, last) from None
-        try:
-            reply = await _send(run, reservation, purpose, attempt)
         except _AttemptFailed as failed:
             delay = _delay(run, failed.error, attempt)
             _tell_failed(run, attempt, failed, delay)
-            if delay is None:
-                raise ModelFailed(failed.error, attempt) from None
             last = failed.error
-            await _back_off(run, delay)
+        if delay is None:
+            raise ModelFailed(last, attempt)
+        await _back_off(run, delay)
+
+
+async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
+    """One request in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
+    lane, refused = run.lane, None
+    await _enter(run, lane, front=purpose != "turn")
+    try:
+        reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
+        return await _send(run, reservation, purpose, attempt)
+    except _AttemptFailed as failed:
+        refused = failed.error if failed.error.kind in TOO_MANY else None
+        raise
+    finally:
+        if refused is None:
+            lane.leave()
         else:
-            return reply
+            lane.refused(refused.retry_after)
+
+
+async def _enter(run: Run, lane: Lane, *, front: bool) -> None:
+    """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped."""
+    scope = run.scope
+    future: asyncio.Future[None] = scope.tree.loop.create_future()
+    place = lane.enter(lambda: wake(future), front=front)
+    if place is None:
+        return
+    scope.seat.leave()
+    try:
+        await scope.phase.wait(future)
+        await scope.seat.enter(scope.phase)
+    except Stopped:
+        lane.withdraw(place)
+        raise
 
 
 async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
@@ -249,7 +282,7 @@ def _record(
     run.replies += 1
     run.text = reply.text if reply.text.strip() else run.text
     run.model_used = reply.model or run.model_used or run.model_name
-    message = AssistantMessage(reply.text, reply.calls, reply.thinking)
+    message = AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details)
     run.messages.append(message)
     if usage.estimated or again:
         run.estimate += message_tokens(message)

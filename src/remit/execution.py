@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import remit.ledger as ledger
 from remit.agent import Agent
 from remit.history import CallRecord
+from remit.lanes import Lane
 from remit.ledger import Want
 from remit.messages import (
     AssistantMessage,
@@ -96,6 +97,7 @@ class Run:
     settings: Mapping[str, Json]
     kit: Kit
     delegate: Delegate
+    lane: Lane
     output_schema: JsonObject | None = None
     label: str = ""
     summary: str = "never"
@@ -167,7 +169,8 @@ class Run:
 def message_tokens(message: Message) -> int:
     """A cautious estimate: what is reserved for input should not be passed by it."""
     if isinstance(message, ToolMessage):
-        return text_tokens(message.content) + text_tokens(message.note) + 12
+        media = sum(_media_tokens(p.data) for p in message.parts)
+        return text_tokens(message.content) + text_tokens(message.note) + media + 12
     if isinstance(message, AssistantMessage):
         calls = sum(text_tokens(str(c.args)) + 12 for c in message.calls)
         thinking = sum(text_tokens(t.text) for t in message.thinking)

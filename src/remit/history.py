@@ -53,7 +53,9 @@ class CallRecord(Struct, omit_defaults=True):
     def message(self) -> ToolMessage | None:
         """Its result as the model reads it."""
         end = self.ended
-        return end and ToolMessage(self.call.id, self.call.name, end.content, end.success, end.note)
+        return end and ToolMessage(
+            self.call.id, self.call.name, end.content, end.success, end.note, end.parts
+        )
 
     @property
     def log(self) -> ToolCallLog | None:

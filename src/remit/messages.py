@@ -81,6 +81,8 @@ class AssistantMessage(Struct, frozen=True, omit_defaults=True, tag_field="role"
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: tuple[Thinking, ...] = ()
+    details: JsonObject | None = None
+    """What its provider wants back with the next request; made and read by the model's adapter alone."""
 
 
 class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
@@ -93,6 +95,8 @@ class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag
     ok: bool = True
     note: str = ""
     """The runtime's own words, kept apart so that a tool cannot forge them."""
+    parts: tuple[ImagePart | FilePart, ...] = ()
+    """Images and documents, besides the text."""
 
     @property
     def text(self) -> str:
@@ -147,6 +151,8 @@ class Reply(Struct, frozen=True):
     """None when the provider did not say; it is then estimated and marked so."""
     model: str = ""
     """The model that really answered, where the provider says."""
+    details: JsonObject | None = None
+    """What the provider wants back with the next request: see `AssistantMessage.details`."""
 
 
 class Delta(Struct, frozen=True, omit_defaults=True):

@@ -34,7 +34,8 @@ class Model(Protocol):
     many runs at once. Deltas go to `emit` while the reply is written.
 
     Optional attributes: `price` (a `Price`; needed for a `usd` limit), `streams` (True makes the
-    silence limit count from the start of the call instead of from the first delta).
+    silence limit count from the start of the call instead of from the first delta), `lane` (requests of
+    models with the same one are limited together; otherwise the name), `in_flight` (how many of them at once).
     """
 
     @property

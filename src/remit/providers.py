@@ -95,6 +95,15 @@ def name_of(model: Model) -> str:
         return type(model).__name__
 
 
+def lane_of(model: Model) -> tuple[str, int | None]:
+    """Which requests count together, and how many of them may be in flight; None is any number."""
+    lane: object = getattr(model, "lane", None)
+    most: object = getattr(model, "in_flight", None)
+    return lane if isinstance(lane, str) else name_of(model), most if isinstance(
+        most, int
+    ) and most > 0 else None
+
+
 def price_of(model: Model) -> Price | None:
     """Its price, if it has one that can be counted with. Raises UsageError for one that cannot."""
     price: object = getattr(model, "price", None)

@@ -101,12 +101,24 @@ def _tidy(reply: Reply) -> Reply | str:
         calls = _tidy_calls(reply.calls) if reply.calls else ()
         thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
         usage = _tidy_usage(reply.usage)
+        details = _tidy_details(reply.details)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         return safe_str(error)[:200]
     same = (text is reply.text, model is reply.model, calls is reply.calls, thinking is reply.thinking)
-    if all(same) and usage is reply.usage:
+    if all(same) and usage is reply.usage and details is reply.details:
         return reply
-    return msgspec.structs.replace(reply, text=text, model=model, calls=calls, thinking=thinking, usage=usage)
+    return Reply(text, calls, thinking, reply.stop, usage, model, details)
+
+
+def _tidy_details(details: object) -> JsonObject | None:
+    """What an adapter wants back, if it can be written down."""
+    if not isinstance(details, dict):
+        return None
+    try:
+        msgspec.json.encode(cast(JsonObject, details))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return cast(JsonObject, details)
 
 
 def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterable
+from typing import TypeGuard, cast
 
+import msgspec
 from msgspec import Struct
 
-from remit.messages import Json
+from remit.messages import FilePart, ImagePart, Json
 from remit.text import clean, safe_str, text_of, to_json
 
 FAILURE_CHARS = 2000
@@ -23,6 +25,8 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
     """More, for people and programs; no model reads it."""
     note: str = ""
     """The runtime's own words, kept apart so that content cannot forge them."""
+    parts: tuple[ImagePart | FilePart, ...] = ()
+    """Images and documents that the model sees besides the content."""
 
 
 def render(value: object) -> ToolResult:
@@ -56,4 +60,16 @@ def _checked_result(result: ToolResult) -> ToolResult:
         ok=bool(result.ok),
         details=None if details is None else to_json(details),
         note=text_of(result.note) if result.note else "",
+        parts=tuple(p for p in cast("Iterable[object]", result.parts) if _is_media(p)),
     )
+
+
+def _is_media(part: object) -> TypeGuard[ImagePart | FilePart]:
+    """Whether it can be shown to a model and written down."""
+    if not isinstance(part, ImagePart | FilePart):
+        return False
+    try:
+        msgspec.json.encode(part)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -20,6 +20,7 @@ from remit.deadline import Deadline
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.history import RunRecord, Tree, elapsed
 from remit.journal import Journal
+from remit.lanes import Lanes
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
@@ -84,6 +85,7 @@ class TreeContext:
         self.journal = journal
         self.past = past or Tree()
         self.stream = Stream()
+        self.lanes = Lanes(self.loop)
         self.desk = desk
         self.deps = deps
         self.workspace = workspace

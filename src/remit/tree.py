@@ -156,7 +156,7 @@ def _replied(record: RunRecord, event: events.ReplyReceived) -> None:
     record.replies += 1
     record.text = reply.text if reply.text.strip() else record.text
     record.model_used = reply.model or record.model_used or record.model
-    record.messages.append(AssistantMessage(reply.text, reply.calls, reply.thinking))
+    record.messages.append(AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details))
     if event.purpose == "turn":
         record.turns += 1
         record.reply = reply

@@ -27,7 +27,7 @@ from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction
 from remit.ports import Model
-from remit.providers import Models, name_of, price_of
+from remit.providers import Models, lane_of, name_of, price_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
@@ -193,6 +193,7 @@ class Engine:
             settings=settings,
             kit=kit,
             delegate=self.delegate,
+            lane=self.tree.lanes.find(*lane_of(model)),
             output_schema=schema,
             label=plan.label,
             summary=plan.summary,

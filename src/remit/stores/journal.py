@@ -62,6 +62,8 @@ class JournalStore:
         job = self._writer.do(lambda link, again: tables.claim(link, root, owner, new=new, again=again))
         try:
             self._claims[root] = Claim(root, await self._answer(job))
+            # It may be asleep without a thought of heartbeats.
+            self._writer.worker.urge()
         except BaseException:
             # Whoever was cancelled, or had to wait too long, must not own it later.
             if job.error is None:
@@ -240,9 +242,9 @@ class JournalStore:
         try:
             with contextlib.suppress(StoreError):
                 await self._flush()
-            for root in list(self._claims):
+            for released in [self._let_go(root) for root in list(self._claims)]:
                 with contextlib.suppress(StoreError):
-                    await self._answer(self._let_go(root))
+                    await self._answer(released)
         finally:
             self._claims.clear()
             self._writer.worker.stop()

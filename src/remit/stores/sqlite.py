@@ -234,10 +234,11 @@ class SqliteLink:
             pass
 
     def shrink(self) -> None:
-        with contextlib.suppress(Trouble):
-            self.rows("PRAGMA incremental_vacuum")
+        with contextlib.suppress(sqlite3.Error):
+            # As a script: `execute` would stop after the first page.
+            self._connection.executescript("PRAGMA incremental_vacuum")
             # The file is only cut when the log has been copied into it.
-            self.rows("PRAGMA wal_checkpoint(PASSIVE)")
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         self.rollback()

@@ -17,9 +17,6 @@ from remit.errors import StoreError
 
 T = TypeVar("T")
 
-JOIN_S = 1.0
-"""How long `join` waits for a thread that has said it is at its end."""
-
 
 class Promise(Generic[T]):
     """What a thread will answer to a loop. It never holds an exception that nobody would fetch."""
@@ -118,10 +115,6 @@ class Worker:
         """One more turn, and then the thread ends."""
         self._stopping = True
         self._tokens.put(True)
-
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join(JOIN_S)
 
     def _run(self) -> None:
         try:

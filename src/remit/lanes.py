@@ -1,0 +1,132 @@
+"""How many requests of a tree one model gets at once, and how fast, learnt from what its provider refuses.
+
+A lane begins wide open, or as wide as the model says (`in_flight`). When the provider refuses a request for
+the rate, the lane becomes as narrow as what it was working on at that moment, and closed for as long as the
+provider asked; everybody else of the tree waits in order instead of being refused too. It widens again by
+one after a stretch without a refusal, and each time that was too early the next stretch is twice as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+STRETCH = 2
+"""Answers per place of the lane before it is widened by one."""
+
+LONGEST_STRETCH = 64
+
+FIRST_WAIT_S = 0.25
+MOST_WAIT_S = 60.0
+"""How long a lane is closed in which everything is refused and the provider does not say for how long."""
+
+
+class Place:
+    """Somebody waiting for a lane. `wake` is called once `granted` is true."""
+
+    __slots__ = ("gone", "granted", "wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.granted = False
+        self.gone = False
+
+
+class Lane:
+    """The requests in flight to one model."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int | None) -> None:
+        self._loop = loop
+        self._most = most
+        self.width = most
+        """How many may be in flight; None is any number."""
+        self.in_flight = 0
+        self._open_at = 0.0
+        self._waiting: deque[Place] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers = 0
+        self._stretch = STRETCH
+        self._widened = False
+        self._refusals = 0
+        """Since the last answer."""
+
+    def enter(self, wake: Callable[[], None], *, front: bool = False) -> Place | None:
+        """Take a place now (None), or stand in line; what gives a last word stands in front."""
+        if not self._waiting and self._has_room():
+            self.in_flight += 1
+            return None
+        place = Place(wake)
+        if front:
+            self._waiting.appendleft(place)
+        else:
+            self._waiting.append(place)
+        self._look()
+        return place
+
+    def withdraw(self, place: Place) -> None:
+        """Stop waiting; a place that was given meanwhile goes back."""
+        place.gone = True
+        if place.granted:
+            self.in_flight -= 1
+        self._look()
+
+    def leave(self) -> None:
+        """A request has ended, and it was not refused for the rate."""
+        self.in_flight -= 1
+        self._answers += 1
+        self._refusals = 0
+        if self.width is not None and self._answers >= self.width * self._stretch:
+            self._answers = 0
+            wider = self.width + 1
+            self.width = wider if self._most is None else min(wider, self._most)
+            self._widened = True
+        self._look()
+
+    def refused(self, wait_s: float | None) -> None:
+        """A request was refused for the rate: nobody is sent for as long as was asked, and fewer at once after that."""
+        if self._widened:
+            self._widened = False
+            self._stretch = min(LONGEST_STRETCH, self._stretch * 2)
+        self.in_flight -= 1
+        self._answers = 0
+        self._refusals += 1
+        working = max(1, self.in_flight)
+        self.width = working if self.width is None else min(self.width, working)
+        if wait_s is None:
+            # With others in flight one of them makes room; with none, only time does.
+            alone = min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
+            wait_s = 0.0 if self.in_flight else alone
+        self._open_at = max(self._open_at, self._loop.time() + wait_s)
+        self._look()
+
+    def _has_room(self) -> bool:
+        return self._loop.time() >= self._open_at and (self.width is None or self.in_flight < self.width)
+
+    def _look(self) -> None:
+        """Let in whoever may go; come back when the lane opens."""
+        while self._waiting and (self._waiting[0].gone or self._has_room()):
+            place = self._waiting.popleft()
+            if not place.gone:
+                place.granted = True
+                self.in_flight += 1
+                place.wake()
+        if self._waiting and self._timer is None and self._loop.time() < self._open_at:
+            self._timer = self._loop.call_at(self._open_at, self._opened)
+
+    def _opened(self) -> None:
+        self._timer = None
+        self._look()
+
+
+class Lanes:
+    """The lanes of one tree."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._lanes: dict[str, Lane] = {}
+
+    def find(self, name: str, most: int | None) -> Lane:
+        if name not in self._lanes:
+            self._lanes[name] = Lane(self._loop, most)
+        return self._lanes[name]

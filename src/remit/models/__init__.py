@@ -1,0 +1,10 @@
+"""Real models, by name: `Shelf().find("anthropic:claude-sonnet-4-5")`.
+
+What a name may be is in `names.py`. Nothing of a provider is imported before the first `find`.
+"""
+
+from __future__ import annotations
+
+from remit.models.shelf import Shelf
+
+__all__ = ["Shelf"]

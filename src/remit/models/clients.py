@@ -1,0 +1,87 @@
+"""The providers' clients on one event loop: one for each provider, shared by every model and run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
+
+import remit.models.names as names
+from remit.models.names import Named
+
+log = logging.getLogger("remit")
+
+
+class Clients:
+    """Makes each provider and each of its models once."""
+
+    def __init__(self) -> None:
+        # Each provider has another client inside, which is nobody's business here.
+        self._providers: dict[object, Provider[Any]] = {}
+        self._models: dict[str, Model] = {}
+
+    def model(self, named: Named) -> Model:
+        """pydantic-ai's model for a name. Raises UsageError as `Shelf.find` does."""
+        if named.whole not in self._models:
+            self._models[named.whole] = self._make(named)
+        return self._models[named.whole]
+
+    def _make(self, named: Named) -> Model:
+        try:
+            made = self._at_address(named) if named.address else self._of_provider(named)
+        except ImportError as error:
+            raise names.missing_package(named, error) from None
+        except UserError as error:
+            raise names.missing_key(named, str(error)) from None
+        base = made.base_url
+        if base is not None:
+            variable = f"{named.provider.upper().replace('-', '_')}_BASE_URL"
+            names.check_address(base, f"The base URL of {named.whole!r} ({variable})")
+        return made
+
+    def _of_provider(self, named: Named) -> Model:
+        prefix = named.provider
+        try:
+            kind: object = prefix if prefix.startswith("gateway/") else infer_provider_class(prefix)
+        except ValueError:
+            raise names.unknown_provider(named) from None
+        # Two prefixes of one provider, as openai and openai-chat, share its client.
+        if kind not in self._providers:
+            self._providers[kind] = _provider(prefix)
+        return infer_model(f"{prefix}:{named.model}", provider_factory=lambda _: self._providers[kind])
+
+    def _at_address(self, named: Named) -> Model:
+        from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415 - the package may be missing
+        from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
+
+        if named.address not in self._providers:
+            host = named.address.partition("://")[2].partition("/")[0]
+            key = os.environ.get(names.SERVER_KEY)
+            self._providers[named.address] = OpenAICompatibleProvider(
+                host, base_url=named.address, api_key=key
+            )
+        return OpenAIChatModel(named.model, provider=self._providers[named.address])
+
+    async def close(self) -> None:
+        """Close every connection. What fails at that is logged: nothing can be done about it."""
+        providers, self._providers = self._providers, {}
+        self._models.clear()
+        for provider in providers.values():
+            try:
+                # Entering and leaving is how a provider is told to close the client it made.
+                async with provider:
+                    pass
+            except Exception:
+                log.warning("the connections of %s could not be closed", provider.name, exc_info=True)
+
+
+def _provider(prefix: str) -> Provider[Any]:
+    if prefix == "ollama":
+        from pydantic_ai.providers.ollama import OllamaProvider  # noqa: PLC0415 - the package may be missing
+
+        return OllamaProvider(base_url=os.environ.get("OLLAMA_BASE_URL") or names.OLLAMA_URL)
+    return infer_provider(prefix)

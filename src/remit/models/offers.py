@@ -1,0 +1,45 @@
+"""The tools and the shape of the answer that a request offers, in pydantic-ai's terms."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from pydantic_ai.models import Model
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from remit.messages import Json, JsonObject, Request
+
+_Mode = Literal["text", "native", "prompted"]
+
+
+def tools_of(request: Request) -> list[ToolDefinition]:
+    return [
+        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
+        for tool in request.tools
+    ]
+
+
+def output_of(model: Model, request: Request) -> tuple[_Mode, OutputObjectDefinition | None]:
+    """How the answer's schema is asked for: by the provider's own means, else in the instructions."""
+    if request.output_schema is None:
+        return "text", None
+    native = model.profile.get("supports_json_schema_output", False) and not _has_maps(request.output_schema)
+    if model.system.startswith("google") and request.tools:
+        native = native and cast(JsonObject, model.profile).get("google_supports_tool_combination", False)
+    output = OutputObjectDefinition(json_schema=request.output_schema, name="answer")
+    return ("native" if native else "prompted"), output
+
+
+def _has_maps(schema: Json) -> bool:
+    """Whether some object may have any keys: providers' own means would forbid every key there."""
+    if isinstance(schema, list):
+        return any(map(_has_maps, cast(list[Json], schema)))
+    if not isinstance(schema, dict):
+        return False
+    fields = cast(JsonObject, schema)
+    if fields.get("type") == "object" and (
+        fields.get("additionalProperties") not in (None, False) or not fields.get("properties")
+    ):
+        return True
+    return any(map(_has_maps, fields.values()))

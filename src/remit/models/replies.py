@@ -1,0 +1,196 @@
+"""pydantic-ai's responses as remit's replies, and back, so that a provider is given again exactly what it said.
+
+`Reply` has the text, the thinking and the calls. What else the next request must carry goes into its `details`:
+the order in which these came, ids, signatures of calls, encrypted reasoning, and which provider said it. The
+details point to texts by place and to thinking and calls by number; details that no longer fit what they point
+into are left out of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pydantic_core
+from msgspec import Struct
+from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
+
+from remit.messages import AssistantMessage, Call, Json, JsonObject, Stop, Thinking
+
+GAP = "\n\n"
+"""Between two texts with something else between them."""
+
+
+class Said(Struct, frozen=True):
+    """What a response says, in remit's records."""
+
+    text: str
+    calls: tuple[Call, ...]
+    thinking: tuple[Thinking, ...]
+    details: JsonObject | None
+
+
+def read(response: ModelResponse) -> Said:
+    """Everything a response says and everything that its provider wants to hear again."""
+    text, calls, thinking = "", list[Call](), list[Thinking]()
+    order: list[JsonObject] = []
+    before: ModelResponsePart | None = None
+    for part in response.parts:
+        if isinstance(part, TextPart):
+            text += GAP if text and not isinstance(before, TextPart) else ""
+            where: JsonObject = {"text": [len(text), len(text) + len(part.content)]}
+            text += part.content
+        elif isinstance(part, ThinkingPart):
+            where = {"thinking": len(thinking)}
+            thinking.append(Thinking(part.content, part.signature or "", part.provider_name or ""))
+        elif isinstance(part, ToolCallPart):
+            where = {"call": len(calls)}
+            calls.append(Call(part.tool_call_id, part.tool_name, _args(part.args)))
+        else:
+            continue
+        order.append(where | _extra(part))
+        before = part
+    details = None if _is_plain(order, thinking) else _origin(response) | {"parts": order}
+    return Said(text, tuple(calls), tuple(thinking), details)
+
+
+def stop_of(response: ModelResponse, said: Said) -> Stop:
+    """Why the model stopped."""
+    if response.finish_reason == "length":
+        return "length"
+    if response.finish_reason == "content_filter":
+        return "refusal"
+    return "calls" if said.calls else "end"
+
+
+def refusal_of(response: ModelResponse) -> str:
+    """The words of a refusal that the provider keeps apart from the text."""
+    return str((response.provider_details or {}).get("refusal") or "")
+
+
+def to_response(message: AssistantMessage) -> ModelResponse:
+    """What the model said, as it said it where the details still fit."""
+    details = cast(Json, getattr(message, "details", None))
+    if isinstance(details, dict):
+        made = _restore(message, cast(JsonObject, details))
+        if made is not None:
+            return made
+    parts: list[ModelResponsePart] = [_thinking(block) for block in message.thinking]
+    if message.text:
+        parts.append(TextPart(message.text))
+    parts += map(_call, message.calls)
+    provider = next((b.provider for b in message.thinking if b.provider), None)
+    return ModelResponse(parts=parts, provider_name=provider)
+
+
+def _args(said: object) -> JsonObject | str:
+    """The arguments; what is no JSON object stays the string it is."""
+    if isinstance(said, dict):
+        return cast(JsonObject, said)
+    if not isinstance(said, str) or not said:
+        return {}
+    try:
+        read_args: object = pydantic_core.from_json(said)
+    except ValueError:
+        return said
+    return cast(JsonObject, read_args) if isinstance(read_args, dict) else said
+
+
+def _extra(part: TextPart | ThinkingPart | ToolCallPart) -> JsonObject:
+    """What a part carries besides what remit's records hold."""
+    extra: JsonObject = {"id": part.id, "details": pydantic_core.to_jsonable_python(part.provider_details)}
+    extra = {key: value for key, value in extra.items() if value}
+    # An id and details say nothing without the provider they are of.
+    if extra and part.provider_name:
+        extra["provider"] = part.provider_name
+    return extra
+
+
+def _is_plain(order: Sequence[JsonObject], thinking: Sequence[Thinking]) -> bool:
+    """Whether the text, then the calls, is all there is to know."""
+    if thinking or any(len(part) > 1 for part in order):
+        return False
+    kinds = [next(iter(part)) for part in order]
+    return kinds.count("text") <= 1 and kinds == sorted(kinds, reverse=True)
+
+
+def _origin(response: ModelResponse) -> JsonObject:
+    origin: JsonObject = {
+        "provider": response.provider_name,
+        "system": response.canonical_system,
+        "url": response.provider_url,
+        "model": response.model_name,
+        "response": response.provider_response_id,
+        "details": pydantic_core.to_jsonable_python(response.provider_details),
+    }
+    return {key: value for key, value in origin.items() if value}
+
+
+def _restore(message: AssistantMessage, details: JsonObject) -> ModelResponse | None:
+    """None when the details are not of this message any more."""
+    try:
+        parts = [_part(message, cast(JsonObject, item)) for item in cast(list[Json], details["parts"])]
+        ends = [p for p in parts if isinstance(p, TextPart)]
+        whole = (len(ends) > 0) == bool(message.text) and _text_end(details) == len(message.text)
+        counts = (_count(parts, ThinkingPart), _count(parts, ToolCallPart))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+    if not whole or counts != (len(message.thinking), len(message.calls)):
+        return None
+    return ModelResponse(
+        parts=parts,
+        model_name=_string(details, "model"),
+        provider_name=_string(details, "provider"),
+        provider_url=_string(details, "url"),
+        canonical_system=_string(details, "system"),
+        provider_response_id=_string(details, "response"),
+        provider_details=_object(details, "details"),
+    )
+
+
+def _part(message: AssistantMessage, item: JsonObject) -> ModelResponsePart:
+    extra_id, extra = _string(item, "id"), _object(item, "details")
+    provider = _string(item, "provider")
+    if "text" in item:
+        start, end = cast(list[int], item["text"])
+        return TextPart(message.text[start:end], id=extra_id, provider_name=provider, provider_details=extra)
+    if "thinking" in item:
+        block = message.thinking[cast(int, item["thinking"])]
+        return ThinkingPart(
+            block.text,
+            id=extra_id,
+            signature=block.signature or None,
+            provider_name=block.provider or None,
+            provider_details=extra,
+        )
+    call = message.calls[cast(int, item["call"])]
+    return ToolCallPart(
+        call.name, call.args, call.id, id=extra_id, provider_name=provider, provider_details=extra
+    )
+
+
+def _text_end(details: JsonObject) -> int:
+    items = cast(list[JsonObject], details["parts"])
+    return max((cast(list[int], item["text"])[1] for item in items if "text" in item), default=0)
+
+
+def _count(parts: Sequence[ModelResponsePart], kind: type[ModelResponsePart]) -> int:
+    return sum(isinstance(part, kind) for part in parts)
+
+
+def _string(item: JsonObject, key: str) -> str | None:
+    value = item.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _object(item: JsonObject, key: str) -> JsonObject | None:
+    value = item.get(key)
+    return cast(JsonObject, value) if isinstance(value, dict) else None
+
+
+def _thinking(block: Thinking) -> ThinkingPart:
+    return ThinkingPart(block.text, signature=block.signature or None, provider_name=block.provider or None)
+
+
+def _call(call: Call) -> ToolCallPart:
+    return ToolCallPart(call.name, call.args, call.id)

@@ -1,0 +1,133 @@
+"""Lanes: what a provider refuses for the rate slows everybody of the tree, once, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from remit import Agent, Call, Limits, ModelError, Reply, Request, Usage, run
+from remit.events import Event, ModelCallFailed
+from remit.lanes import Lane
+
+USAGE = Usage(1, 10, 5)
+
+
+class Narrow:
+    """A provider that works on so many requests at once and refuses the rest."""
+
+    name = "narrow"
+
+    def __init__(self, children: int, places: int, *, retry_after: float | None = None) -> None:
+        self.children = children
+        self.places = places
+        self.retry_after = retry_after
+        self.working = 0
+        self.answered = 0
+        self.refused: list[int] = []
+        """How many had been answered at each refusal."""
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        if self.working >= self.places:
+            await asyncio.sleep(0.01)
+            self.refused.append(self.answered)
+            raise ModelError("too many requests", kind="rate_limit", retry_after=self.retry_after)
+        self.working += 1
+        await asyncio.sleep(1)
+        self.working -= 1
+        self.answered += 1
+        if request.agent == "lead" and len(request.messages) == 1:
+            calls = [
+                Call(f"c{n}", "task", {"agent": "worker", "prompt": f"{n}"}) for n in range(self.children)
+            ]
+            return Reply(calls=tuple(calls), stop="calls", usage=USAGE)
+        return Reply("done", usage=USAGE)
+
+
+@pytest.mark.parametrize("retry_after", [None, 2.0])
+async def test_a_storm_is_met_once(retry_after: float | None) -> None:
+    """50 children, a provider with 5 places: all finish, and after the first wave hardly any is refused."""
+    model = Narrow(50, 5, retry_after=retry_after)
+    lead = Agent("lead", subagents=[Agent("worker")])
+    events: list[Event] = []
+    outcome = await run(
+        lead, "go", model=model, limits=Limits(concurrency=60, seconds=None), on_event=events.append
+    )
+    assert outcome.ok
+    assert [c.status for c in outcome.children] == ["completed"] * 50
+    first_wave = 45
+    late = len(model.refused) - first_wave
+    assert len(model.refused) >= first_wave, "all 50 are sent at once, so 45 must be refused"
+    assert late <= 8
+    failed = [e for e in events if isinstance(e, ModelCallFailed)]
+    assert len(failed) == len(model.refused), "each refusal is visible"
+
+
+async def test_the_whole_lane_waits_for_as_long_as_the_provider_asked() -> None:
+    """One run's Retry-After holds for its siblings too."""
+    sent: list[float] = []
+
+    class Once:
+        name = "once"
+
+        async def reply(self, request: Request, emit: object) -> Reply:
+            now = asyncio.get_running_loop().time()
+            sent.append(now)
+            if request.agent == "lead" and len(request.messages) == 1:
+                calls = [Call(f"c{n}", "task", {"agent": f"w{n}", "prompt": "x"}) for n in range(2)]
+                return Reply(calls=tuple(calls), stop="calls", usage=USAGE)
+            if request.agent == "w0" and len(sent) == 2:
+                raise ModelError("later", kind="rate_limit", retry_after=10)
+            if request.agent == "w1" and not any(c for c in request.messages if c.text == "slept"):
+                return Reply("done", usage=USAGE)
+            return Reply("done", usage=USAGE)
+
+    lead = Agent("lead", subagents=[Agent("w0"), Agent("w1")])
+    outcome = await run(lead, "go", model=Once(), limits=Limits(concurrency=1))
+    assert outcome.ok
+    first, refused, *rest = sent
+    assert first == refused == 0
+    assert all(at >= 10 for at in rest), sent
+
+
+async def test_a_model_says_how_many_at_once() -> None:
+    """`in_flight` is a limit from the start: nobody is refused at all."""
+    model = Narrow(30, 4)
+    model.in_flight = 4  # pyright: ignore[reportAttributeAccessIssue]
+    outcome = await run(
+        Agent("lead", subagents=[Agent("worker")]), "go", model=model, limits=Limits(concurrency=40)
+    )
+    assert outcome.ok
+    assert model.refused == []
+
+
+async def test_a_lane_in_which_everything_is_refused_gives_time() -> None:
+    """With nothing in flight the lane stays closed a little longer each time, and opens by itself."""
+    loop = asyncio.get_running_loop()
+    lane = Lane(loop, None)
+    waits: list[float] = []
+    for _ in range(4):
+        began = loop.time()
+        woken = loop.create_future()
+        if lane.enter(lambda woken=woken: woken.set_result(None)) is not None:
+            await woken
+        waits.append(loop.time() - began)
+        lane.refused(None)
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert waits[-1] > waits[1] > 0
+
+
+async def test_who_stops_waiting_gives_back_what_it_was_given() -> None:
+    """A place that was granted and not used is the next one's."""
+    loop = asyncio.get_running_loop()
+    lane = Lane(loop, 1)
+    assert lane.enter(lambda: None) is None
+    first, second = lane.enter(lambda: None), lane.enter(lambda: None)
+    assert first is not None
+    assert second is not None
+    lane.leave()
+    assert (first.granted, second.granted) == (True, False)
+    lane.withdraw(first)
+    assert second.granted
+    assert lane.in_flight == 1
