@@ -13,7 +13,7 @@ LOCK := requirements-dev.txt
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test lint types layers format demo lock clean
+.PHONY: help check test torture lint types layers format demo lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -23,6 +23,9 @@ check: lint types layers test ## everything that must hold before a change goes 
 
 test: $(READY) ## run the tests
 	@$(RUN) pytest -q $(ARGS)
+
+torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_SEED), and resume them
+	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
 
 lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .

@@ -131,7 +131,17 @@ def test_a_plain_function_is_not_a_tool() -> None:
 
 # --- Limits --------------------------------------------------------------------------------------
 
-WHOLE = ("depth", "delegations", "requests", "tokens", "calls", "concurrency", "turns", "result_chars")
+WHOLE = (
+    "depth",
+    "delegations",
+    "requests",
+    "tokens",
+    "calls",
+    "concurrency",
+    "turns",
+    "result_chars",
+    "context_tokens",
+)
 REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
 
 

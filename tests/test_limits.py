@@ -15,7 +15,17 @@ from remit import Agent, Limits, Reply, Request, Status, Usage, UsageError, run
 from remit.limits import OWN, ROOT_DEFAULTS, SHARED, to_micros, total
 from remit.ports import Emit, Price
 
-WHOLE = ("depth", "delegations", "requests", "tokens", "calls", "concurrency", "turns", "result_chars")
+WHOLE = (
+    "depth",
+    "delegations",
+    "requests",
+    "tokens",
+    "calls",
+    "concurrency",
+    "turns",
+    "result_chars",
+    "context_tokens",
+)
 REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
 NUMBERS = (*WHOLE, *REAL)
 
@@ -50,6 +60,7 @@ def test_the_defaults_at_the_root_are_the_documented_ones() -> None:
         call_seconds=120.0,
         stall_seconds=180.0,
         result_chars=8000,
+        context_tokens=1_000_000,
     )
     assert documented == ROOT_DEFAULTS
 

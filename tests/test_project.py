@@ -23,12 +23,12 @@ FLOORS = {
     "rules": "ports history tree ledger lanes slots seat deadline phase threads foreign schema",
     "what users write": "tool policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
-    "one run": "execution artifacts reading exchange dispatch restoring loop",
+    "one run": "execution artifacts reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
     "the door": "checks running door remote",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
-ADAPTERS = "stores testing"
+ADAPTERS = "stores models testing"
 ADAPTERS_IMPORT = "errors limits messages outcome events commands ports text threads redaction"
 SHIPPED_DEFAULT = "stores"
 
@@ -40,7 +40,7 @@ def _allowed() -> dict[str, set[str]]:
         below |= set(rooms.split())
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
-    table["door"].add(SHIPPED_DEFAULT)
+    table["door"] |= {SHIPPED_DEFAULT, "models"}
     table["remote"].add(SHIPPED_DEFAULT)
     return table
 

@@ -11,7 +11,7 @@ from remit.errors import UsageError
 from remit.limits import Limits
 from remit.messages import Json
 from remit.policy import Policy, PolicyFunction, compile_policy
-from remit.ports import Model, is_model
+from remit.ports import ModelChoice, is_model
 from remit.schema import output_schema
 from remit.tool import Tool, is_reserved
 
@@ -37,7 +37,8 @@ class Agent:
     description: str
     """What a delegating model reads when it chooses."""
     instructions: str
-    model: str | Model | None
+    model: ModelChoice | None
+    """A name, a model, or several in order of preference: the next is asked when one fails for good."""
     settings: Mapping[str, Json] | None
     """Passed to the model as they are; `max_output_tokens` is also used for the worst case."""
     tools: tuple[Tool | str, ...]
@@ -60,7 +61,7 @@ class Agent:
         nickname: str | None = None,
         description: str = "",
         instructions: str = "",
-        model: str | Model | None = None,
+        model: ModelChoice | None = None,
         settings: Mapping[str, Json] | None = None,
         tools: Sequence[Tool | str] = (),
         subagents: Sequence[Agent] = (),
@@ -94,7 +95,7 @@ class Agent:
             "nickname": nickname,
             "description": description,
             "instructions": instructions,
-            "model": model,
+            "model": tuple(model) if isinstance(model, list) else model,
             "settings": settings,
             "tools": _check_tools(where, tools),
             "subagents": _check_subagents(where, subagents),
@@ -131,6 +132,15 @@ def _check_text(where: str, field: str, value: object, *, optional: bool = False
 
 
 def _check_model(where: str, model: object) -> None:
+    if isinstance(model, (list, tuple)):
+        several = cast("Sequence[object]", model)
+        if not several:
+            raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+        for one in several:
+            _check_model(where, None if isinstance(one, (list, tuple)) else one)
+            if one is None or isinstance(one, (list, tuple)):
+                raise UsageError(f"{where}: model must be a list of names or models, not {model!r}.")
+        return
     if model is None or (isinstance(model, str) and model.strip()):
         return
     if isinstance(model, str) or not is_model(model):

@@ -20,9 +20,10 @@ from remit.history import REOPENED, RunRecord, Tree
 from remit.journal import Journal
 from remit.limits import ROOT_DEFAULTS, Limits
 from remit.messages import Message, Part
+from remit.models import Shelf
 from remit.outcome import Outcome
 from remit.policy import Policy, compile_policy
-from remit.ports import Model, Store, new_root_id
+from remit.ports import ModelChoice, Store, new_root_id
 from remit.providers import Models, ModelSource
 from remit.running import Opened, Running
 from remit.schema import parse_output
@@ -38,7 +39,7 @@ async def run(
     agent: Agent,
     task: Task,
     *,
-    model: str | Model | None = None,
+    model: ModelChoice | None = None,
     models: ModelSource | None = None,
     limits: Limits | None = None,
     store: Store | str | None = None,
@@ -76,7 +77,7 @@ def run_sync(
     agent: Agent,
     task: Task,
     *,
-    model: str | Model | None = None,
+    model: ModelChoice | None = None,
     models: ModelSource | None = None,
     limits: Limits | None = None,
     store: Store | str | None = None,
@@ -111,7 +112,7 @@ def start(
     agent: Agent,
     task: Task,
     *,
-    model: str | Model | None = None,
+    model: ModelChoice | None = None,
     models: ModelSource | None = None,
     limits: Limits | None = None,
     store: Store | str | None = None,
@@ -125,7 +126,8 @@ def start(
     """A tree to be run inside `async with`. Raises UsageError at once for a mistake in the call."""
     checks.check_call(agent, limits, approver, on_event)
     place = _place(store)
-    found = Models(model, models)
+    shelf = Shelf()
+    found = Models(model, models, shelf.find)
     effective = root_limits(agent, limits, ROOT_DEFAULTS)
     found.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
     checks.check_tools(agent)
@@ -143,7 +145,7 @@ def start(
         def go() -> Coroutine[object, object, Outcome]:
             return Engine(tree, found).root(plan, limits=effective, policies=policies, history=past)
 
-        return Opened(tree, go)
+        return Opened(tree, go, shelf.close)
 
     return Running(open_tree, on_event)
 
@@ -153,7 +155,7 @@ async def resume(
     run_id: str,
     *,
     agent: Agent,
-    model: str | Model | None = None,
+    model: ModelChoice | None = None,
     models: ModelSource | None = None,
     limits: Limits | None = None,
     approver: Approver | None = None,
@@ -191,7 +193,7 @@ def reopen(
     run_id: str,
     *,
     agent: Agent,
-    model: str | Model | None = None,
+    model: ModelChoice | None = None,
     models: ModelSource | None = None,
     limits: Limits | None = None,
     approver: Approver | None = None,
@@ -204,7 +206,8 @@ def reopen(
     checks.check_call(agent, limits, approver, on_event)
     checks.check_run_id(run_id)
     place = _place(store)
-    found = Models(model, models)
+    shelf = Shelf()
+    found = Models(model, models, shelf.find)
     found.check(agent, None, needs_price=False)
     checks.check_tools(agent)
     policies = (compile_policy(policy, "resume()"), agent.policy)
@@ -241,7 +244,7 @@ def reopen(
                 return _recorded(past, agent)
             return Engine(tree, found).root(plan, limits=effective, policies=policies, record=record)
 
-        return Opened(tree, go, posted if goes_on else ())
+        return Opened(tree, go, shelf.close, posted if goes_on else ())
 
     return Running(open_tree, on_event)
 

@@ -18,8 +18,8 @@ from remit.limits import Limits, Usage
 from remit.messages import FilePart, ImagePart, Json, Message, Reply, UserMessage
 from remit.outcome import Artifact, Outcome, Rejection
 
-Purpose = Literal["turn", "wrap_up", "summary"]
-"""What a model call is for. Wrap-ups and summaries are asides: a resumed run goes on from before them."""
+Purpose = Literal["turn", "wrap_up", "summary", "compact"]
+"""What a model call is for. All but turns are asides: a resumed run goes on from before them."""
 
 VERSION = 1
 """Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
@@ -111,6 +111,14 @@ class ModelCallFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """None when it is not tried again."""
 
 
+class ModelSwitched(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_switched"):
+    """A model failed for good, and the run turned to the next one in its order of preference."""
+
+    before: str
+    model: str
+    reason: str = ""
+
+
 class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delta_received"):
     """A piece of a reply, live only: the whole is in `ReplyReceived`."""
 
@@ -165,10 +173,26 @@ class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_
 
 
 class ResultCut(Event, frozen=True, kw_only=True, omit_defaults=True, tag="result_cut"):
-    """A result of the last turn was shortened in the conversation, so that the next request fits."""
+    """A result was shortened in the conversation, so that the next request fits."""
 
     call: str
     content: str
+    note: str = ""
+    place: int = -1
+    """Where in the conversation it stands; -1: the last result of that call."""
+
+
+class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="compacted"):
+    """The old part of a conversation gave way to a summary: the task, the summary and the last turn are left."""
+
+    summary: str
+    task_at: int
+    kept_from: int
+    kept_to: int
+    """The last turn stood from `kept_from` up to here."""
+    before: int = 0
+    after: int = 0
+    """Estimated tokens."""
 
 
 class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_queued"):
@@ -270,11 +294,13 @@ AnyEvent = (
     | TurnStarted
     | ReplyReceived
     | ModelCallFailed
+    | ModelSwitched
     | DeltaReceived
     | CallStarted
     | CallProgressed
     | CallEnded
     | ResultCut
+    | Compacted
     | ChildQueued
     | DelegationRejected
     | ApprovalRequested

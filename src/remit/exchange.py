@@ -15,13 +15,14 @@ from contextlib import suppress
 import remit.foreign as foreign
 import remit.ledger as ledger
 from remit.errors import ModelError
-from remit.events import DeltaReceived, ModelCallFailed, Purpose, ReplyReceived, TurnStarted
+from remit.events import DeltaReceived, ModelCallFailed, ModelSwitched, Purpose, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
 from remit.lanes import Lane
 from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
+from remit.providers import lane_of, name_of, price_of
 from remit.reading import estimated, read, usage_of
 from remit.text import FOREIGN, clean, describe_error, safe_str
 
@@ -30,6 +31,12 @@ log = logging.getLogger("remit")
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
 MOST_BACK_OFF_S = 60.0
+
+RETRIES_BEFORE_FALLBACK = 1
+"""With another model to turn to, one that fails is not waited for as long."""
+
+NO_FALLBACK = ("invalid", "bug")
+"""Kinds of failure that another model would not mend."""
 
 TOO_MANY = ("rate_limit", "overloaded")
 """Kinds of failure that say: fewer at once, whoever asks."""
@@ -82,9 +89,24 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             delay = _delay(run, failed.error, attempt)
             _tell_failed(run, attempt, failed, delay)
             last = failed.error
-        if delay is None:
+        if delay is not None:
+            await _back_off(run, delay)
+        elif _next_model(run, last):
+            attempt = 0
+        else:
             raise ModelFailed(last, attempt)
-        await _back_off(run, delay)
+
+
+def _next_model(run: Run, error: ModelError) -> bool:
+    """Turn to the next model in the order of preference, for the rest of the run."""
+    place = run.models.index(run.model) + 1
+    if place >= len(run.models) or error.kind in NO_FALLBACK:
+        return False
+    before, model = run.model_name, run.models[place]
+    run.model, run.model_name, run.price = model, name_of(model), price_of(model)
+    run.lane = run.scope.tree.lanes.find(*lane_of(model))
+    run.scope.emit(ModelSwitched, before=before, model=run.model_name, reason=f"{error.kind}: {error}")
+    return True
 
 
 async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
@@ -293,7 +315,8 @@ def _record(
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     """Seconds until the next attempt; None when there is to be none."""
-    if not error.retryable or attempt > RETRIES:
+    last = run.model is run.models[-1] or error.kind in NO_FALLBACK
+    if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
     # Seeded by the run, so that siblings spread out and a test sees the same every time.
     jitter = random.Random(f"{run.scope.run_id}/{run.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311

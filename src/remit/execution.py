@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import remit.ledger as ledger
 from remit.agent import Agent
+from remit.events import MessageJoined, Purpose
 from remit.history import CallRecord
 from remit.lanes import Lane
 from remit.ledger import Want
@@ -27,6 +28,7 @@ from remit.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    user,
 )
 from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.ports import Model, Price
@@ -91,7 +93,10 @@ class Run:
 
     scope: Scope
     agent: Agent
+    models: tuple[Model, ...]
+    """In order of preference."""
     model: Model
+    """The one that is asked now; `use` changes it."""
     model_name: str
     price: Price | None
     settings: Mapping[str, Json]
@@ -105,6 +110,12 @@ class Run:
     messages: list[Message] = field(default_factory=list[Message])
     estimate: int = 0
     """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
+    base: int = 0
+    """Of which instructions and tools."""
+    task_at: int = 0
+    """Where in the conversation the task stands."""
+    window: int | None = None
+    """Tokens that the model can take, learnt from a provider that said no."""
     turns: int = 0
     """Ordinary turns begun; wrap-up and summary turns are not counted."""
     replies: int = 0
@@ -160,6 +171,12 @@ class Run:
         return ToolResult(
             f"Not run: no tool calls are left. {over.words}. Answer with what you have.", ok=False
         )
+
+    def tell(self, text: str, purpose: Purpose = "turn") -> None:
+        """Have the runtime say something to the model."""
+        message = user(text)
+        self.add(message)
+        self.scope.emit(MessageJoined, message=message, origin="runtime", purpose=purpose)
 
     def add(self, message: Message) -> None:
         self.messages.append(message)

@@ -86,6 +86,8 @@ class RunRecord(Struct, omit_defaults=True):
     limits: Limits = Limits()
     messages: list[Message] = field(default_factory=list[Message])
     """Its conversation. The results of a turn join it together, once the last of them is there."""
+    task_at: int = 0
+    """Where in it the task stands."""
     replies: int = 0
     turns: int = 0
     text: str = ""

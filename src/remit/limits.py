@@ -20,14 +20,24 @@ WhenFull = Literal["queue", "reject"]
 Whole = int | None | UnsetType
 Real = float | None | UnsetType
 
-_WHOLE = ("depth", "delegations", "requests", "tokens", "calls", "concurrency", "turns", "result_chars")
+_WHOLE = (
+    "depth",
+    "delegations",
+    "requests",
+    "tokens",
+    "calls",
+    "concurrency",
+    "turns",
+    "result_chars",
+    "context_tokens",
+)
 _REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
 _AT_LEAST_ONE = ("concurrency", "turns")
 
 SHARED = ("depth", "delegations", "requests", "tokens", "usd", "calls", "seconds", "concurrency")
 """A child draws on its parent's remainder; its own number only narrows."""
 
-OWN = ("turns", "call_seconds", "stall_seconds", "result_chars", "when_full")
+OWN = ("turns", "call_seconds", "stall_seconds", "result_chars", "context_tokens", "when_full")
 """Each run's own: the agent's number, else its parent's."""
 
 HIGHEST = 10**15
@@ -103,6 +113,8 @@ class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Silence inside one streamed model call. Default 180."""
     result_chars: Whole = UNSET
     """How much of a child's answer its parent reads inline. Default 8000."""
+    context_tokens: Whole = UNSET
+    """From this size on, or its model's window if that is smaller, a conversation is shortened; None: never."""
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
@@ -139,6 +151,7 @@ ROOT_DEFAULTS = Limits(
     call_seconds=120.0,
     stall_seconds=180.0,
     result_chars=8000,
+    context_tokens=1_000_000,
 )
 
 

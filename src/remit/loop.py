@@ -8,32 +8,26 @@ run is asked once for what it has.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
 
-import msgspec
-
-import remit.ledger as ledger
 from remit.artifacts import keep
+from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
-from remit.events import MessageJoined, Purpose, ResultCut
+from remit.ending import Ending, failed_with, limited, stopped
+from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
-from remit.execution import NOT_IN_FORM, Run, message_tokens
-from remit.ledger import LEAST_OUTPUT, NOTHING, Want
-from remit.messages import AssistantMessage, Json, Reply, ToolMessage, UserMessage, user
+from remit.execution import NOT_IN_FORM, Run
+from remit.ledger import NOTHING, Want
+from remit.messages import AssistantMessage, Reply
 from remit.outcome import Status
 from remit.phase import Stopped
-from remit.result import FAILURE_CHARS
 from remit.schema import parse_output
-from remit.scope import Cause, Limit
-from remit.text import clean, cut_chars, shorten
+from remit.scope import Limit
 
 OUTPUT_TRIES = 3
 """How often a structured answer that does not match is asked for again, the first time included."""
 
 LAST_WORD_TOKENS = 1024
-RESULT_TOKENS = 100
-LEAST_RESULT_TOKENS = 10
-"""What is withheld for the last word, and for each result it has to read."""
+"""What is withheld for the last word; for each result it has to read, `RESULT_TOKENS` more."""
 
 WRAP_UP = (
     "[remit] You have to stop here: {why}. No tool can be called any more. Write your final answer now from what you"
@@ -42,31 +36,6 @@ WRAP_UP = (
 NO_MORE_CALLS = "Not run: no tool can be called any more."
 GO_ON = "[remit] You were stopped before you had finished your answer. Go on from there."
 SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still open."
-
-
-KIND_WORDS = {
-    "rate_limit": "rate limit of the provider",
-    "overloaded": "provider overloaded",
-    "server": "server error of the provider",
-    "timeout": "provider timed out",
-    "connection": "connection to the provider failed",
-    "auth": "credentials refused by the provider",
-    "quota": "provider quota exhausted",
-    "not_found": "unknown to the provider",
-    "context": "conversation too long for the model",
-    "filter": "blocked by the provider's content filter",
-    "invalid": "request refused by the provider as invalid",
-}
-
-
-class Ending(NamedTuple):
-    """How the turns of a run ended."""
-
-    status: Status
-    text: str = ""
-    reason: str = ""
-    output: Json = None
-    error: str | None = None
 
 
 async def drive(run: Run) -> Ending:
@@ -84,7 +53,7 @@ async def drive(run: Run) -> Ending:
         ended = await _summarised(run, ended)
     _close_calls(run)
     if scope.cause is not None:
-        return _stopped(run, scope.cause)
+        return stopped(run, scope.cause)
     assert isinstance(ended, Ending)
     return ended
 
@@ -123,15 +92,26 @@ async def _next_reply(run: Run) -> Reply | Ending | Limit:
         return Limit("turns", f"the limit of {most} turns is reached")
     _join_sent(run)
     if isinstance(run.messages[-1], AssistantMessage):
-        _tell(run, GO_ON)
+        run.tell(GO_ON)
     run.turns += 1
     try:
-        return await exchange(run)
+        return await _ask(run)
     except OverBudget as over:
         run.last_error = None if over.after is None else f"{over.after.kind}: {over.after}"
         return Limit("budget", str(over))
     except ModelFailed as failed:
-        return _failed(failed)
+        return failed_with(failed)
+
+
+async def _ask(run: Run) -> Reply:
+    """Ask for the next turn; once more, with a shorter conversation, if it was too long for the model."""
+    await fit(run)
+    try:
+        return await exchange(run)
+    except ModelFailed as failed:
+        if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
+            raise
+    return await exchange(run)
 
 
 async def _call_tools(run: Run, reply: Reply) -> str:
@@ -174,7 +154,7 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
     if run.tries >= OUTPUT_TRIES:
         why = f"no answer had the form that was asked for in {run.tries} tries. {problem}"
         return Ending(Status.FAILED, reply.text, why, error=why)
-    _tell(run, f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
+    run.tell(f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
     return None
 
 
@@ -182,7 +162,7 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
     """Ask once for what there is; without a reply so far there is nothing to ask for."""
     scope = run.scope
     scope.meet(limit)
-    ending = _limited(limit, run)
+    ending = limited(limit, run)
     broke = limit.kind == "budget" and scope.account.last_word is NOTHING
     if run.replies == 0 or (broke and "wrap_up" not in run.asides) or scope.cause is not None:
         return ending
@@ -191,9 +171,9 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
         await scope.seat.return_to_one(scope.phase)
         _join_sent(run)
         scope.hears = False
-        _tell(run, WRAP_UP.format(why=limit.detail), "wrap_up")
+        run.tell(WRAP_UP.format(why=limit.detail), "wrap_up")
         if limit.kind == "budget" and "wrap_up" not in run.asides:
-            await _shorten_results(run)
+            await shorten_last(run)
         reply = await exchange(run, "wrap_up")
     except (Stopped, OverBudget, ModelFailed):
         return ending
@@ -210,7 +190,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     if run.summary == "never" or (run.summary == "auto" and not long) or run.agent.output is not None:
         return ending
     run.scope.hears = False
-    _tell(run, run.summary_prompt or SUMMARISE, "summary")
+    run.tell(run.summary_prompt or SUMMARISE, "summary")
     try:
         reply = await exchange(run, "summary")
     except (Stopped, OverBudget, ModelFailed):
@@ -220,29 +200,6 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
         return ending
     await keep(run, "answer", ending.text)
     return ending._replace(text=reply.text)
-
-
-def _limited(limit: Limit, run: Run) -> Ending:
-    if limit.kind in ("turns", "repeating"):
-        return Ending(Status.INCOMPLETE, run.text, limit.kind)
-    status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
-    return Ending(status, run.text, limit.detail, error=run.last_error)
-
-
-def _failed(failed: ModelFailed) -> Ending:
-    status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
-    # What a provider says is bounded here: the parent reads it, and the event has the whole.
-    kind = failed.error.kind
-    said = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
-    tried = f" ({failed.attempts} attempts)" if failed.attempts > 1 else ""
-    why = said if kind in ("bug", "stalled") else f"{KIND_WORDS.get(kind, kind)}{tried}: {said}"
-    return Ending(status, reason=why, error=f"{kind}: {said}")
-
-
-def _stopped(run: Run, cause: Cause) -> Ending:
-    """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
-    status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
-    return Ending(status, run.text, cause.words)
 
 
 def _close_calls(run: Run) -> None:
@@ -258,41 +215,3 @@ def _join_sent(run: Run) -> None:
         run.add(sent.message)
         run.scope.emit(MessageJoined, message=sent.message, command=sent.command)
     run.scope.inbox.clear()
-
-
-def _tell(run: Run, text: str, purpose: Purpose = "turn") -> None:
-    message = user(text)
-    run.add(message)
-    run.scope.emit(MessageJoined, message=message, origin="runtime", purpose=purpose)
-
-
-def _last_results(run: Run) -> list[int]:
-    """Where the results of the last turn stand; what was said to the run since stands behind them."""
-    index = len(run.messages) - 1
-    while index >= 0 and isinstance(run.messages[index], UserMessage):
-        index -= 1
-    found: list[int] = []
-    while index >= 0 and isinstance(run.messages[index], ToolMessage):
-        found.append(index)
-        index -= 1
-    return found
-
-
-async def _shorten_results(run: Run) -> None:
-    """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
-    results = _last_results(run)
-    base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
-    tokens = ledger.left(run.scope.account).tokens
-    each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15
-    chars = 3 * max(LEAST_RESULT_TOKENS, min(RESULT_TOKENS, each))
-    run.estimate = base
-    for i in results:
-        message = run.messages[i]
-        assert isinstance(message, ToolMessage)
-        content = message.content
-        if len(content) > chars:
-            await keep(run, f"result_{i}", content)
-            content = f"{cut_chars(content, chars)}[cut]"
-        run.messages[i] = msgspec.structs.replace(message, content=content, note="")
-        run.estimate += message_tokens(run.messages[i])
-        run.scope.emit(ResultCut, call=message.call_id, content=content)

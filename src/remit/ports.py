@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
@@ -42,6 +42,10 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     async def reply(self, request: Request, emit: Emit) -> Reply: ...
+
+
+ModelChoice = str | Model | Sequence[str | Model]
+"""What stands for a model: its name, the model itself, or several in order of preference."""
 
 
 def is_model(value: object) -> TypeGuard[Model]:

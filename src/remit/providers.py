@@ -8,52 +8,71 @@ from typing import cast
 from remit.agent import Agent
 from remit.errors import UsageError
 from remit.limits import HIGHEST, Limits
-from remit.ports import Model, Price, is_model
+from remit.ports import Model, ModelChoice, Price, is_model
 from remit.text import FOREIGN, clean
 
-ModelSource = Mapping[str, Model] | Callable[[str], Model]
+ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
+"""What names stand for: a mapping to models or to other names, or a function."""
+
+
+Chain = tuple[Model, ...]
+"""Models in order of preference; most agents have one."""
 
 
 class Models:
-    """The models of one tree. Made before the run, so that a missing one is the caller's error."""
+    """The models of one tree. Made before the run, so that a missing one is the caller's error.
 
-    def __init__(self, default: str | Model | None, source: ModelSource | None) -> None:
+    A name is looked up in `source` first, and then, unless that is a function, among the providers (`shelf`).
+    """
+
+    def __init__(
+        self, default: ModelChoice | None, source: ModelSource | None, shelf: Callable[[str], Model]
+    ) -> None:
         if source is not None and not callable(source) and not isinstance(cast(object, source), Mapping):
             raise UsageError(f"models must be a mapping of names to models, or a function, not {source!r}.")
         self._source = source
+        self._shelf = shelf
         self._found: dict[str, Model] = {}
-        self._checked: set[tuple[int, int, bool]] = set()
+        self._checked: set[tuple[int, tuple[int, ...], bool]] = set()
         self._default = None if default is None else self._look_up(default, "run(model=...)")
 
-    def find(self, agent: Agent, parent: Model | None) -> Model:
-        """The agent's own model, else its parent's, else the run's default. Raises UsageError."""
+    def find(self, agent: Agent, parent: Chain | None) -> Chain:
+        """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
         if agent.model is not None:
             return self._look_up(agent.model, f"Agent {agent.name!r}")
-        model = self._default if parent is None else parent
-        if model is None:
+        chain = self._default if parent is None else parent
+        if chain is None:
             raise UsageError(
                 f"Agent {agent.name!r} has no model. Give it one (model=...), or give run(model=...) a default."
             )
-        return model
+        return chain
 
-    def check(self, agent: Agent, parent: Model | None, *, needs_price: bool) -> None:
+    def check(self, agent: Agent, parent: Chain | None, *, needs_price: bool) -> None:
         """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
-        model = self.find(agent, parent)
+        chain = self.find(agent, parent)
         needs_price = needs_price or (agent.limits is not None and _limits_money(agent.limits))
         # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
-        visit = (id(agent), id(model), needs_price)
+        visit = (id(agent), tuple(map(id, chain)), needs_price)
         if visit in self._checked:
             return
         self._checked.add(visit)
-        if price_of(model) is None and needs_price:
-            raise UsageError(
-                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is not"
-                " known. Limit tokens instead, or give the model a `price`."
-            )
+        for model in chain:
+            if price_of(model) is None and needs_price:
+                raise UsageError(
+                    f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
+                    " not known. Limit tokens instead, or give the model a `price`."
+                )
         for child in agent.subagents:
-            self.check(child, model, needs_price=needs_price)
+            self.check(child, chain, needs_price=needs_price)
 
-    def _look_up(self, model: str | Model, where: str) -> Model:
+    def _look_up(self, choice: ModelChoice, where: str) -> Chain:
+        if isinstance(choice, (list, tuple)):
+            if not choice:
+                raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+            return tuple(self._one(model, where) for model in choice)
+        return (self._one(cast("str | Model", choice), where),)
+
+    def _one(self, model: str | Model, where: str) -> Model:
         if not isinstance(model, str):
             if not is_model(model):
                 raise UsageError(
@@ -62,24 +81,27 @@ class Models:
                 )
             return model
         if model not in self._found:
-            self._found[model] = self._ask_source(model, where)
+            self._found[model] = self._by_name(model, where)
         return self._found[model]
 
-    def _ask_source(self, name: str, where: str) -> Model:
-        source = self._source
-        if source is None:
-            raise UsageError(
-                f"{where}: the model {name!r} cannot be looked up: this version has no providers of its own yet. Pass"
-                " an object with `name` and `async reply(request, emit)`, or run(models={...})."
-            )
-        if callable(source):
-            found = cast(object, source(name))
-        else:
-            found = cast(object, source.get(name))
-            if found is None:
-                raise UsageError(
-                    f"{where}: models has no {name!r}; it has {', '.join(map(repr, source)) or 'nothing'}."
-                )
+    def _by_name(self, name: str, where: str) -> Model:
+        source, seen = self._source, [name]
+        if source is not None and callable(source):
+            return self._given(source(name), name, where)
+        while source is not None and seen[-1] in source:
+            found = cast(object, source[seen[-1]])
+            if not isinstance(found, str):
+                return self._given(found, name, where)
+            if found in seen:
+                raise UsageError(f"{where}: models goes in a circle: {' -> '.join([*seen, found])}.")
+            seen.append(found)
+        try:
+            return self._shelf(seen[-1])
+        except UsageError as error:
+            listed = f" models has {', '.join(map(repr, source)) or 'nothing'}." if source is not None else ""
+            raise UsageError(f"{where}: {error}{listed}") from None
+
+    def _given(self, found: object, name: str, where: str) -> Model:
         if not is_model(found):
             raise UsageError(
                 f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model."

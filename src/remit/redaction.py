@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -22,6 +22,9 @@ LEAST_CHARS = 8
 
 HELD_CHARS = 8192
 """How much of a text that still goes on is held back, so that no secret is cut in two."""
+
+TOGETHER = 64
+"""How many texts are looked at together."""
 
 _WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NAME = _WORD + b"_-"
@@ -163,6 +166,16 @@ class Redactor:
             # A secret that is also a part of a number or of a name. Slower, and sure.
             return msgspec.json.encode(self._walk(msgspec.json.decode(data)))
         return changed
+
+    def redact_all(self, texts: Sequence[bytes]) -> list[bytes]:
+        """As `redact`, for each of many. Faster: those without a secret are looked at together."""
+        redacted: list[bytes] = []
+        for start in range(0, len(texts), TOGETHER):
+            some = texts[start : start + TOGETHER]
+            whole = b"\n".join(some)
+            clean = _redact(whole, self._in_json, json=True) is whole
+            redacted += some if clean else map(self.redact, some)
+        return redacted
 
     def redact_text(self, text: str) -> str:
         data = _encoded(text)

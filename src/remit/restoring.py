@@ -67,10 +67,10 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     run.resumed = True
     run.messages = list(record.messages)
     measured = record.messages[record.measured_at :] if record.measured_at else record.messages
-    base = record.measured if record.measured_at else run.estimate
+    base = record.measured if record.measured_at else run.base
     run.estimate = base + sum(map(message_tokens, measured))
     run.turns, run.replies, run.text = record.turns, record.replies, record.text
-    run.model_used = record.model_used
+    run.model_used, run.task_at = record.model_used, record.task_at
     run.artifacts = list(record.artifacts)
     run.asides = dict(record.asides)
     run.reply = record.unanswered

@@ -26,6 +26,8 @@ class Opened(NamedTuple):
 
     tree: TreeContext
     go: Callable[[], Coroutine[object, object, Outcome]]
+    close: Callable[[], Awaitable[None]]
+    """Closes what was opened for it besides the store; called once nothing of it runs."""
     posted: Sequence[Posted] = ()
     """What other processes asked of it before it was claimed."""
 
@@ -62,19 +64,18 @@ class Running:
         if self._entered:
             raise UsageError("This tree was started already; call start() again for another one.")
         self._entered = True
-        tree, go, posted = await self._open()
+        opened = await self._open()
+        tree = opened.tree
         if self._on_event:
             tree.stream.watch(self._on_event, tree.loop)
         self._tree = tree
-        self._task = tree.loop.create_task(self._run(tree, go(), posted), name=f"remit {tree.root}")
+        self._task = tree.loop.create_task(self._run(opened, opened.go()), name=f"remit {tree.root}")
         return self
 
-    async def _run(
-        self, tree: TreeContext, root: Coroutine[object, object, Outcome], posted: Sequence[Posted]
-    ) -> Outcome:
-        ears = None
+    async def _run(self, opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
+        tree, ears = opened.tree, None
         if tree.journal.shared:
-            after = catch_up(tree, posted)
+            after = catch_up(tree, opened.posted)
             ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
         try:
             return await root
@@ -83,6 +84,7 @@ class Running:
                 ears.cancel()
                 with suppress(asyncio.CancelledError):
                     await ears
+            await opened.close()
             await tree.journal.leave()
             await tree.stream.end()
 

@@ -15,7 +15,7 @@ import msgspec
 import remit.events as events
 from remit.events import Event
 from remit.history import REOPENED, CallRecord, Grant, RunRecord, Tree
-from remit.messages import AssistantMessage, ToolMessage, UserMessage
+from remit.messages import AssistantMessage, ToolMessage, UserMessage, user
 from remit.outcome import Status
 
 E = TypeVar("E", bound=Event)
@@ -114,6 +114,7 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
         subagents=event.subagents,
         limits=event.limits,
         messages=[*event.history, event.task],
+        task_at=len(event.history),
         clock=event.at,
     )
     tree.runs[event.run] = record
@@ -146,6 +147,10 @@ def _ended(record: RunRecord, event: events.RunEnded) -> None:
 def _asked(record: RunRecord, event: events.TurnStarted) -> None:
     record.asking = event
     if event.purpose == "turn":
+        if record.aside_at is not None:
+            # A summary that did not come about.
+            _drop_aside(record)
+            record.asides.clear()
         record.reply = None
 
 
@@ -199,11 +204,31 @@ def _call_ended(record: RunRecord, event: events.CallEnded) -> None:
 
 @_changes_run(events.ResultCut)
 def _result_cut(record: RunRecord, event: events.ResultCut) -> None:
+    if 0 <= event.place < len(record.messages):
+        message = record.messages[event.place]
+        if isinstance(message, ToolMessage):
+            record.messages[event.place] = msgspec.structs.replace(
+                message, content=event.content, note=event.note, parts=()
+            )
+        return
     for index in reversed(range(len(record.messages))):
         message = record.messages[index]
         if isinstance(message, ToolMessage) and message.call_id == event.call:
             record.messages[index] = msgspec.structs.replace(message, content=event.content, note="")
             return
+
+
+@_changes_run(events.Compacted)
+def _compacted(record: RunRecord, event: events.Compacted) -> None:
+    messages = record.messages
+    record.messages = [
+        messages[event.task_at],
+        user(event.summary),
+        *messages[event.kept_from : event.kept_to],
+    ]
+    record.task_at, record.aside_at = 0, None
+    record.asides.pop("compact", None)
+    record.measured = record.measured_at = 0
 
 
 @_changes_on(events.MessageJoined)

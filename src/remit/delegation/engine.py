@@ -17,17 +17,17 @@ from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit, readmit
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
+from remit.ending import Ending
 from remit.events import DelegationRejected, RunEnded, RunResumed, RunStarted
 from remit.execution import Plan, Run, text_tokens
 from remit.history import RunRecord, Spending, is_within
 from remit.limits import OWN, SHARED, Limits, total
-from remit.loop import Ending, drive
+from remit.loop import drive
 from remit.messages import Json, Message
 from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction
-from remit.ports import Model
-from remit.providers import Models, lane_of, name_of, price_of
+from remit.providers import Chain, Models, lane_of, name_of, price_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
@@ -79,8 +79,8 @@ class Engine:
             task=plan.task,
             record=record,
         )
-        model = self.models.find(plan.agent, None)
-        run = self._prepare(scope, plan, model, plan.agent.settings or {}, history)
+        chain = self.models.find(plan.agent, None)
+        run = self._prepare(scope, plan, chain, plan.agent.settings or {}, history)
         if record is not None:
             self._revive(run, record)
         return self._execute(run, plan)
@@ -136,9 +136,9 @@ class Engine:
             raise
         try:
             above.children[scope.run_id] = scope
-            model = self.models.find(plan.agent, parent.model)
+            chain = self.models.find(plan.agent, parent.models)
             settings = parent.settings if plan.agent.settings is None else plan.agent.settings
-            run = self._prepare(scope, plan, model, settings, ())
+            run = self._prepare(scope, plan, chain, settings, ())
             if record is not None:
                 parent.left_open.pop(record.id, None)
                 self._revive(run, record)
@@ -176,17 +176,18 @@ class Engine:
         self,
         scope: Scope,
         plan: Plan,
-        model: Model,
+        chain: Chain,
         settings: Mapping[str, Json],
         history: Sequence[Message],
     ) -> Run:
-        agent = plan.agent
+        agent, model = plan.agent, chain[0]
         may_delegate = scope.depth_left is None or scope.depth_left > 0
         kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
         schema = output_schema(agent.output) if agent.output is not None else None
         run = Run(
             scope=scope,
             agent=agent,
+            models=chain,
             model=model,
             model_name=name_of(model),
             price=price_of(model),
@@ -198,7 +199,9 @@ class Engine:
             label=plan.label,
             summary=plan.summary,
             summary_prompt=plan.summary_prompt,
-            estimate=kit.tokens + text_tokens(agent.instructions) + 8,
+            base=(base := kit.tokens + text_tokens(agent.instructions) + 8),
+            estimate=base,
+            task_at=len(history),
             started_at=self.tree.loop.time(),
         )
         for message in history:

@@ -1,0 +1,178 @@
+"""Conversations that would not fit: into what is left of a budget, or into the model's context window.
+
+Old results are shortened first, their whole text kept as artifacts; if that is not enough, the old part of
+the conversation gives way to a summary of it. A call is never parted from its result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import remit.ledger as ledger
+from remit.artifacts import keep
+from remit.dispatch import refuse_calls
+from remit.events import Compacted, ResultCut
+from remit.exchange import ModelFailed, OverBudget, exchange
+from remit.execution import Run, message_tokens
+from remit.ledger import LEAST_OUTPUT
+from remit.messages import AssistantMessage, Message, ToolMessage, UserMessage, user
+from remit.text import cut_chars
+
+RESULT_TOKENS = 100
+LEAST_RESULT_TOKENS = 10
+"""What a result is cut to for a last word."""
+
+LONG_RESULT = 1200
+SHORT_RESULT = 400
+"""Characters from which on an old result is shortened, and to how many."""
+
+FRESH_TURNS = 2
+"""The last turns, whose results stay whole."""
+
+ROOMY = 0.6
+"""How much of the window is to be filled after making room."""
+
+SUMMARISE_ALL = (
+    "[remit] This conversation is about to outgrow what you can read. Everything before your last turn will be replaced"
+    " by what you write now, and you will go on from it. Write down all you need: the task and its terms, what was done"
+    " and found (with names, numbers and paths), what was decided and why, and what is still to do."
+)
+SUMMARY = "[remit] The earlier part of this conversation was replaced by your own summary of it:\n\n"
+
+
+async def fit(run: Run) -> bool:
+    """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
+    window, before = _window(run), run.estimate
+    if window is None or before <= _most(run, window):
+        return False
+    await _shorten_old(run, int(window * ROOMY))
+    if run.estimate > _most(run, window):
+        await _summarise(run)
+    return run.estimate < before
+
+
+def learn_window(run: Run) -> bool:
+    """The provider said that the conversation is too long; whether anything can be done about it."""
+    if run.scope.limits.context_tokens is None:
+        return False
+    smaller = run.estimate * 3 // 4
+    before, run.window = run.window, smaller
+    return before is None or smaller < before
+
+
+def _window(run: Run) -> int | None:
+    """Tokens of conversation that the model can take; None where nobody knows, or nothing is to be shortened."""
+    own = run.scope.limits.context_tokens
+    if own is None:
+        return None
+    known = [w for w in (own, run.window, getattr(run.model, "context_window", None)) if isinstance(w, int)]
+    return min(known, default=None)
+
+
+def _most(run: Run, window: int) -> int:
+    """What the conversation may have, so that there is room for an answer."""
+    return window - max(min(run.output_tokens, window // 4), window // 10)
+
+
+async def _shorten_old(run: Run, enough: int) -> None:
+    """Shorten results from before the last turns, the oldest first, until the rest is small enough."""
+    fresh = _turn_before(run.messages, FRESH_TURNS)
+    for place in range(fresh):
+        message = run.messages[place]
+        if run.estimate <= enough:
+            return
+        if isinstance(message, ToolMessage) and (len(message.content) > LONG_RESULT or message.parts):
+            await _shorten(run, place, message)
+
+
+async def _shorten(run: Run, place: int, message: ToolMessage) -> None:
+    kept = await keep(run, f"result_{len(run.artifacts) + 1}", message.content)
+    content = f"{cut_chars(message.content, SHORT_RESULT)}[cut]"
+    note = f"[remit] Shortened from {len(message.content):,} characters to make room."
+    if kept is not None and any(spec.name == "read_artifact" for spec in run.kit.specs):
+        note = f'{note} Read it with read_artifact(artifact="{kept.id}").'
+    shorter = msgspec.structs.replace(message, content=content, note=note, parts=())
+    run.messages[place] = shorter
+    run.estimate = max(0, run.estimate + message_tokens(shorter) - message_tokens(message))
+    run.scope.emit(ResultCut, call=message.call_id, content=content, note=note, place=place)
+
+
+async def _summarise(run: Run) -> None:
+    """Have the model write down what it needs, and put that in the place of the old part."""
+    kept_from, began = _turn_before(run.messages, 1), len(run.messages)
+    if kept_from <= run.task_at + 1:
+        return
+    before = run.estimate
+    run.tell(SUMMARISE_ALL, "compact")
+    try:
+        reply = await exchange(run, "compact")
+    except (OverBudget, ModelFailed):
+        _forget(run, began)
+        return
+    refuse_calls(run, reply.calls, "Not run: only a summary was asked for.")
+    if not reply.text.strip() or reply.stop == "refusal":
+        _forget(run, began)
+        return
+    task, last = run.messages[run.task_at], run.messages[kept_from:began]
+    run.messages = [task, user(SUMMARY + reply.text), *last]
+    run.estimate = run.base + sum(map(message_tokens, run.messages))
+    run.scope.emit(
+        Compacted,
+        summary=SUMMARY + reply.text,
+        task_at=run.task_at,
+        kept_from=kept_from,
+        kept_to=began,
+        before=before,
+        after=run.estimate,
+    )
+    run.task_at = 0
+
+
+def _forget(run: Run, began: int) -> None:
+    """A summary that did not come about leaves no trace in the conversation."""
+    gone = run.messages[began:]
+    run.replies -= sum(isinstance(m, AssistantMessage) for m in gone)
+    run.estimate = max(0, run.estimate - sum(map(message_tokens, gone)))
+    del run.messages[began:]
+
+
+def _turn_before(messages: list[Message], turns: int) -> int:
+    """Where the last so many turns begin."""
+    for place in reversed(range(len(messages))):
+        if isinstance(messages[place], AssistantMessage):
+            turns -= 1
+            if turns == 0:
+                return place
+    return 0
+
+
+def _last_results(run: Run) -> list[int]:
+    """Where the results of the last turn stand; what was said to the run since stands behind them."""
+    index = len(run.messages) - 1
+    while index >= 0 and isinstance(run.messages[index], UserMessage):
+        index -= 1
+    found: list[int] = []
+    while index >= 0 and isinstance(run.messages[index], ToolMessage):
+        found.append(index)
+        index -= 1
+    return found
+
+
+async def shorten_last(run: Run) -> None:
+    """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
+    results = _last_results(run)
+    base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
+    tokens = ledger.left(run.scope.account).tokens
+    each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15
+    chars = 3 * max(LEAST_RESULT_TOKENS, min(RESULT_TOKENS, each))
+    run.estimate = base
+    for i in results:
+        message = run.messages[i]
+        assert isinstance(message, ToolMessage)
+        content = message.content
+        if len(content) > chars:
+            await keep(run, f"result_{i}", content)
+            content = f"{cut_chars(content, chars)}[cut]"
+        run.messages[i] = msgspec.structs.replace(message, content=content, note="")
+        run.estimate += message_tokens(run.messages[i])
+        run.scope.emit(ResultCut, call=message.call_id, content=content)

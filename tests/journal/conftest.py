@@ -1,0 +1,42 @@
+"""The stage of the kill tests: one model server and one forking process for all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# The program that is killed imports its neighbours by name; so do the tests.
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("checking")
+
+from checking import Plain  # noqa: E402 - found by the lines above
+from killing import Say, Stage  # noqa: E402 - as above
+
+# Whether a process is dead is only seen at once where there is /proc; elsewhere its lease has to run out.
+collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("stories"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def plain(stage: Stage) -> Plain:
+    return Plain(stage)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Has a figure be seen also when the test passes."""
+
+    def line(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{text}")
+
+    return line
