@@ -273,6 +273,10 @@ class _Ear:
             self.poke()
         text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
         self.chars += len(text) + len(thinking)
+        if not text and not thinking:
+            # A sign of life: something is being written that cannot be shown yet.
+            self._run.scope.tree.stamp()
+            return
         self._pieces.append(text)
         if self._run.scope.tree.stream.watched:
             self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)

@@ -282,12 +282,16 @@ def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:
         return msgspec.structs.replace(
             record.outcome, children=tuple(children), messages=messages, total_usage=whole
         )
+    status, reason = Status.INTERRUPTED, "its process ended before it did"
+    if record.cancelled is not None and record.parent is not None:
+        by, why = record.cancelled.by, record.cancelled.reason
+        status, reason = Status.CANCELLED, f"cancelled by {by}: {why}" if why else f"cancelled by {by}"
     return Outcome(
-        status=Status.INTERRUPTED,
+        status=status,
         agent=record.agent,
         run_id=record.id,
         partial=record.text,
-        reason="its process ended before it did",
+        reason=reason,
         label=record.label,
         parent_id=record.parent,
         depth=record.depth,

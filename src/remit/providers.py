@@ -57,6 +57,7 @@ class Models:
             return
         self._checked.add(visit)
         for model in chain:
+            _check_settings(agent, model)
             if price_of(model) is None and needs_price:
                 raise UsageError(
                     f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
@@ -107,6 +108,16 @@ class Models:
                 f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model."
             )
         return found
+
+
+def _check_settings(agent: Agent, model: Model) -> None:
+    """Have the model look at the agent's settings, where it can. Raises UsageError."""
+    look: object = getattr(model, "check_settings", None)
+    if agent.settings and callable(look):
+        try:
+            look(agent.settings)
+        except UsageError as error:
+            raise UsageError(f"Agent {agent.name!r}: {error}") from None
 
 
 def name_of(model: Model) -> str:

@@ -164,7 +164,10 @@ class Redactor:
             msgspec.json.decode(changed)
         except (msgspec.DecodeError, UnicodeError):
             # A secret that is also a part of a number or of a name. Slower, and sure.
-            return msgspec.json.encode(self._walk(msgspec.json.decode(data)))
+            return self._redact_values(data)
+        except RecursionError:
+            # Too deep to be looked at, so nobody will read it either.
+            return changed
         return changed
 
     def redact_all(self, texts: Sequence[bytes]) -> list[bytes]:
@@ -195,6 +198,12 @@ class Redactor:
                 break
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
+
+    def _redact_values(self, data: bytes) -> bytes:
+        try:
+            return msgspec.json.encode(self._walk(msgspec.json.decode(data)))
+        except (RecursionError, msgspec.DecodeError, UnicodeError):
+            return msgspec.json.encode(REDACTED)
 
     def _walk(self, value: object) -> object:
         if isinstance(value, str):

@@ -7,7 +7,6 @@ a run all begin here. Below `fold` stands what each kind of event changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Set as AbstractSet
 from typing import TypeVar, cast
 
 import msgspec
@@ -55,12 +54,7 @@ def reopen(tree: Tree, record: RunRecord) -> None:
         _drop_aside(record)
     record.outcome = record.cancelled = None
     record.died = status is None
-    if status is not None:
-        _reopen_calls(tree, record)
-    else:
-        for call in record.open_calls():
-            child = tree.runs.get(call.child)
-            call.goes_on = child is not None and _was_stopped(child, {Status.CANCELLED})
+    _reopen_calls(tree, record, died=status is None)
     last = record.messages[-1] if record.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # Cut off or empty: it is to say more, not to be told the same again.
@@ -73,11 +67,11 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
     while found:
         record = tree.runs[found.pop()]
         yield record
-        for call in record.last_turn() if record.reply is not None else ():
-            child, ended = tree.runs.get(call.child), record.outcome is not None
-            statuses = REOPENED if ended else {Status.CANCELLED}
-            if child is not None and (ended or call.ended is None) and _was_stopped(child, statuses):
-                found.append(child.id)
+        died = record.outcome is None
+        calls = record.last_turn() if record.reply is not None else []
+        if died:
+            calls = [c for c in calls if c.ended is None or c.ended.unfinished]
+        found += [c.child for c in calls if _goes_on(tree, c, died=died)]
 
 
 def _changes_on(kind: type[E]) -> Callable[[Callable[[Tree, RunRecord, E], None]], None]:
@@ -136,8 +130,13 @@ def _resumed(tree: Tree, record: RunRecord, event: events.RunResumed) -> None:
     record.clock = event.at
 
 
-@_changes_run(events.RunEnded)
-def _ended(record: RunRecord, event: events.RunEnded) -> None:
+@_changes_on(events.RunEnded)
+def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
+    parent = tree.runs.get(record.parent) if record.parent else None
+    call = parent.find(record.call) if parent is not None else None
+    if call is not None and call.child == record.id:
+        # It has gone on; how it ended now is what its parent reads.
+        call.goes_on = False
     _hold_clock(record, event.at)
     record.outcome = event.outcome
     record.asking = None
@@ -343,15 +342,16 @@ def _undo_cuts(record: RunRecord) -> None:
         index -= 1
 
 
-def _reopen_calls(tree: Tree, record: RunRecord) -> None:
+def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
     """Open the calls of the last turn again that were stopped, or whose child goes on."""
     if record.reply is None or not record.reply.calls:
         return
     stopped = False
     for call in record.last_turn():
-        child = tree.runs.get(call.child)
-        call.goes_on = child is not None and _was_stopped(child, REOPENED)
-        if call.goes_on or (child is None and call.ended is not None and call.ended.unfinished):
+        call.goes_on = _goes_on(tree, call, died=died)
+        if call.ended is None:
+            continue
+        if (call.goes_on and not died) or (call.ended.unfinished and (call.goes_on or not call.child)):
             call.ended = None
             record.still_open += 1
             stopped = True
@@ -362,6 +362,14 @@ def _reopen_calls(tree: Tree, record: RunRecord) -> None:
             record.unjoined.insert(0, message)
 
 
-def _was_stopped(child: RunRecord, statuses: AbstractSet[Status]) -> bool:
-    """Whether a child goes on with its parent. A person who cancelled this very run meant it."""
-    return child.outcome is None or (child.outcome.status in statuses and child.cancelled is None)
+def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
+    """Whether a call's child goes on with its parent. A person who cancelled this very run meant it.
+
+    With a parent that had ended, everything that can; with one that died, what was stopped or open, and what
+    was to go on before it died again.
+    """
+    child = tree.runs.get(call.child)
+    if child is None or child.cancelled is not None:
+        return False
+    statuses = {Status.CANCELLED} if died else REOPENED
+    return call.goes_on or child.outcome is None or child.outcome.status in statuses

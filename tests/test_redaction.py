@@ -1,0 +1,249 @@
+"""Redaction: what is a secret is gone, what is not stays, and JSON stays JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.events import CallEnded, RunStarted, decode, encode
+from remit.limits import Usage
+from remit.messages import ImagePart, TextPart, Thinking, UserMessage
+from remit.redaction import HELD_CHARS, REDACTED, Redactor
+
+REDACTOR = Redactor(environment={})
+
+R36 = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"
+
+SECRETS = {
+    "openai": f"sk-{R36}",
+    "openai project": f"sk-proj-{R36}_{R36}",
+    "anthropic": f"sk-ant-api03-{R36}-{R36}_AA",
+    "stripe": "sk_live_" + R36[:24],
+    "github": f"ghp_{R36}",
+    "github app": f"ghs_{R36}",
+    "github oauth": f"gho_{R36}",
+    "github fine": f"github_pat_{R36[:22]}_{R36}",
+    "slack": "xoxb-123456789012-1234567890123-AbCdEfGhIjKlMnOp",
+    "aws": "AKIAIOSFODNN7EXAMPLE",
+    "aws session": "ASIAIOSFODNN7EXAMPLE",
+    "google": "AIza" + (R36 * 2)[:35],
+    "gitlab": "glpat-a1b2C3d4_5f6g7h8i9j0",
+    "hugging face": f"hf_{R36[:34]}",
+    "npm": f"npm_{R36}",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+}
+
+FRAMES = (
+    "{}",
+    "the key is {}, use it",
+    "KEY={}\nnext",
+    "first\n{}\nlast",
+    "\t{}",
+    "\x01{}",
+    '{{"key": "{}"}}',
+    "'{}'",
+    "https://host/{}",
+    "ä{}€",
+    "a\\n{}",
+)
+
+AROUND = {
+    "bearer": ("Authorization: Bearer {}", "abcdef0123456789abcdef"),
+    "bearer, lower case": ("curl -H 'authorization: bearer {}'", "abcdef0123456789abcdef"),
+    "basic": ("Authorization: Basic {}", base64.b64encode(b"user:pass").decode()),
+    "basic in JSON": ('{{"Authorization": "Basic {}"}}', base64.b64encode(b"user:pass").decode()),
+    "url": ("postgresql://user:{}@host/db", "hunter2"),
+    "url without user": ("redis://:{}@host", "hunter2"),
+    "api key": ("api_key={}", "0a1b2c3d4e5f60718293"),
+    "api key in JSON": ('{{"api_key": "{}"}}', "0a1b2c3d4e5f60718293"),
+    "api key in JSON in JSON": (
+        json.dumps(json.dumps({"apiKey": "{}"})).replace("{", "{{").replace("}", "}}").replace("{{}}", "{}"),
+        "0a1b2c3d4e5f60718293",
+    ),
+    "header": ("X-Api-Key: {}", "0a1b2c3d4e5f60718293"),
+    "token": ("token: {}", "0a1b2c3d4e5f60718293"),
+    "uuid": ("access_token={}&x=1", "123e4567-e89b-12d3-a456-426614174000"),
+    "aws secret": ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    "password": ("password={}", "hunter2!"),
+    "password in yaml": ("  Password: {}", "Tr0ub4dor"),
+}
+
+ORDINARY = (
+    "the task-list of the desk-jockey, a risk-averse sk-learn user",
+    "sk-learn-contrib-package-names and sk-2024-road-map-items",
+    "pip install scikit-learn; mask-rcnn-resnet50-fpn-coco-2017",
+    '{"tokens":123456789,"input_tokens":1000,"cache_read_tokens":17,"max_tokens":200000}',
+    "total tokens: 123456789012345678901234567890",
+    "token=os.environ['MY_TOKEN']; password=getpass()",
+    "password: string, required",
+    "the bearer of this letter-of-recommendation",
+    "a key: the-cache-key-of-2024-entries; key=0123456789abcdef0123456789abcdef",
+    "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+    "https://example.com:8080/path@2x.png and mail@example.com",
+    "see src/remit/stores/postgres.py:120 and 123e4567-e89b-12d3-a456-426614174000",
+    "AKIA is a prefix, AIza another, ghp_ and eyJ too",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "abcdefghjk.12.3 abcdefghjkmnpqrstuvw.1",
+)
+
+
+def both(text: str) -> tuple[str, str]:
+    """The text redacted as it is, and as a string in JSON."""
+    in_json = msgspec.json.decode(REDACTOR.redact(msgspec.json.encode(text)), type=str)
+    return REDACTOR.redact_text(text), in_json
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("name", SECRETS)
+def test_known_shapes_are_redacted(name: str, frame: str) -> None:
+    """A key of a known shape is gone, whatever stands around it, and nothing else is."""
+    for result in both(frame.format(SECRETS[name])):
+        assert SECRETS[name][8:] not in result
+        assert REDACTED in result
+        assert result.replace("sk-" + REDACTED, REDACTED) == frame.format(REDACTED)
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_secrets_are_known_by_what_stands_before_them(name: str) -> None:
+    """A value is a secret because of its name; the name stays."""
+    frame, secret = AROUND[name]
+    for result in both(frame.format(secret)):
+        assert result == frame.format(REDACTED)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_stays(text: str) -> None:
+    """Prose, code, numbers, hashes and our own field names are not touched."""
+    assert both(text) == (text, text)
+
+
+@pytest.mark.parametrize("indent", ["", "    "])
+@pytest.mark.parametrize("ending", ["\n-----END RSA PRIVATE KEY-----", ""])
+def test_private_keys_are_redacted(indent: str, ending: str) -> None:
+    """The whole block goes, also one that was cut off; what comes after it stays."""
+    body = f"\n{indent}".join(["-----BEGIN RSA PRIVATE KEY-----", *[KEY] * 20]) + ending.replace(
+        "\n", f"\n{indent}"
+    )
+    for result in both(f"key:\n{indent}{body}\n\nThat was it (really)."):
+        assert "MII" not in result
+        assert result.startswith(f"key:\n{indent}{REDACTED}")
+        assert result.endswith("(really).")
+
+
+def test_base64_stays() -> None:
+    """Images and the providers' signatures come back as they were."""
+    data = bytes(range(256)) * 50
+    signature = base64.b64encode(data).decode() + base64.urlsafe_b64encode(data[::-1]).decode()
+    for value in (ImagePart(data=data), Thinking("hm", signature)):
+        encoded = msgspec.json.encode(value)
+        assert REDACTOR.redact(encoded) == encoded
+
+
+def test_given_secrets_are_redacted_as_json_writes_them() -> None:
+    """A given secret is found also where JSON escapes its characters; a longer one wins over its part."""
+    redactor = Redactor(['pa"ss\\w\n', "abcdefgh", "abcdefghijkl"], environment={})
+    text = 'x pa"ss\\w\n y abcdefghijkl z abcdefgh'
+    wanted = f"x {REDACTED} y {REDACTED} z {REDACTED}"
+    assert redactor.redact_text(text) == wanted
+    assert msgspec.json.decode(redactor.redact(msgspec.json.encode(text))) == wanted
+
+
+@pytest.mark.parametrize("secret", ["nabcdefg", "0001abcd", "\\nabcdefg"])
+def test_an_escape_is_not_torn(secret: str) -> None:
+    """A secret that begins like the end of an escape leaves the escape whole."""
+    redactor = Redactor([secret], environment={})
+    for text in ("\nabcdefg", "\x01abcd", f"{secret}\n{secret}", f"\\{secret}"):
+        redacted: str = msgspec.json.decode(redactor.redact(msgspec.json.encode(text)))
+        assert redacted == text.replace(secret, REDACTED)
+
+
+def test_a_secret_that_is_also_a_number_leaves_numbers() -> None:
+    """JSON stays JSON even for a secret of digits; texts lose it, numbers cannot."""
+    redacted = Redactor(["12345678"], environment={}).redact(b'{"at":12345678.5,"text":"pin 12345678"}')
+    assert msgspec.json.decode(redacted) == {"at": 12345678.5, "text": f"pin {REDACTED}"}
+
+
+def test_the_environment_names_secrets() -> None:
+    """Values of variables that are named like secrets are redacted, but not words, numbers and paths."""
+    redactor = Redactor(
+        environment={
+            "SOME_API_KEY": "zz-91-yy-82",
+            "DB_PASSWORD": "correct7horse",
+            "TOKENS": "tok99tok99",
+            "KEY_FILE": "/etc/ssl/key.pem",
+            "SECRET_MODE": "disabled",
+            "TOKEN_SECONDS": "86400000",
+            "HOME_TOKEN": "ab1",
+            "EDITOR": "vim-9.1.zz",
+        }
+    )
+    text = "zz-91-yy-82 correct7horse tok99tok99 /etc/ssl/key.pem disabled 86400000 ab1 vim-9.1.zz"
+    assert redactor.redact_text(text) == (
+        f"{REDACTED} {REDACTED} {REDACTED} /etc/ssl/key.pem disabled 86400000 ab1 vim-9.1.zz"
+    )
+
+
+TEXTS = st.lists(
+    st.one_of(
+        st.text(max_size=20),
+        st.sampled_from([*SECRETS.values(), "\n", "\\", '"', "password=", "Bearer ", KEY]),
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(TEXTS, TEXTS, st.binary(max_size=60))
+def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
+    """Whatever an event says, its redacted JSON is that of an event; redacting it again changes nothing."""
+    head = {
+        "seq": 1,
+        "at": 0.5,
+        "run": "r",
+        "parent": None,
+        "root": "r",
+        "depth": 0,
+        "path": (),
+        "agent": "a",
+        "v": 1,
+    }
+    task = UserMessage((TextPart(one), ImagePart(data=data)))
+    events = (
+        RunStarted(task=task, instructions=other, **head),
+        CallEnded(call="c", tool="t", success=True, content=one, details={other: [one, 12345678]}, **head),
+    )
+    for event in events:
+        redacted = REDACTOR.redact(encode(event))
+        again = decode(redacted)
+        assert (again.seq, again.kind) == (event.seq, event.kind)
+        assert REDACTOR.redact(redacted) == redacted
+
+
+@given(TEXTS, TEXTS)
+def test_a_long_text_is_cut_between_secrets(one: str, other: str) -> None:
+    """A text that is redacted in two parts at `cut` loses what it loses when it is redacted whole."""
+    filler = "all quiet here \n" * (HELD_CHARS // 4)
+    text = filler + one + " \n" + filler[: HELD_CHARS - 40] + other + filler[:40]
+    end = REDACTOR.cut(text)
+    assert 0 < end < len(text)
+    assert REDACTOR.redact_text(text[:end]) + REDACTOR.redact_text(text[end:]) == REDACTOR.redact_text(text)
+
+
+def test_usage_is_not_a_secret() -> None:
+    """Counts of tokens stay numbers."""
+    data = msgspec.json.encode(Usage(1, 123456789012, 2, 3, 4, 0.5))
+    assert REDACTOR.redact(data) is data
+
+
+@pytest.mark.parametrize(
+    "unit", ["sk-", "token=", "eyJ", "-----BEGIN PRIVATE KEY-----", "://a:", "bearer ", "\\", "A"]
+)
+def test_adversarial_text_is_done_in_the_end(unit: str) -> None:
+    """Megabytes made to confuse the patterns are read once, not once for each character."""
+    text = unit * (2_000_000 // len(unit)) + ".eyJ @"
+    assert len(REDACTOR.redact_text(text)) <= len(text) + len(REDACTED)
