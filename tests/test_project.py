@@ -28,7 +28,7 @@ FLOORS = {
     "the door": "checks running door remote",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
-ADAPTERS = "stores models testing"
+ADAPTERS = "stores models tools testing"
 ADAPTERS_IMPORT = "errors limits messages outcome events commands ports text threads redaction"
 SHIPPED_DEFAULT = "stores"
 
@@ -40,7 +40,8 @@ def _allowed() -> dict[str, set[str]]:
         below |= set(rooms.split())
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
-    table["door"] |= {SHIPPED_DEFAULT, "models"}
+    table["door"] |= {SHIPPED_DEFAULT, "models", "tools"}
+    table["tools"] |= {"tool", "result"}
     table["remote"].add(SHIPPED_DEFAULT)
     return table
 
@@ -136,7 +137,7 @@ def test_files_are_short() -> None:
 
 def test_import_is_light() -> None:
     """`import remit` brings in nothing that is needed only with the first tool, output type or provider."""
-    heavy = ("pydantic", "jsonschema", "httpx", "hypothesis")
+    heavy = ("pydantic", "jsonschema", "httpx", "hypothesis", "sqlite3", "psycopg", "pydantic_ai", "anthropic")
     code = f"import sys, remit; print(*[name for name in {heavy!r} if name in sys.modules])"
     env = os.environ | {"PYTHONPATH": str(SRC.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

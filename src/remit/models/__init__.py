@@ -1,4 +1,4 @@
-"""Real models, by name: `Shelf().find("anthropic:claude-sonnet-4-5")`.
+"""Real models, by name: `Shelf().find("anthropic:claude-sonnet-5")`.
 
 What a name may be is in `names.py`. Nothing of a provider is imported before the first `find`.
 """

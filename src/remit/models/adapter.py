@@ -23,9 +23,9 @@ import remit.models.settings as settings
 from remit.errors import ModelError, UsageError
 from remit.limits import Usage
 from remit.messages import Delta, Reply, Request, ToolMessage
-from remit.models.clients import Clients
+from remit.models.clients import Clients, closing_responses
 from remit.models.conversation import Conversations
-from remit.models.failures import cut_off, failure
+from remit.models.failures import failure, stopped_short
 from remit.models.names import Named
 from remit.models.offers import output_of, tools_of
 from remit.models.prices import counted, usage_of, worst_price
@@ -39,14 +39,15 @@ ALIVE_S = 1.0
 class ProviderModel:
     """A model of a provider. Called for many runs at once; each reply is one request on the wire."""
 
-    streams = True
-
-    def __init__(self, named: Named, here: Callable[[], Clients], conversations: Conversations) -> None:
+    def __init__(
+        self, named: Named, here: Callable[[], Clients], conversations: Conversations, *, stream: bool
+    ) -> None:
         self._named = named
         self._here = here
         self._conversations = conversations
         model = here().model(named)
         self._base_url = model.base_url
+        self.streams = stream and type(model).request_stream is not Model.request_stream
         self.name = named.whole
         self.lane = f"{model.system}:{model.model_name}"
         """Requests with the same lane share the provider's limits."""
@@ -67,14 +68,16 @@ class ProviderModel:
         asked: _Asked | None = None
         try:
             asked = self._ask(request)
-            response = await asked.answer(emit)
+            async with closing_responses():
+                response = await (asked.stream(emit) if self.streams else asked.whole())
         except UsageError as error:
             raise ModelError(str(error), kind="invalid") from None
         except Exception as error:
             used = None if asked is None else asked.counted()
             raise failure(error, self._named, self._base_url, used) from error
-        if response.state == "incomplete" or response.finish_reason == "error":
-            raise cut_off(self._named, asked.counted())
+        why = stopped_short(response, self._named, asked.counted())
+        if why is not None:
+            raise why
         return self._reply(response)
 
     def _ask(self, request: Request) -> _Asked:
@@ -96,26 +99,22 @@ class ProviderModel:
         said = read(response)
         stop = stop_of(response, said)
         text = said.text or (refusal_of(response) if stop == "refusal" else "")
-        more = {} if said.details is None or not _KEEPS_DETAILS else {"details": said.details}
         return Reply(
             text=text,
             calls=said.calls,
             thinking=said.thinking,
             stop=stop,
-            usage=usage_of(response),
+            usage=usage_of(response, self._named.model),
             model=self._named.of(response.model_name) if response.model_name else "",
-            **more,
+            details=said.details,
         )
-
-
-_KEEPS_DETAILS = "details" in Reply.__struct_fields__
 
 
 def _needs_preparing(model: Model, request: Request) -> bool:
     """Whether ids must be made shorter, or files of tools exchanged for a note where a model cannot read them."""
     if model.profile.get("tool_call_id_length") is not None:
         return True
-    return any(isinstance(m, ToolMessage) and getattr(m, "parts", ()) for m in request.messages)
+    return any(isinstance(m, ToolMessage) and m.parts for m in request.messages)
 
 
 class _Asked:
@@ -133,10 +132,11 @@ class _Asked:
         self._stream: StreamedResponse | None = None
         self._chars = 0
 
-    async def answer(self, emit: Emit) -> ModelResponse:
+    async def whole(self) -> ModelResponse:
+        return await self._model.request(*self._request)
+
+    async def stream(self, emit: Emit) -> ModelResponse:
         """The whole response; what can be told while it is written goes to `emit`."""
-        if type(self._model).request_stream is Model.request_stream:
-            return await self._model.request(*self._request)
         loop = asyncio.get_running_loop()
         told = loop.time()
         async with self._model.request_stream(*self._request) as stream:
@@ -153,7 +153,9 @@ class _Asked:
 
     def counted(self) -> Usage | None:
         """What the provider said it had used before it failed, with the output it had not counted yet."""
-        return None if self._stream is None else counted(self._stream.get(), self._chars)
+        return (
+            None if self._stream is None else counted(self._stream.get(), self._model.model_name, self._chars)
+        )
 
 
 def _delta(event: ModelResponseStreamEvent) -> Delta | None:

@@ -4,16 +4,52 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, cast
 
+import anyio
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 import remit.models.names as names
 from remit.models.names import Named
+from remit.models.shortcut import shorten_way
 
 log = logging.getLogger("remit")
+
+
+class _Response(Protocol):
+    async def aclose(self) -> None: ...
+
+
+_begun: ContextVar[list[_Response] | None] = ContextVar("begun", default=None)
+
+
+@asynccontextmanager
+async def closing_responses() -> AsyncGenerator[None]:
+    """Closes every response that begins inside, however it ends.
+
+    The libraries read a response through generators inside generators; a cancel that meets an outer one leaves
+    the connection open until they are collected.
+    """
+    begun: list[_Response] = []
+    before = _begun.set(begun)
+    try:
+        yield
+    finally:
+        _begun.reset(before)
+        with anyio.CancelScope(shield=True):
+            for response in begun:
+                await response.aclose()
+
+
+async def _note(response: _Response) -> None:
+    begun = _begun.get()
+    if begun is not None:
+        begun.append(response)
 
 
 class Clients:
@@ -51,7 +87,7 @@ class Clients:
             raise names.unknown_provider(named) from None
         # Two prefixes of one provider, as openai and openai-chat, share its client.
         if kind not in self._providers:
-            self._providers[kind] = _provider(prefix)
+            self._providers[kind] = _tuned(_provider(prefix))
         return infer_model(f"{prefix}:{named.model}", provider_factory=lambda _: self._providers[kind])
 
     def _at_address(self, named: Named) -> Model:
@@ -61,9 +97,8 @@ class Clients:
         if named.address not in self._providers:
             host = named.address.partition("://")[2].partition("/")[0]
             key = os.environ.get(names.SERVER_KEY)
-            self._providers[named.address] = OpenAICompatibleProvider(
-                host, base_url=named.address, api_key=key
-            )
+            made = OpenAICompatibleProvider(host, base_url=named.address, api_key=key)
+            self._providers[named.address] = _tuned(made)
         return OpenAIChatModel(named.model, provider=self._providers[named.address])
 
     async def close(self) -> None:
@@ -77,6 +112,19 @@ class Clients:
                     pass
             except Exception:
                 log.warning("the connections of %s could not be closed", provider.name, exc_info=True)
+
+
+def _tuned(provider: Provider[Any]) -> Provider[Any]:
+    """The same provider; its client does not retry, and its responses are noted. What it has not is left out."""
+    client: object = provider.client
+    if isinstance(getattr(client, "max_retries", None), int):
+        # Once for all: as a setting of each request it would copy the client each time.
+        cast(Any, client).max_retries = 0
+    shorten_way(client)
+    hooks: object = getattr(getattr(provider, "_own_http_client", None), "event_hooks", None)
+    if isinstance(hooks, dict):
+        cast(dict[str, list[object]], hooks)["response"].append(_note)
+    return provider
 
 
 def _provider(prefix: str) -> Provider[Any]:

@@ -24,7 +24,6 @@ from pydantic_ai.messages import (
 from remit.messages import (
     AssistantMessage,
     FilePart,
-    ImagePart,
     Message,
     Part,
     TextPart,
@@ -101,10 +100,9 @@ def _part(message: UserMessage | ToolMessage) -> ModelRequestPart:
         if len(message.content) == 1 and isinstance(message.content[0], TextPart):
             return UserPromptPart(message.content[0].text)
         return UserPromptPart([_content(part) for part in message.content])
-    given: tuple[ImagePart | FilePart, ...] = getattr(message, "parts", ())
     return ToolReturnPart(
         tool_name=message.name,
-        content=[message.text, *map(_content, given)] if given else message.text,
+        content=[message.text, *map(_content, message.parts)] if message.parts else message.text,
         tool_call_id=message.call_id,
         outcome="success" if message.ok else "failed",
     )

@@ -6,6 +6,7 @@ from typing import cast
 
 import httpx2
 import pydantic_ai.exceptions as theirs
+from pydantic_ai.messages import ModelResponse
 
 from remit.errors import ModelError, ModelErrorKind
 from remit.limits import Usage
@@ -60,6 +61,8 @@ _WHAT: dict[ModelErrorKind, str] = {
 
 def failure(error: BaseException, named: Named, base_url: str | None, usage: Usage | None) -> ModelError:
     """What went wrong, in remit's terms. `usage` is what the provider counted before it failed."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     kind = _kind(error)
     status = getattr(error, "status_code", None)
     said = _words(error)
@@ -80,13 +83,17 @@ def failure(error: BaseException, named: Named, base_url: str | None, usage: Usa
     )
 
 
-def cut_off(named: Named, usage: Usage | None) -> ModelError:
-    """The stream ended, and the reply had not."""
-    return ModelError(
-        f"{named.whole} {_WHAT['connection']}: the stream ended before the reply did.",
-        kind="connection",
-        usage=usage,
-    )
+def stopped_short(response: ModelResponse, named: Named, usage: Usage | None) -> ModelError | None:
+    """The error of a response that came, but not whole; None for one that did."""
+    said: object = (response.provider_details or {}).get("finish_reason")
+    if response.finish_reason == "error":
+        what = f"{named.whole} {_WHAT['server']}: it stopped in the middle ({said or 'no reason given'})."
+        return ModelError(what, kind="server", usage=usage)
+    # A reason that only the provider knows is a reason; none at all means that the end never came.
+    if response.state == "incomplete" or (response.finish_reason is None and not said):
+        what = f"{named.whole} {_WHAT['connection']}: the answer ended before it was whole."
+        return ModelError(what, kind="connection", usage=usage)
+    return None
 
 
 def _kind(error: BaseException) -> ModelErrorKind:

@@ -1,6 +1,6 @@
 """What a model may be called, and what to say about a name that does not work.
 
-- `provider:model`, as `anthropic:claude-sonnet-4-5`, `openai:gpt-5`, `google:gemini-2.5-pro`, `ollama:llama3`,
+- `provider:model`, as `anthropic:claude-sonnet-5`, `openai:gpt-5`, `google:gemini-2.5-pro`, `ollama:llama3`,
   `openrouter:...`: every provider that pydantic-ai knows. `openai:` is the Responses API, `openai-chat:` Chat
   Completions. Keys and addresses come from the environment: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`,
   `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OLLAMA_BASE_URL` (else this machine's own) and so on.
@@ -56,7 +56,7 @@ _OWN_EXTRAS = ("anthropic", "openai", "google", "groq", "mistral", "cohere", "be
 KNOWN = (*_OWN_EXTRAS, *_EXTRAS)
 """Providers that are suggested for a misspelt one; pydantic-ai may know more."""
 
-EXAMPLE = '"anthropic:claude-sonnet-4-5"'
+EXAMPLE = '"anthropic:claude-sonnet-5"'
 
 
 class Named(Struct, frozen=True):
@@ -147,8 +147,9 @@ def missing_package(named: Named, error: ImportError) -> UsageError:
     found = re.search(r"pydantic-ai-slim\[([a-z-]+)\]", str(error))
     provider = named.provider or "openai"
     extra = found[1] if found else _EXTRAS.get(provider, provider)
+    package = "remit" if extra in (*_OWN_EXTRAS, "openrouter") else "pydantic-ai-slim"
     return UsageError(
-        f"The model {named.whole!r} needs a package that is not installed. Run: pip install 'remit[{extra}]'"
+        f"The model {named.whole!r} needs a package that is not installed. Run: pip install '{package}[{extra}]'"
     )
 
 

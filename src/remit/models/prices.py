@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -32,8 +33,8 @@ def worst_price(model: Model) -> Price | None:
     return Price(max(inputs), output)
 
 
-def usage_of(response: ModelResponse) -> Usage | None:
-    """What a reply used and cost; None when the provider did not say."""
+def usage_of(response: ModelResponse, asked: str) -> Usage | None:
+    """What a reply used and cost; None when the provider did not say. `asked` is the model that was asked."""
     said = response.usage
     if said.unmeasured_requests or not (said.input_tokens or said.output_tokens):
         return None
@@ -43,17 +44,20 @@ def usage_of(response: ModelResponse) -> Usage | None:
         output_tokens=said.output_tokens,
         cache_read_tokens=said.cache_read_tokens,
         cache_write_tokens=said.cache_write_tokens,
-        usd=_cost(response),
+        usd=_cost(response, asked),
     )
 
 
-def _cost(response: ModelResponse) -> float | None:
+def _cost(response: ModelResponse, asked: str) -> float | None:
     if response.usage.cost is not None:
         return float(response.usage.cost)
-    try:
-        return float(response.cost().total_price)
-    except (LookupError, ValueError, AssertionError):
-        return None
+    # Who answers may carry a version that the table does not have yet.
+    for name in (response.model_name, asked):
+        try:
+            return float(replace(response, model_name=name).cost().total_price)
+        except (LookupError, ValueError, AssertionError):
+            continue
+    return None
 
 
 def _find(model: Model) -> ModelInfo | None:
@@ -75,9 +79,9 @@ def _most(prices: ModelPrice, key: str) -> float | None:
     return float(price) if isinstance(price, Decimal) else None
 
 
-def counted(response: ModelResponse, chars: int) -> Usage | None:
+def counted(response: ModelResponse, asked: str, chars: int) -> Usage | None:
     """What was used by a request that failed on the way: the provider's count so far, and at least what was heard."""
-    used = usage_of(response)
+    used = usage_of(response, asked)
     if used is None:
         return None
     heard = max(used.output_tokens, (chars + 2) // 3)

@@ -56,7 +56,8 @@ def read(response: ModelResponse) -> Said:
 
 def stop_of(response: ModelResponse, said: Said) -> Stop:
     """Why the model stopped."""
-    if response.finish_reason == "length":
+    reason: object = (response.provider_details or {}).get("finish_reason")
+    if response.finish_reason == "length" or reason == "model_context_window_exceeded":
         return "length"
     if response.finish_reason == "content_filter":
         return "refusal"
@@ -70,9 +71,8 @@ def refusal_of(response: ModelResponse) -> str:
 
 def to_response(message: AssistantMessage) -> ModelResponse:
     """What the model said, as it said it where the details still fit."""
-    details = cast(Json, getattr(message, "details", None))
-    if isinstance(details, dict):
-        made = _restore(message, cast(JsonObject, details))
+    if message.details is not None:
+        made = _restore(message, message.details)
         if made is not None:
             return made
     parts: list[ModelResponsePart] = [_thinking(block) for block in message.thinking]
@@ -133,7 +133,7 @@ def _restore(message: AssistantMessage, details: JsonObject) -> ModelResponse | 
         ends = [p for p in parts if isinstance(p, TextPart)]
         whole = (len(ends) > 0) == bool(message.text) and _text_end(details) == len(message.text)
         counts = (_count(parts, ThinkingPart), _count(parts, ToolCallPart))
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return None
     if not whole or counts != (len(message.thinking), len(message.calls)):
         return None

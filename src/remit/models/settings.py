@@ -1,7 +1,7 @@
 """The settings of a request: what remit sets, what the user may, and names that nobody knows.
 
 Users write pydantic-ai's names: `temperature`, `thinking`, `parallel_tool_calls`, ..., and those of a provider with
-its name in front, as `anthropic_effort`. Those of another provider are left out, so that the same settings serve a
+its name in front, as `anthropic_effort`; `max_output_tokens` is remit's own. Those of another provider are left out, so that the same settings serve a
 model and its stand-ins. Prompt caching is on where a provider has to be told; `cache: False` switches it off.
 """
 
@@ -24,7 +24,7 @@ NO_HURRY_S = 24 * 3600.0
 """The clients' own time limit for silence, out of the way of the run's."""
 
 _OURS = {
-    "max_tokens": "Agent(max_output_tokens=...)",
+    "max_tokens": "max_output_tokens",
     "tool_choice": "nothing: the runtime chooses",
     "max_retries": "nothing: the runtime retries",
     "timeout": "Limits(stall_seconds=...)",
@@ -45,6 +45,8 @@ def merge(request: Request, model: Model, name: str) -> ModelSettings:
         merged["tool_choice"] = "none"
     # A client that has no such setting has neither retries nor a limit to switch off, and would warn.
     clients_own = {"max_retries": 0, "timeout": NO_HURRY_S}
+    if getattr(getattr(model, "client", None), "max_retries", None) == 0:
+        del clients_own["max_retries"]
     merged |= {key: value for key, value in clients_own.items() if key not in model.unsupported_settings}
     return cast(ModelSettings, merged)
 
@@ -56,7 +58,7 @@ def check(given: Mapping[str, object], model: Model, name: str) -> None:
     for key in given:
         if key in _OURS:
             raise UsageError(f"The setting {key!r} of {name} is set by remit. Use {_OURS[key]}.")
-    known = _names(type(model))
+    known = _names(type(model)) | {"max_output_tokens"}
     unknown = [key for key in given if key not in known and not _is_of_another(key, model)]
     if unknown:
         near = get_close_matches(unknown[0], known, n=1)

@@ -22,10 +22,12 @@ class Shelf:
     """Finds models by name and owns their connections.
 
     `find` looks a name up as an alias, then takes it as a model's name. A shelf may be used on several event
-    loops, one after the other or at once: each has clients of its own.
+    loops, one after the other or at once: each has clients of its own. `stream=False` is for servers that cannot
+    stream: replies come whole, and silence is not limited.
     """
 
-    def __init__(self, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(self, aliases: Mapping[str, str] | None = None, *, stream: bool = True) -> None:
+        self._stream = stream
         self._aliases = dict(aliases or {})
         check_aliases(self._aliases)
         self._models: dict[str, ProviderModel] = {}
@@ -54,7 +56,7 @@ class Shelf:
             raise missing_package(named, error) from None
         if self._conversations is None:
             self._conversations = Conversations()
-        found = ProviderModel(named, self._here, self._conversations)
+        found = ProviderModel(named, self._here, self._conversations, stream=self._stream)
         self._models[whole] = found
         return found
 

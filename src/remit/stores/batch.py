@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from functools import cache
+from typing import cast
 
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
@@ -22,23 +22,48 @@ STATEMENT_ROWS = 256
 
 TASK_CHARS = 200
 
-Row = tuple[str, int, str, str, float, str]
+COLUMNS = 6
 
 
 class Part:
     """What a batch adds to one tree."""
 
-    __slots__ = ("beginning", "resumed", "rows", "size", "status")
+    __slots__ = ("beginning", "resumed", "size", "status", "values")
 
     def __init__(self, agent: str, at: float) -> None:
-        self.rows: list[Row] = []
+        self.values: list[object] = []
+        """Its rows, one behind the other. Not a tuple for each: so many would set off the garbage collector."""
         self.size = 0
-        """Of the rows' data, in bytes."""
+        """Of the events' JSON, in bytes."""
         self.beginning: tuple[str, str, float] = (agent, "", at)
         """Agent, task and time, for a tree that has no events yet."""
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
+
+    def without(self, last_seq: int) -> Part:
+        """What is left of it when events up to `last_seq` are in the tables already."""
+        left = Part(self.beginning[0], self.beginning[2])
+        left.beginning, left.resumed, left.status = self.beginning, self.resumed, self.status
+        for at in range(0, len(self.values), COLUMNS):
+            row = self.values[at : at + COLUMNS]
+            if cast(int, row[1]) > last_seq:
+                left.values += row
+                left.size += len(str(row[5]).encode())
+        return left
+
+
+class Buffer:
+    """Events that wait, with their JSON. One thread adds and one takes.
+
+    Two queues instead of pairs, for the garbage collector's sake. The JSON is added first, and taken last.
+    """
+
+    __slots__ = ("events", "texts")
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.texts: deque[bytes] = deque()
 
 
 class Batch:
@@ -52,16 +77,12 @@ class Batch:
         self.unsure = False
         """Whether an earlier try may have worked without our hearing of it."""
 
-    def add(self, event: Event, data: bytes, redactor: Redactor) -> None:
-        self.count += 1
-        self.taken_bytes += len(data)
+    def add(self, event: Event, text: str, size: int, redactor: Redactor) -> None:
         part = self.parts.get(event.root)
         if part is None:
             part = self.parts[event.root] = Part(event.agent, event.at)
-        redacted = redactor.redact(data)
-        part.size += len(redacted)
-        row = (event.root, event.seq, _kind(type(event)), event.run, event.at, redacted.decode())
-        part.rows.append(row)
+        part.size += size
+        part.values += (event.root, event.seq, _KINDS[type(event)], event.run, event.at, text)
         if event.run != event.root:
             return
         if isinstance(event, RunStarted):
@@ -76,60 +97,58 @@ class Batch:
 
     def write(self, link: Link, owner: str) -> list[tuple[str, TreeOwned]]:
         """In one transaction. The trees that are not ours any more are left out, and given back."""
-        rows: list[Row] = []
+        values: list[object] = []
         lost: list[tuple[str, TreeOwned]] = []
-        for root, part in self.parts.items():
-            missing = self._missing(link, root, part.rows)
-            if not missing:
+        for root, whole in self.parts.items():
+            held = tables.lease(link, root) if self.unsure else None
+            part = whole if held is None else whole.without(held.last_seq)
+            if not part.values:
                 continue
-            if _count(link, owner, root, part, missing):
-                rows += missing
+            if _count(link, owner, root, part):
+                values += part.values
             else:
                 lost.append((root, tables.taken_over(link, root)))
-        _insert(link, rows)
+        _insert(link, values)
         return lost
 
-    def _missing(self, link: Link, root: str, rows: list[Row]) -> list[Row]:
-        held = tables.lease(link, root) if self.unsure else None
-        return rows if held is None else [row for row in rows if row[1] > held.last_seq]
 
-
-def take(buffer: deque[tuple[Event, bytes]], redactor: Redactor) -> Batch:
+def take(buffer: Buffer, redactor: Redactor) -> Batch:
     """As much from the buffer as goes into one transaction. Others may add to it meanwhile."""
     batch = Batch()
-    add = batch.add
-    while buffer and batch.count < MOST_ROWS and batch.taken_bytes < MOST_BYTES:
-        event, data = buffer.popleft()
-        add(event, data, redactor)
+    events: list[Event] = []
+    texts: list[bytes] = []
+    while buffer.events and len(events) < MOST_ROWS and batch.taken_bytes < MOST_BYTES:
+        events.append(buffer.events.popleft())
+        texts.append(buffer.texts.popleft())
+        batch.taken_bytes += len(texts[-1])
+    batch.count = len(events)
+    for event, data in zip(events, redactor.redact_all(texts), strict=True):
+        batch.add(event, data.decode(), len(data), redactor)
     return batch
 
 
-def _count(link: Link, owner: str, root: str, part: Part, rows: Sequence[Row]) -> bool:
+def _count(link: Link, owner: str, root: str, part: Part) -> bool:
     """Brings the tree's own row up to date, and renews the claim; False when it is not ours."""
-    agent, task, started = part.beginning
-    last = rows[-1]
-    size = part.size if rows is part.rows else sum(len(row[5].encode()) for row in rows)
+    _, last_seq, _, _, last_at, _ = part.values[-COLUMNS:]
+    count = len(part.values) // COLUMNS
     ours = link.change(
         _count_sql(link.now),
-        (agent, task, started, len(rows), size, last[1], last[4], LEASE_S, root, owner),
+        (*part.beginning, count, part.size, last_seq, last_at, LEASE_S, root, owner),
     )
     if ours and (part.resumed or part.status is not None):
         link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, root))
     return bool(ours)
 
 
-def _insert(link: Link, rows: Sequence[Row]) -> None:
+def _insert(link: Link, values: list[object]) -> None:
     done = 0
-    size = STATEMENT_ROWS
-    while done < len(rows):
+    rows = STATEMENT_ROWS
+    while left := len(values) // COLUMNS - done:
         # Powers of two: few different statements, so that each is prepared once.
-        while size > len(rows) - done:
-            size //= 2
-        values: list[object] = []
-        for row in rows[done : done + size]:
-            values += row
-        link.change(_statement(size), values)
-        done += size
+        while rows > left:
+            rows //= 2
+        link.change(_statement(rows), values[done * COLUMNS : (done + rows) * COLUMNS])
+        done += rows
 
 
 @cache
@@ -151,6 +170,10 @@ def _statement(rows: int) -> str:
     return f"INSERT INTO remit_events (root, seq, kind, run, at, data) VALUES {values}"  # noqa: S608 - only marks
 
 
-@cache
-def _kind(event: type[Event]) -> str:
-    return str(event.__struct_config__.tag)
+class _Kinds(dict[type[Event], str]):
+    def __missing__(self, event: type[Event]) -> str:
+        kind = self[event] = str(event.__struct_config__.tag)
+        return kind
+
+
+_KINDS = _Kinds()

@@ -61,9 +61,7 @@ class JournalStore:
         owner = self._owner_text
         job = self._writer.do(lambda link, again: tables.claim(link, root, owner, new=new, again=again))
         try:
-            self._claims[root] = Claim(root, await self._answer(job))
-            # It may be asleep without a thought of heartbeats.
-            self._writer.worker.urge()
+            self._writer.keep(Claim(root, await self._answer(job)))
         except BaseException:
             # Whoever was cancelled, or had to wait too long, must not own it later.
             if job.error is None:
@@ -104,7 +102,8 @@ class JournalStore:
         writer.taken_bytes += size
         writer.taken += 1
         claim.last = event.seq
-        writer.buffer.append((event, data))
+        writer.buffer.texts.append(data)
+        writer.buffer.events.append(event)
         if writer.worker.asleep:
             writer.worker.wake()
 
@@ -212,7 +211,12 @@ class JournalStore:
 
     async def post(self, root: str, command: AnyCommand) -> None:
         self._check()
-        data = self._redactor.redact(remit.commands.encode(command)).decode()
+        try:
+            data = self._redactor.redact(remit.commands.encode(command)).decode()
+        except Exception as error:
+            raise StoreError(
+                f"The command {command.id!r} for the run {root!r} has no JSON: {error}"
+            ) from error
         await self._do(lambda link, _: tables.post(link, root, command, data))
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:

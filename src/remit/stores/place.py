@@ -17,6 +17,11 @@ class Trouble(Exception):
         """Whether the same may work later: locked, full, not reachable."""
 
 
+def unexpected(where: str, error: Exception) -> str:
+    """For what nobody thought of: a name that the database cannot hold, or a bug."""
+    return f"{where} could not do what it was asked ({type(error).__name__}: {error})."
+
+
 class Link(Protocol):
     """A connection, used by one thread. Everything raises `Trouble`."""
 

@@ -92,7 +92,9 @@ class PostgresDatabase:
         return PostgresLink(self, connection)
 
     def _version(self, link: PostgresLink) -> int:
-        if link.rows("SELECT to_regclass('remit_meta')")[0][0] is None:
+        # Not `to_regclass`: it may remember that there was none before another process made it.
+        found = "SELECT 1 FROM pg_class WHERE relname = 'remit_meta' AND pg_table_is_visible(oid)"
+        if not link.rows(found):
             return 0
         version = cast(int, link.rows("SELECT version FROM remit_meta")[0][0])
         if version > migrations.VERSION:

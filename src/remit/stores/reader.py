@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from remit.errors import StoreError
-from remit.stores.place import Link, Place, Trouble
+from remit.stores.place import Link, Place, Trouble, unexpected
 from remit.stores.worker import Promise, Worker
 
 T = TypeVar("T")
@@ -66,8 +66,11 @@ class Reader:
                 if last or not trouble.passing:
                     query.error = StoreError(str(trouble))
                     return
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            except (StoreError, NotReady) as error:
                 query.error = error
+                return
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+                query.error = StoreError(unexpected(self._place.where, error))
                 return
 
     def _open(self) -> Link:

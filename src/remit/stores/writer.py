@@ -15,10 +15,9 @@ from typing import Generic, TypeVar, cast
 import remit.stores.batch as batches
 import remit.stores.tables as tables
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event
 from remit.redaction import Redactor
 from remit.stores.owner import HEARTBEAT_S
-from remit.stores.place import Link, Place, Trouble
+from remit.stores.place import Link, Place, Trouble, unexpected
 from remit.stores.worker import Promise, Worker, tell_all
 
 T = TypeVar("T")
@@ -26,7 +25,7 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long somebody waits for trouble to pass."""
 
-LINGER_S = 0.01
+LINGER_S = 0.03
 """How long the first event waits for others to be written with it, when nobody waits for it."""
 
 MOST_BUFFERED = 64_000_000
@@ -79,7 +78,7 @@ class Writer:
         self.taken_bytes = 0
         self.written = 0
         self.written_bytes = 0
-        self.buffer: deque[tuple[Event, bytes]] = deque()
+        self.buffer = batches.Buffer()
         self._place = place
         self._owner = owner
         self._redactor = redactor
@@ -98,7 +97,7 @@ class Writer:
         job = Job(work, alone=alone)
         self._jobs.append(cast(Job[object], job))
         self.worker.start()
-        self.worker.urge()
+        self._hurry()
         return job
 
     def flush(self) -> Promise[None] | None:
@@ -107,8 +106,21 @@ class Writer:
             return None
         promise = Promise[None]()
         self._waiting.append((self.taken, time.monotonic() + PATIENCE_S, promise))
-        self.worker.urge()
+        self._hurry()
         return promise
+
+    def keep(self, claim: Claim) -> None:
+        """Has a tree that was claimed kept alive."""
+        if not self.claims:
+            self._beat_at = time.monotonic() + HEARTBEAT_S
+        self.claims[claim.root] = claim
+        # It may be asleep without a thought of heartbeats.
+        self.worker.urge()
+
+    def _hurry(self) -> None:
+        # Somebody waits, so trouble is looked at again now: it may have passed.
+        self._retry_at = 0.0
+        self.worker.urge()
 
     @property
     def troubled(self) -> bool:
@@ -122,7 +134,7 @@ class Writer:
     # From here on, the writer's own thread.
 
     def _idle(self) -> bool:
-        return not self.buffer and not self._jobs
+        return not self.buffer.events and not self._jobs
 
     def _turn(self) -> float | None:
         now = time.monotonic()
@@ -134,6 +146,8 @@ class Writer:
                 self._retry_at = 0.0
             except Trouble as trouble:
                 self._note(trouble)
+            except Exception as error:  # noqa: BLE001 - the thread must live to tell those who wait
+                self._note(Trouble(unexpected(self._place.where, error), passing=False))
         self._expire()
         due = [at for at in (self._retry_at, self._beat_at if self.claims else 0.0) if at]
         due += [until for _, until, _ in list(self._waiting)[:1]] if self._trouble else []
@@ -171,8 +185,10 @@ class Writer:
                 job.again = True
                 raise
             job.error = StoreError(str(trouble))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the job
+        except StoreError as error:
             job.error = error
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the job
+            job.error = StoreError(unexpected(self._place.where, error))
         job.tell()
         self.worker.progress()
 
@@ -188,7 +204,7 @@ class Writer:
 
     def _write(self) -> None:
         """Commits all that is buffered, in order."""
-        while self._batch is not None or self.buffer:
+        while self._batch is not None or self.buffer.events:
             if self._batch is None:
                 self._batch = batches.take(self.buffer, self._redactor)
             batch = self._batch
@@ -241,16 +257,12 @@ class Writer:
 
     def _forget(self, error: StoreError) -> None:
         """Gives up what is buffered; those who wait hear why."""
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            self._settle_lost(batch.count, batch.taken_bytes)
-        while self.buffer:
-            self._settle_lost(1, len(self.buffer.popleft()[1]))
+        self._batch = None
+        self.buffer.events.clear()
+        self.buffer.texts.clear()
+        # All claims are refused by now, so nothing more is taken meanwhile.
+        self.written, self.written_bytes = self.taken, self.taken_bytes
         self._fail_waiting(error, time.monotonic() + 2 * PATIENCE_S)
-
-    def _settle_lost(self, count: int, size: int) -> None:
-        self.written_bytes += size
-        self.written += count
 
     def _expire(self) -> None:
         """Those who have waited long enough hear what the trouble is."""

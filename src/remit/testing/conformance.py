@@ -47,8 +47,9 @@ TRICKY = "ä€𝄞\0\r\n\t\x7f\u2028\ufeff\"'\\"
 class StoreBattery:
     """The checks. `make` opens the store anew; each call must open the same place.
 
-    A store that keeps nothing between two openings passes `reopens=False`, and is spared the checks whose
-    names begin with `again_`. Every check uses trees of its own, so the place may hold others.
+    For a store that keeps nothing between two openings, `names(reopens=False)` leaves out the checks whose names
+    begin with `again_`: those open the place a second time. Every check uses trees of its own, so the place may
+    hold others.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Store]]) -> None:

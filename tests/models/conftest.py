@@ -1,0 +1,50 @@
+"""Keys that are none, addresses on loopback, and no way out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+# The server and the formats are shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY")
+LOOPBACK = ("127.0.0.1", "::1", "localhost", b"localhost", None, "")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is no key for each provider, and nothing else of the machine's own settings."""
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_BASE_URL", "_AUTH_TOKEN")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name in KEYS:
+        monkeypatch.setenv(name, "key-of-the-tests")
+
+
+@pytest.fixture(autouse=True)
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else is looked up or dialled; whoever tries fails the test."""
+    connect, look_up = socket.socket.connect, socket.getaddrinfo
+
+    def refuse(where: object) -> None:
+        raise AssertionError(f"a test dialled {where}")
+
+    def checked_connect(self: socket.socket, address: tuple[object, ...]) -> None:
+        if isinstance(address, tuple) and address[0] not in LOOPBACK:
+            refuse(address)
+        connect(self, address)
+
+    def checked_look_up(host: object, *args: object, **kw: object) -> object:
+        if host not in LOOPBACK:
+            refuse(host)
+        return cast(Callable[..., object], look_up)(host, *args, **kw)
+
+    monkeypatch.setattr(socket.socket, "connect", checked_connect)
+    monkeypatch.setattr(socket, "getaddrinfo", checked_look_up)

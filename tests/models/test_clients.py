@@ -1,0 +1,121 @@
+"""Connections: shared by a tree, one set per event loop, closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from unittest.mock import patch
+
+import anyio
+import pytest
+from asking import asking, places, stage
+from wire_formats import ANTHROPIC, CHAT, FORMATS, Format, Talk, format_of
+from wire_server import Answer, Seen, Server
+
+from remit import ModelError
+from remit.messages import Delta
+from remit.models import Shelf
+
+each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
+
+
+def answer(seen: Seen) -> Answer:
+    return format_of(seen).answer(Talk("Yes."))
+
+
+def hush(piece: str | Delta) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.real_time
+@each_format
+async def test_one_client_for_all_runs(form: Format) -> None:
+    """50 replies at once are 50 requests through one client; what it opened is used again, and closed at the end."""
+    async with stage(play=answer, together=50) as on:
+        model = on.shelf.find(form.name)
+
+        async def ask(number: int) -> None:
+            reply = await model.reply(asking(run_id=f"run{number}"), hush)
+            assert reply.text == "Yes."
+
+        for _ in range(2):
+            async with anyio.create_task_group() as group:
+                for number in range(50):
+                    group.start_soon(ask, number)
+        assert len(on.server.seen) == 100
+        assert on.server.connections == 50
+        await on.shelf.close()
+        await asyncio.wait_for(on.server.idle.wait(), 5)
+        await on.shelf.close()
+
+
+@pytest.mark.real_time
+async def test_two_names_of_one_provider_share_its_client() -> None:
+    """openai: and openai-chat: go through the same connections."""
+    async with stage(play=answer) as on:
+        for name in ("openai:gpt-5", "openai-chat:gpt-5", "openai-chat:gpt-4o-mini"):
+            await on.ask(name, asking())
+        assert (len(on.server.seen), on.server.connections) == (3, 1)
+
+
+@pytest.mark.real_time
+async def test_a_shelf_that_was_closed_opens_again() -> None:
+    """A model asked after the close opens a connection of its own, which the next close closes."""
+    async with stage(play=answer) as on:
+        await on.ask(CHAT, asking())
+        await on.shelf.close()
+        await on.ask(CHAT, asking())
+        assert on.server.connections == 2
+        await on.shelf.close()
+        await asyncio.wait_for(on.server.idle.wait(), 5)
+
+
+@pytest.mark.parametrize("form", [ANTHROPIC, CHAT], ids=["Anthropic", "Chat"])
+def test_each_loop_has_its_own_clients(form: Format) -> None:
+    """A shelf made outside any loop serves one loop after the other."""
+    shelf = Shelf()
+
+    async def once() -> None:
+        async with Server(play=answer) as server:
+            with patch.dict(os.environ, places(server.url)):
+                reply = await shelf.find(form.name).reply(asking(), hush)
+                assert (reply.text, len(server.seen)) == ("Yes.", 1)
+                await shelf.close()
+
+    asyncio.run(once())
+    asyncio.run(once())
+
+
+@pytest.mark.real_time
+async def test_a_cancel_does_not_keep_the_shelf_from_closing() -> None:
+    """Closing inside a cancelled scope closes all the same."""
+    async with stage(play=answer) as on:
+        await on.ask(CHAT, asking())
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await on.shelf.close()
+        await asyncio.wait_for(on.server.idle.wait(), 5)
+
+
+@pytest.mark.real_time
+async def test_cancelling_by_a_scope_closes_the_connection_too() -> None:
+    """A cancel that is raised again at every await leaves no connection open."""
+    hanging = Answer(pieces=ANTHROPIC.pieces(Talk("Good morning."))[:4], then="hang")
+    async with stage(hanging) as on:
+        with anyio.CancelScope() as scope:
+            await on.shelf.find(ANTHROPIC.name).reply(asking(), lambda _: scope.cancel())
+        await asyncio.wait_for(on.server.seen[0].gone.wait(), 5)
+
+
+@pytest.mark.real_time
+async def test_no_test_leaves_the_machine() -> None:
+    """An address elsewhere is not dialled from here: the guard of these tests works."""
+    shelf = Shelf()
+    with pytest.raises(ModelError, match="a test dialled"):
+        await shelf.find("http://192.0.2.1/v1#m").reply(asking(), hush)
+    with pytest.raises(ModelError, match="a test dialled"):
+        await shelf.find("http://example.invalid/v1#m").reply(asking(), hush)
+    await shelf.close()
+    with socket.socket() as dialler, pytest.raises(AssertionError):
+        dialler.connect(("192.0.2.1", 80))

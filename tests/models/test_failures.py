@@ -1,0 +1,223 @@
+"""Every way a provider can fail is one error of a kind, with a sentence a stranger understands."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import os
+import socket
+import time
+from unittest.mock import patch
+
+import pytest
+from asking import asking, places, stage
+from wire_formats import ANTHROPIC, CHAT, FORMATS, GOOGLE, RESPONSES, Format, Talk
+from wire_server import Answer, failing
+
+from remit import ModelError
+from remit.errors import ModelErrorKind
+from remit.models import Shelf
+
+pytestmark = pytest.mark.real_time
+
+each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
+
+
+def body_of(form: Format, kind: str, message: str, status: int, code: str | None = None) -> object:
+    """An error as each provider words it."""
+    if form is ANTHROPIC:
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if form is GOOGLE:
+        return {"error": {"code": status, "message": message, "status": kind.upper()}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+async def fail(form: Format, *answers: Answer) -> ModelError:
+    async with stage(*answers) as on:
+        with pytest.raises(ModelError) as caught:
+            await on.ask(form, asking())
+        assert len(on.server.seen) == 1, "one reply is one request"
+    return caught.value
+
+
+CASES: list[tuple[int, str, str, ModelErrorKind, bool]] = [
+    (429, "rate_limit_error", "slow down", "rate_limit", True),
+    (500, "api_error", "something broke", "server", True),
+    (502, "api_error", "bad gateway", "server", True),
+    (503, "unavailable", "try later", "overloaded", True),
+    (504, "api_error", "took too long", "server", True),
+    (408, "timeout_error", "too slow", "timeout", True),
+    (409, "conflict", "once more", "server", True),
+    (401, "authentication_error", "no such key", "auth", False),
+    (403, "permission_error", "not for you", "auth", False),
+    (402, "billing_error", "pay first", "quota", False),
+    (404, "not_found_error", "no such model", "not_found", False),
+    (400, "invalid_request_error", "bad field", "invalid", False),
+    (413, "request_too_large", "too big", "context", False),
+]
+
+
+@each_format
+async def test_each_status_has_its_kind(form: Format) -> None:
+    """The kind, whether to try again, and who, what and why in one sentence; one request each, no retries."""
+    answers = [failing(status, body_of(form, word, message, status)) for status, word, message, _, _ in CASES]
+    async with stage(*answers) as on:
+        for number, (status, _, message, kind, again) in enumerate(CASES, 1):
+            with pytest.raises(ModelError) as caught:
+                await on.ask(form, asking())
+            error = caught.value
+            assert (status, error.kind, error.retryable, error.retry_after) == (status, kind, again, None)
+            for part in (form.name, f"status {status}", message):
+                assert part in str(error)
+            assert "\n" not in str(error)
+            assert len(on.server.seen) == number
+
+
+Special = tuple[Format, int, str, str, str | None, ModelErrorKind]
+SPECIAL: list[Special] = [
+    (ANTHROPIC, 529, "overloaded_error", "Overloaded", None, "overloaded"),
+    (ANTHROPIC, 400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000", None, "context"),
+    (ANTHROPIC, 400, "invalid_request_error", "Your credit balance is too low", None, "quota"),
+    (CHAT, 429, "insufficient_quota", "You exceeded your quota", "insufficient_quota", "quota"),
+    (CHAT, 400, "invalid_request_error", "Too long", "context_length_exceeded", "context"),
+    (CHAT, 400, "invalid_request_error", "Filtered", "content_filter", "filter"),
+    (CHAT, 404, "invalid_request_error", "No such model", "model_not_found", "not_found"),
+    (RESPONSES, 400, "invalid_request_error", "Too long", "context_length_exceeded", "context"),
+    (RESPONSES, 400, "invalid_request_error", "No such model", "model_not_found", "not_found"),
+    (GOOGLE, 400, "INVALID_ARGUMENT", "The input token count (9) exceeds the maximum", None, "context"),
+]
+
+
+@pytest.mark.parametrize("case", SPECIAL, ids=lambda case: f"{type(case[0]).__name__}-{case[5]}")
+async def test_what_only_the_provider_words_tell(case: Special) -> None:
+    """Overload, a full context, an empty account and a filter are told from their plain neighbours."""
+    form, status, word, message, code, kind = case
+    error = await fail(form, failing(status, body_of(form, word, message, status, code)))
+    assert (error.kind, error.retryable) == (kind, kind == "overloaded")
+
+
+@pytest.mark.parametrize("form", [ANTHROPIC, CHAT], ids=["Anthropic", "Chat"])
+async def test_how_long_to_wait(form: Format) -> None:
+    """Retry-After is read as seconds, as milliseconds and as a date."""
+    body = body_of(form, "rate_limit_error", "slow down", 429)
+    assert (await fail(form, failing(429, body, retry_after="17"))).retry_after == 17
+    assert (await fail(form, failing(429, body, retry_after_ms="1500"))).retry_after == 1.5
+    date = email.utils.formatdate(time.time() + 3600, usegmt=True)
+    after = (await fail(form, failing(429, body, retry_after=date))).retry_after
+    assert after is not None
+    assert 3000 < after <= 3600
+    assert (await fail(form, failing(429, body, retry_after="soon"))).retry_after is None
+
+
+async def test_the_words_say_what_to_do() -> None:
+    """A bad key names its variable, a misspelt model the one that was meant, a lost server its address."""
+    error = await fail(
+        ANTHROPIC, failing(401, body_of(ANTHROPIC, "authentication_error", "invalid x-api-key", 401))
+    )
+    assert str(error) == (
+        "anthropic:claude-sonnet-4-6 did not accept the key (status 401): invalid x-api-key."
+        " Check the key in ANTHROPIC_API_KEY."
+    )
+    missing = body_of(ANTHROPIC, "not_found_error", "model: claude-sonet-4-6", 404)
+    async with stage(failing(404, missing)) as on:
+        with pytest.raises(ModelError, match=r"Did you mean 'anthropic:claude-sonnet-4-6'\?") as caught:
+            await on.ask("anthropic:claude-sonet-4-6", asking())
+    assert "says that there is no such model (status 404): model: claude-sonet-4-6." in str(caught.value)
+
+
+@each_format
+async def test_nobody_listens_there(form: Format) -> None:
+    """A wrong base URL is a failed connection that names the address."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{holder.getsockname()[1]}"
+        with patch.dict(os.environ, places(url)):
+            shelf = Shelf()
+            with pytest.raises(ModelError) as caught:
+                await shelf.find(form.name).reply(asking(), print)
+            await shelf.close()
+    assert (caught.value.kind, caught.value.retryable) == ("connection", True)
+    assert f"Is {url}" in str(caught.value)
+
+
+async def test_answers_that_are_no_answers() -> None:
+    """A page of HTML with status 500, and a 200 that is no JSON, are the server's failure."""
+    error = await fail(CHAT, failing(500, "<html><h1>Sorry</h1>" + "x" * 5000))
+    assert error.kind == "server"
+    assert len(str(error)) < 500
+    async with stage(Answer(b"<html>", headers={"x": "y"}), stream=False) as on:
+        with pytest.raises(ModelError) as caught:
+            await on.ask(CHAT, asking())
+    assert (caught.value.kind, caught.value.retryable) == ("server", True)
+
+
+@pytest.mark.parametrize("form", [ANTHROPIC, RESPONSES], ids=["Anthropic", "Responses"])
+async def test_an_error_inside_a_stream(form: Format) -> None:
+    """What a provider reports after it began to answer has the kind it would have had before."""
+    pieces = form.pieces(Talk("Good morning."))[:4]
+    if form is ANTHROPIC:
+        event = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
+    else:
+        event = b'event: error\ndata: {"type":"error","code":"server_is_overloaded","message":"busy","sequence_number":9}\n\n'
+    error = await fail(form, Answer(pieces=[*pieces, event]))
+    assert (error.kind, error.retryable) == ("overloaded", True)
+
+
+@each_format
+async def test_a_connection_that_breaks_mid_stream(form: Format) -> None:
+    """It is a failed connection, to be tried again; the pieces were told, and what was counted is kept."""
+    pieces = form.pieces(Talk("Good morning, and some more.", fresh=40, read=2))
+    cut = next(
+        n
+        for n, piece in enumerate(pieces)
+        if b"and some" in piece or b"morning," in piece or b" and" in piece
+    )
+    async with stage(Answer(pieces=pieces[: cut + 1], then="cut")) as on:
+        heard: list[object] = []
+        with pytest.raises(ModelError) as caught:
+            await on.shelf.find(form.name).reply(asking(), heard.append)
+        assert len(on.server.seen) == 1
+    assert (caught.value.kind, caught.value.retryable) == ("connection", True)
+    assert heard
+    used = caught.value.usage
+    if form is ANTHROPIC:
+        assert used is not None
+        assert (used.input_tokens, used.estimated) == (42, True)
+        assert used.output_tokens > 1
+
+
+@pytest.mark.parametrize("form", [ANTHROPIC, RESPONSES], ids=["Anthropic", "Responses"])
+async def test_a_stream_that_ends_too_soon(form: Format) -> None:
+    """A stream that is closed in good order before the reply is whole is not taken for a reply."""
+    error = await fail(form, Answer(pieces=form.pieces(Talk("Good morning."))[:-2]))
+    assert (error.kind, error.retryable) == ("connection", True)
+
+
+@each_format
+async def test_cancelling_closes_the_connection(form: Format) -> None:
+    """A cancel in the middle of a stream is seen by the server as a closed connection."""
+    talk = Talk("Good morning.", thinking=())
+    hanging = Answer(pieces=form.pieces(talk)[:-2] or form.pieces(talk)[:1], then="hang")
+    async with stage(hanging) as on:
+        begun = asyncio.Event()
+        task = asyncio.create_task(on.shelf.find(form.name).reply(asking(), lambda _: begun.set()))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(on.server.seen[0].gone.wait(), 5)
+        assert on.server.busy == 0
+
+
+@each_format
+async def test_a_server_that_never_answers(form: Format) -> None:
+    """Nothing of ours gives up on it, and a cancel closes the connection."""
+    async with stage(Answer(then="hang")) as on:
+        task = asyncio.create_task(on.shelf.find(form.name).reply(asking(), print))
+        await on.server.asked.wait()
+        done, _ = await asyncio.wait([task], timeout=0.05)
+        assert not done
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(on.server.seen[0].gone.wait(), 5)

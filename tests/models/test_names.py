@@ -1,0 +1,172 @@
+"""What a model may be called, and the one sentence for each name that does not work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit import UsageError
+from remit.models import Shelf
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+def refused(name: str, **aliases: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        Shelf(aliases).find(name)
+    return str(caught.value)
+
+
+def test_a_name_without_a_provider() -> None:
+    """It is told how to write it, and which alias may be meant."""
+    said = refused("gpt-5")
+    assert said.startswith(
+        "The model name 'gpt-5' does not say which provider has it. Write it as \"anthropic:"
+    )
+    assert refused("fats", fast="openai:gpt-5").endswith("Did you mean the alias 'fast'?")
+    assert "names no model after the colon" in refused("openai:")
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 7])
+def test_a_name_that_is_none(name: object) -> None:
+    """Anything but words is refused."""
+    with pytest.raises(UsageError, match="A model is named by a string"):
+        Shelf().find(name)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_misspelt_provider() -> None:
+    """It is told what was probably meant."""
+    assert refused("antropic:claude-sonnet-5") == (
+        "There is no provider 'antropic' (in the model name 'antropic:claude-sonnet-5')."
+        ' Did you mean "anthropic:claude-sonnet-5"?'
+    )
+    assert refused("zzz:x").endswith("Known are anthropic, openai, google, groq, mistral, cohere and more.")
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [("groq:llama", "groq"), ("mistral:large", "mistral"), ("cohere:r", "cohere")]
+)
+def test_a_missing_package(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told what to install."""
+    monkeypatch.setitem(sys.modules, {"mistral": "mistralai"}.get(extra, extra), None)
+    wanted = f"needs a package that is not installed. Run: pip install 'remit[{extra}]'"
+    assert refused(name) == f"The model {name!r} {wanted}"
+
+
+@pytest.mark.parametrize(("name", "extra"), [("anthropic:x", "anthropic"), ("ollama:x", "openai")])
+def test_nothing_is_installed(name: str, extra: str) -> None:
+    """Without any of the extras the sentence is the same."""
+    program = (
+        "import sys; sys.modules['pydantic_ai'] = None\n"
+        "import remit.models\n"
+        f"try: remit.models.Shelf().find({name!r})\n"
+        "except remit.UsageError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(SRC)},
+        check=True,
+    )
+    assert done.stdout.strip().endswith(f"Run: pip install 'remit[{extra}]'")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5", "OPENAI_API_KEY"),
+        ("openai-chat:gpt-5", "OPENAI_API_KEY"),
+        ("google:gemini-2.5-pro", "GOOGLE_API_KEY"),
+        ("openrouter:some/model", "OPENROUTER_API_KEY"),
+        ("deepseek:chat", "DEEPSEEK_API_KEY"),
+    ],
+)
+def test_a_missing_key(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact variable is named."""
+    for each in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(each, raising=False)
+    assert refused(name) == f"The model {name!r} needs a key: set the environment variable {variable}."
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host/v1#m", "http://#m", "http:///v1#m", "http://host:99999/v1#m"]
+)
+def test_an_address_that_is_none(address: str) -> None:
+    """What is no web address is refused before anything is dialled."""
+    assert "is no valid address" in refused(address)
+
+
+def test_addresses_say_which_model_and_no_secrets() -> None:
+    """An address needs a model after the hash, and has no password in it."""
+    assert 'Write it as "http://localhost:8000/v1#model".' in refused("http://localhost:8000/v1")
+    assert "Put the key into OPENAI_COMPATIBLE_API_KEY" in refused("http://me:secret@localhost/v1#m")
+
+
+def test_a_base_url_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base URL without its scheme is found before the run, and its variable is named."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
+    said = refused("openai:gpt-5")
+    assert said.startswith("The base URL of 'openai:gpt-5' (OPENAI_BASE_URL) is no valid address")
+
+
+def test_aliases() -> None:
+    """An alias may stand for an alias; the same model comes back under each of its names."""
+    shelf = Shelf({"fast": "small", "small": "openai-chat:gpt-4o-mini"})
+    found = shelf.find("fast")
+    assert found is shelf.find("small") is shelf.find("openai-chat:gpt-4o-mini") is shelf.find(" fast ")
+    assert found.name == "openai-chat:gpt-4o-mini"
+
+
+def test_aliases_that_lead_nowhere() -> None:
+    """Circles and things that are no names are refused when the shelf is made."""
+    with pytest.raises(UsageError, match="leads in a circle: a -> b -> a"):
+        Shelf({"a": "b", "b": "a"})
+    with pytest.raises(UsageError, match="must be a name for a name"):
+        Shelf({"a": 7})  # pyright: ignore[reportArgumentType]
+    assert "no provider" in refused("fast", fast="nobody:x")
+
+
+def test_prices_and_windows() -> None:
+    """The worst case has the dearest input; what nobody knows is unknown and not free."""
+    shelf = Shelf()
+    claude = shelf.find("anthropic:claude-haiku-4-5")
+    assert claude.price is not None
+    assert (claude.price.input, claude.price.output) == (1.25, 5.0), (
+        "writing to the cache is the dearest input"
+    )
+    tiered = shelf.find("google:gemini-2.5-pro").price
+    assert tiered is not None
+    assert (tiered.input, tiered.output) == (2.5, 15.0), "the highest tier"
+    assert claude.context_window == 200_000
+    for name in ("ollama:llama3", "http://localhost:1/v1#m", "openai:no-such-model"):
+        found = shelf.find(name)
+        assert (found.price, found.context_window) == (None, None)
+
+
+def test_lanes() -> None:
+    """Models that share a provider's limits share a lane, whatever they are called by."""
+    shelf = Shelf()
+    assert shelf.find("openai:gpt-5").lane == shelf.find("openai-chat:gpt-5").lane == "openai:gpt-5"
+    assert shelf.find("http://localhost:1/v1#m").lane != shelf.find("http://localhost:2/v1#m").lane
+
+
+def test_nothing_is_imported_before_it_is_used() -> None:
+    """Importing remit and its shelf imports no provider; finding one imports that one only."""
+    program = (
+        "import sys, os, remit, remit.models\n"
+        "shelf = remit.models.Shelf({'fast': 'anthropic:claude-sonnet-5'})\n"
+        "heavy = ('pydantic_ai', 'httpx2', 'anthropic', 'openai', 'google.genai', 'genai_prices')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        "shelf.find('fast')\n"
+        "print([name for name in ('anthropic', 'openai', 'google.genai') if name in sys.modules])"
+    )
+    env = {"PYTHONPATH": str(SRC), "ANTHROPIC_API_KEY": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "['anthropic']"]

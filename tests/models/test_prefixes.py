@@ -1,0 +1,123 @@
+"""Prompt caching: providers are told where they must be, and what they have seen stays the same to the byte."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from asking import asking, results, said, stage
+from wire_formats import ANTHROPIC, CHAT, FORMATS, GOOGLE, RESPONSES, Format, Talk
+
+from remit.messages import AssistantMessage, Call, Message, ToolMessage, user
+from remit.models.conversation import MOST_RUNS, Conversations
+
+each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
+
+CALLS = (("call_a", "look", {"what": "a door"}), ("call_b", "put", {"n": 2}))
+
+
+def conversation(form: Format, body: dict[str, Any]) -> str:
+    """The part of a request that grows, as it was written; without the bracket at its end."""
+    key = {ANTHROPIC: "messages", CHAT: "messages", RESPONSES: "input", GOOGLE: "contents"}[form]
+    return json.dumps(body[key], ensure_ascii=False)[:-1]
+
+
+def standing(form: Format, body: dict[str, Any]) -> str:
+    """The part of a request that does not grow, as it was written."""
+    keys = {"tools", "system", "instructions", "systemInstruction", "model", "cache_control"}
+    return json.dumps({key: value for key, value in body.items() if key in keys})
+
+
+@pytest.mark.real_time
+@each_format
+async def test_prefixes_stay_the_same(form: Format) -> None:
+    """Each turn begins with the bytes of the one before, the wrap-up too, and siblings share what stands."""
+    thoughts = (("Hmm.", "c2ln"),)
+    answers = [form.answer(Talk(f"Turn {n}.", CALLS, thoughts)) for n in range(3)]
+    async with stage(*answers, *(form.answer(Talk("Done.")) for _ in range(2))) as on:
+        talk: list[Message | str] = [user("Go.")]
+        for turn in range(3):
+            reply, _ = await on.ask(form, asking(*talk))
+            talk += [said(reply), *results(reply, f"result of {turn}")]
+        await on.ask(form, asking(*talk, user("Wrap up."), tool_choice="none"))
+        await on.ask(form, asking("Another task.", run_id="sibling"))
+        bodies = on.server.bodies
+    grown = [conversation(form, body) for body in bodies[:4]]
+    # What is added to the last message before its end is added inside it.
+    closers = "]}"
+    for before, after in pairwise(grown):
+        assert after.startswith(before.rstrip(closers))
+        assert len(after) > len(before)
+    assert len({standing(form, body) for body in bodies}) == 1
+
+
+@pytest.mark.real_time
+async def test_anthropic_is_told_what_to_cache() -> None:
+    """Tools, instructions and the conversation are marked, in every request alike; a setting switches it off."""
+    async with stage(*(ANTHROPIC.answer(Talk("Yes.")) for _ in range(2))) as on:
+        await on.ask(ANTHROPIC, asking())
+        await on.ask(ANTHROPIC, asking(settings={"cache": False}))
+        first, second = on.server.bodies
+    assert first["tools"][-1]["cache_control"]["type"] == "ephemeral"
+    assert "cache_control" not in first["tools"][0]
+    assert first["system"][-1]["cache_control"]["type"] == "ephemeral"
+    assert first["cache_control"]["type"] == "ephemeral"
+    assert "cache_control" not in json.dumps(second)
+
+
+def long_talk(turns: int) -> list[Message]:
+    talk: list[Message] = [user("Go.")]
+    for n in range(turns):
+        talk.append(AssistantMessage(f"Turn {n}.", (Call(f"c{n}", "look", {"what": n}),)))
+        talk.append(ToolMessage(f"c{n}", "look", f"result {n}"))
+    return talk
+
+
+def test_only_what_is_new_is_converted() -> None:
+    """A turn converts its own messages: those of the turns before are the same objects as then."""
+    kept, talk = Conversations(), long_talk(40)
+    first = kept.convert("run", talk[:-2])
+    second = kept.convert("run", talk)
+    assert len(second) == len(first) + 2
+    assert all(map(lambda one, other: one is other, first, second))
+
+
+def test_what_follows_a_result_joins_it() -> None:
+    """A message after results becomes a part of the same request; what was sent before is not changed by it."""
+    kept, talk = Conversations(), long_talk(1)
+    first = kept.convert("run", talk)
+    second = kept.convert("run", [*talk, user("Wrap up.")])
+    assert [len(message.parts) for message in first] == [1, 2, 1]
+    assert [len(message.parts) for message in second] == [1, 2, 2]
+
+
+def test_a_changed_conversation_is_converted_anew() -> None:
+    """A message that was exchanged for another is sent as it is now; so is a conversation that became shorter."""
+    kept, talk = Conversations(), long_talk(3)
+    kept.convert("run", talk)
+    talk[2] = msgspec.structs.replace(talk[2], content="[shortened]")
+    assert "[shortened]" in str(kept.convert("run", talk))
+    assert len(kept.convert("run", talk[:3])) == 3
+    assert len(kept.convert("run", talk)) == len(talk)
+
+
+def test_conversations_are_forgotten() -> None:
+    """Those that were not used for longest go; one that ended can be let go at once. Each is still converted."""
+    kept = Conversations()
+    talk = long_talk(2)
+    for number in range(MOST_RUNS + 20):
+        kept.convert(f"run{number}", talk)
+    assert len(kept._runs) == MOST_RUNS
+    kept.forget(f"run{MOST_RUNS + 19}")
+    kept.forget("nobody")
+    assert len(kept._runs) == MOST_RUNS - 1
+    assert len(kept.convert("run0", talk)) == len(talk)
+
+
+def test_a_reply_without_words_is_no_message() -> None:
+    """An empty reply leaves nothing that a provider would refuse; what was said around it is one request."""
+    made = Conversations().convert("run", [user("Go."), AssistantMessage(), user("Well?")])
+    assert [len(message.parts) for message in made] == [2]

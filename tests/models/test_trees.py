@@ -1,0 +1,140 @@
+"""Whole trees on the real engine, with real clients, against the server of these tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from asking import stage
+from wire_formats import ANTHROPIC, CHAT, Format, Talk, format_of
+from wire_server import Answer, Seen
+
+from remit import Agent, Limits, Status, run, start, tool
+from remit.events import DeltaReceived, Event, ModelCallFailed, ReplyReceived
+
+pytestmark = pytest.mark.real_time
+
+SONNET, MINI = "anthropic:claude-sonnet-4-6", "openai-chat:gpt-4o-mini"
+
+
+@tool
+def count(word: str) -> str:
+    """Count the letters.
+
+    Args:
+        word: What to count.
+    """
+    return str(len(word))
+
+
+class Players:
+    """The lead delegates to two workers at once, each worker counts, and everybody answers."""
+
+    def __init__(self) -> None:
+        self.used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
+        """Requests, fresh input, cache reads, cache writes, output: as this server told them."""
+
+    def play(self, seen: Seen) -> Answer:
+        form, body = format_of(seen), seen.body
+        talk = self._talk(form, body, self.used[body["model"]][0])
+        used = self.used[body["model"]]
+        for n, amount in enumerate((1, talk.fresh, talk.read, talk.write, talk.output)):
+            used[n] += amount
+        return form.answer(talk)
+
+    def _talk(self, form: Format, body: dict[str, Any], turn: int) -> Talk:
+        model, text = body["model"], str(body["messages"])
+        numbers = {"fresh": 100 + turn, "read": 50 * turn, "output": 10 + turn, "model": model}
+        if form is ANTHROPIC:
+            numbers["write"] = 7
+            if "tool_result" in text:
+                return Talk("Two reports.", **numbers)
+            calls = tuple(
+                (f"d{n}", "task", {"agent": "worker", "prompt": f"Count word number {n}."}) for n in (1, 2)
+            )
+            return Talk("", calls, (("I delegate.", "c2ln"),), **numbers)
+        if "'role': 'tool'" in text:
+            return Talk("It has 4.", **numbers)
+        return Talk("", (("c1", "count", {"word": "word"}),), **numbers)
+
+
+def team() -> Agent:
+    worker = Agent("worker", description="Counts.", instructions="Count.", model=MINI, tools=[count])
+    return Agent("lead", instructions="Delegate.", model=SONNET, subagents=[worker])
+
+
+async def test_two_providers_in_one_tree() -> None:
+    """Tokens, cache counts and money are those of the server, per provider and in total; who answered is told."""
+    players, replies = Players(), list[ReplyReceived]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, ReplyReceived):
+            replies.append(event)
+
+    async with stage(play=players.play) as on:
+        outcome = await run(team(), "Count two words.", models=on.shelf.find, on_event=listen)
+        asked = len(on.server.seen)
+    assert (outcome.status, outcome.text, asked) == (Status.COMPLETED, "Two reports.", 6)
+    # Dollars for a million tokens: fresh input, cache reads, cache writes, output.
+    prices = {"claude-sonnet-4-6": (3.0, 0.3, 3.75, 15.0), "gpt-4o-mini": (0.15, 0.075, 0.15, 0.6)}
+    whole = 0.0
+    for name, (requests, fresh, read, write, output) in players.used.items():
+        mine = [e.usage for e in replies if e.reply.model.endswith(f":{name}")]
+        money = sum(n * p for n, p in zip((fresh, read, write, output), prices[name], strict=True)) / 1e6
+        whole += money
+        assert sum(u.requests for u in mine) == requests
+        assert sum(u.input_tokens for u in mine) == fresh + read + write
+        assert sum(u.cache_read_tokens for u in mine) == read
+        assert sum(u.cache_write_tokens for u in mine) == write
+        assert sum(u.output_tokens for u in mine) == output
+        assert sum(u.usd or 0 for u in mine) == pytest.approx(money)
+        assert not any(u.estimated for u in mine)
+    total = outcome.total_usage
+    sums = [sum(column) for column in zip(*players.used.values(), strict=True)]
+    assert (total.requests, total.input_tokens, total.output_tokens) == (sums[0], sum(sums[1:4]), sums[4])
+    # The whole is added up in micro-dollars, each request rounded.
+    assert total.usd == pytest.approx(whole, abs=6e-6)
+
+
+async def test_a_silent_server_is_left_and_asked_again() -> None:
+    """The silence limit cuts a request that is never answered; the next attempt is a new request."""
+    failed: list[ModelCallFailed] = []
+    answers = [Answer(then="hang"), CHAT.answer(Talk("Here I am."))]
+    async with stage(*answers) as on:
+        agent = Agent("slow", model=MINI, limits=Limits(stall_seconds=0.3))
+        outcome = await run(
+            agent,
+            "Well?",
+            models=on.shelf.find,
+            on_event=lambda e: failed.append(e) if isinstance(e, ModelCallFailed) else None,
+        )
+        assert on.server.seen[0].gone.is_set()
+    assert (outcome.text, [e.error_kind for e in failed]) == ("Here I am.", ["stalled"])
+
+
+async def test_cancelling_a_tree_closes_its_streams() -> None:
+    """The server sees every stream of the tree closed when the tree is cancelled, and what was heard is kept."""
+    hanging = Answer(pieces=ANTHROPIC.pieces(Talk("So far so good."))[:-2], then="hang")
+    async with stage(hanging) as on:
+        agent = Agent("talker", model=SONNET)
+        async with start(agent, "Talk.", models=on.shelf.find) as running:
+            async for event in running.events():
+                if isinstance(event, DeltaReceived) and "good" in event.text:
+                    break
+            await running.cancel("enough")
+            outcome = await running.outcome()
+        await asyncio.wait_for(on.server.seen[0].gone.wait(), 5)
+    assert outcome.status is Status.CANCELLED
+    assert outcome.partial == "So far so good."
+
+
+async def test_a_key_that_is_refused_ends_the_run_at_once() -> None:
+    """What no second try can mend is not tried again, and the outcome says what to do."""
+    body = b'{"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}'
+    async with stage(Answer(body, 401)) as on:
+        outcome = await run(Agent("a", model=MINI), "Hi.", models=on.shelf.find)
+        assert len(on.server.seen) == 1
+    assert outcome.status is Status.FAILED
+    assert "Check the key in OPENAI_API_KEY." in (outcome.error or "")

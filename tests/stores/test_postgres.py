@@ -1,0 +1,225 @@
+"""What the Postgres store does besides what every store does: many writers, lost connections, words."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+import remit.stores.writer as writer
+from remit.errors import StoreError, TreeOwned, UsageError
+from remit.stores.postgres import PostgresStore
+from remit.testing.specimens import known, new_tree, read, refused, send, started, together, warned
+
+pytestmark = pytest.mark.real_time
+
+WRITERS = 20
+EACH = 200
+
+HOLD = """
+import asyncio, sys
+from remit.stores.postgres import PostgresStore
+from remit.testing.specimens import started
+
+async def main():
+    store = PostgresStore(sys.argv[1])
+    await store.claim("held", new=True)
+    store.append(started("held", 1))
+    await store.flush()
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def ask(url: str, sql: LiteralString) -> list[tuple[object, ...]]:
+    """Something that another program does to the database."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+
+async def test_many_writers_lose_nothing(postgres_url: str) -> None:
+    """Twenty stores that open a new database and write at once: every event is there, in its order."""
+    roots: list[str] = []
+
+    async def write() -> None:
+        store = PostgresStore(postgres_url)
+        root = await new_tree(store)
+        roots.append(root)
+        store.append(started(root, 1))
+        for seq in range(2, EACH + 1):
+            store.append(warned(root, seq))
+            if seq % 50 == 0:
+                await store.flush()
+        await store.save_artifact(root, "a", "x" * 100_000)
+        await store.close()
+
+    await together(write() for _ in range(WRITERS))
+    store = PostgresStore(postgres_url)
+    for root in roots:
+        assert [event.seq for event in await read(store, root)] == list(range(1, EACH + 1))
+    assert sorted(line.root for line in await store.trees()) == sorted(roots)
+    assert {line.events for line in await store.trees()} == {EACH}
+    await store.close()
+
+
+async def test_commands_from_many_are_numbered_without_gaps(postgres_url: str) -> None:
+    """Commands that arrive at once each have a number of their own."""
+    stores = [PostgresStore(postgres_url) for _ in range(5)]
+    root = await new_tree(stores[0])
+
+    async def post(n: int) -> None:
+        for m in range(4):
+            await stores[n].post(root, send(root, f"{n}.{m}"))
+
+    await together(post(n) for n in range(5))
+    found = await stores[0].commands(root, 0, wait=False)
+    for store in stores:
+        await store.close()
+    assert [posted.number for posted in found] == list(range(1, 21))
+    assert len({posted.command.id for posted in found}) == 20
+
+
+async def test_a_lost_connection_is_made_anew(postgres_url: str) -> None:
+    """When the server throws everybody out in the middle, nothing is lost, doubled or out of order."""
+    store = PostgresStore(postgres_url)
+    root = await new_tree(store)
+    for seq in range(1, 1001):
+        store.append(warned(root, seq))
+        if seq % 100 == 0:
+            ask(
+                postgres_url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'remit'",
+            )
+            await asyncio.sleep(0)
+    await store.flush()
+    ask(
+        postgres_url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'remit'",
+    )
+    assert [event.seq for event in await read(store, root)] == list(range(1, 1001))
+    await store.post(root, send(root, "a"))
+    await store.save_artifact(root, "a", "text")
+    line = await known(store, root)
+    await store.close()
+    assert line.events == 1000
+
+
+async def test_a_commit_that_was_not_heard_of_counts_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost after the commit but before its answer doubles nothing."""
+    store = PostgresStore(postgres_url)
+    root = await new_tree(store)
+    commit = writer.Writer._transact
+    lost = 0
+
+    def unheard(self: writer.Writer, link: object, work: object) -> object:
+        nonlocal lost
+        value = commit(self, link, work)  # pyright: ignore[reportArgumentType] - handed through
+        lost += 1
+        if lost <= 4:
+            raise writer.Trouble("the connection was lost", passing=True)
+        return value
+
+    monkeypatch.setattr(writer.Writer, "_transact", unheard)
+    for seq in (1, 2, 3):
+        store.append(warned(root, seq))
+    await store.flush()
+    lost = 3
+    await store.save_artifact(root, "a", "12345")
+    lost = 3
+    await store.post(root, send(root, "a"))
+    lost = 3
+    await store.claim("another", new=True)
+    line = await known(store, root)
+    rows = ask(postgres_url, "SELECT count(*), sum(octet_length(data)) FROM remit_events")
+    assert [event.seq for event in await read(store, root)] == [1, 2, 3]
+    assert len(await store.commands(root, 0, wait=False)) == 1
+    await store.close()
+    assert (line.events, line.bytes) == (rows[0][0], int(str(rows[0][1])) + 5)
+
+
+async def test_a_dead_process_leaves_its_tree(postgres_url: str) -> None:
+    """On one machine a killed owner is known to be dead at once, and a live one not to be."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLD, postgres_url, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    store = PostgresStore(postgres_url)
+    error = await refused(store.claim("held", new=False), "held", TreeOwned)
+    assert f"pid {process.pid} on " in str(error)
+    process.kill()
+    await process.wait()
+    await store.claim("held", new=False)
+    await store.close()
+
+
+async def test_a_newer_database_is_refused(postgres_url: str) -> None:
+    """A database of a newer remit is left as it is."""
+    store = PostgresStore(postgres_url)
+    await new_tree(store)
+    await store.close()
+    ask(postgres_url, "UPDATE remit_meta SET version = 99")
+    store = PostgresStore(postgres_url)
+    for use in (store.claim("r", new=True), store.trees()):
+        error = await refused(use)
+        assert "newer remit: its version is 99" in str(error)
+        assert "Update remit" in str(error)
+    await store.close()
+    assert ask(postgres_url, "SELECT version FROM remit_meta") == [(99,)]
+
+
+@pytest.mark.parametrize("kind", ["no database", "no server", "no user"])
+async def test_what_cannot_be_reached(
+    postgres_server: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Messages name the server and the database, say what to do, and never show the password."""
+    monkeypatch.setattr(writer, "PATIENCE_S", 0.3)
+    host = postgres_server.partition("@")[2].partition("/")[0]
+    url, words = {
+        "no database": (f"postgresql://remit:hunter2@{host}/nothing", ("nothing", "does not exist")),
+        "no server": (
+            "postgresql://remit:hunter2@127.0.0.1:1/postgres",
+            ("127.0.0.1:1", "Check that the server runs"),
+        ),
+        "no user": (f"postgresql://nobody:hunter2@{host}/postgres", ("does not exist",)),
+    }[kind]
+    store = PostgresStore(url)
+    for use in (store.claim("r", new=True), store.trees()):
+        error = await refused(use)
+        assert all(word in str(error) for word in words), str(error)
+        assert "hunter2" not in str(error)
+    await store.close()
+    assert "hunter2" not in repr(store)
+
+
+async def test_what_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
+    """A name that the database cannot hold is a StoreError, and the store goes on."""
+    store = PostgresStore(postgres_url)
+    await refused(store.claim("a\0b", new=True))
+    root = await new_tree(store)
+    store.append(started(root, 1, task="nul \0 and \ud800"[:6]))
+    await store.flush()
+    assert (await known(store, root)).task == "nul \ufffd "
+    await store.close()
+
+
+def test_an_address_that_cannot_be_read() -> None:
+    """A malformed address is the caller's mistake, said at once and without its password."""
+    with pytest.raises(UsageError) as caught:
+        PostgresStore("postgresql://user:hunter2@host:port:80/db?nonsense=1")
+    assert "hunter2" not in str(caught.value)
+    assert "postgresql://user@host" in str(caught.value)
+
+
+def test_errors_are_store_errors() -> None:
+    """What is owned is a StoreError too, so that one `except` is enough."""
+    assert issubclass(TreeOwned, StoreError)

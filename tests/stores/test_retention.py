@@ -1,0 +1,79 @@
+"""Forgetting trees by age and size."""
+
+from __future__ import annotations
+
+import pytest
+
+from remit.errors import UsageError
+from remit.ports import Store
+from remit.stores.memory import MemoryStore
+from remit.stores.retention import prune
+from remit.testing.specimens import started, warned
+
+
+async def filled(*lasts: int) -> MemoryStore:
+    """Trees `t<n>` whose last event is at 1000 + n seconds, with an artifact of a thousand bytes each."""
+    store = MemoryStore()
+    for last in lasts:
+        await store.claim(f"t{last}", new=True)
+        store.append(started(f"t{last}", 1))
+        store.append(warned(f"t{last}", last))
+        await store.save_artifact(f"t{last}", "a", "x" * 1000)
+        await store.release(f"t{last}")
+    return store
+
+
+async def left(store: Store) -> set[str]:
+    return {info.root for info in await store.trees()}
+
+
+async def test_by_age() -> None:
+    """What has been quiet for longer is deleted, the oldest first, and is said."""
+    store = await filled(30, 10, 20, 40)
+    deleted = await prune(store, older_than_s=15, now=1040.0)
+    assert [info.root for info in deleted] == ["t10", "t20"]
+    assert await left(store) == {"t30", "t40"}
+
+
+async def test_by_size() -> None:
+    """The oldest go until the rest fits."""
+    store = await filled(30, 10, 20, 40)
+    total = sum(info.bytes for info in await store.trees())
+    assert [info.root for info in await prune(store, most_bytes=total)] == []
+    assert [info.root for info in await prune(store, most_bytes=total - 1)] == ["t10"]
+    rest = sum(info.bytes for info in await store.trees() if info.root != "t20")
+    assert [info.root for info in await prune(store, most_bytes=rest)] == ["t20"]
+    assert [info.root for info in await prune(store, most_bytes=0)] == ["t30", "t40"]
+
+
+async def test_a_live_tree_stays() -> None:
+    """A tree that is being run is kept, however old and large, and its size counts."""
+    store = await filled(10, 20)
+    await store.claim("t10", new=False)
+    deleted = await prune(store, older_than_s=0, most_bytes=0, now=9999.0)
+    assert [info.root for info in deleted] == ["t20"]
+    assert await left(store) == {"t10"}
+
+
+async def test_one_that_is_taken_up_meanwhile_stays() -> None:
+    """A tree that somebody claims after the list was made is passed over."""
+
+    class Late(MemoryStore):
+        async def delete(self, root: str) -> None:
+            if root == "t10":
+                await self.claim(root, new=False)
+            await super().delete(root)
+
+    store = Late()
+    store._trees = (await filled(10, 20))._trees
+    assert [info.root for info in await prune(store, most_bytes=0)] == ["t20"]
+
+
+async def test_without_a_reason_nothing_is_deleted() -> None:
+    """Neither age nor size: nothing to do. Less than nothing is a mistake."""
+    store = await filled(10)
+    assert await prune(store) == []
+    with pytest.raises(UsageError):
+        await prune(store, older_than_s=-1.0)
+    with pytest.raises(UsageError):
+        await prune(store, most_bytes=-1)

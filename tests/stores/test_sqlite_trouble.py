@@ -1,0 +1,366 @@
+"""What goes wrong with a file: each time a message that says what, where, and what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import remit.stores.journal as journal
+import remit.stores.sqlite as sqlite
+import remit.stores.writer as writer
+from remit.errors import StoreError
+from remit.stores.sqlite import SqliteFile, SqliteLink, SqliteStore
+from remit.testing.specimens import known, new_tree, read, refused, send, started, together, warned
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds here."""
+    monkeypatch.setattr(writer, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program is in the middle of writing to the file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def says(error: StoreError, path: Path, *words: str) -> None:
+    """A stranger reads where it happened, what happened, and what to do."""
+    for word in (str(path), *words):
+        assert word in str(error), f"{word!r} is not in: {error}"
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def test_locked_at_open(tmp_path: Path) -> None:
+    """A file that another program keeps locked is said to be; when it is free the same store works."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    with locked(path):
+        error = await refused(store.claim("r", new=True), str(path))
+        says(error, path, "locked by another program", "Close what holds it", "try again")
+    await store.claim("r", new=True)
+    await store.close()
+
+
+async def test_locked_while_running(tmp_path: Path) -> None:
+    """While the file is locked, events wait and `flush` says why; afterwards all are there, in order."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.flush()
+    with locked(path):
+        for seq in range(2, 100):
+            store.append(warned(root, seq))
+        says(await refused(store.flush()), path, "locked by another program")
+        says(await refused(store.save_artifact(root, "a", "text")), path, "locked by another program")
+        says(await refused(store.post(root, send(root, "a"))), path, "locked by another program")
+        store.append(warned(root, 100))
+    await store.flush()
+    store.append(warned(root, 101))
+    assert [event.seq for event in await read(store, root)] == list(range(1, 102))
+    assert await store.load_artifact(root, "a", 0, 1) is None
+    assert await store.commands(root, 0, wait=False) == []
+    await store.close()
+
+
+def fill(store: SqliteStore, root: str) -> tuple[int, StoreError]:
+    """How many events it takes, and why no more."""
+    for taken in range(1000):
+        try:
+            store.append(warned(root, taken + 1))
+        except StoreError as error:
+            return taken, error
+    raise AssertionError("it takes everything")
+
+
+async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree of which an event was refused for lack of room gets no later one: no hole in its middle."""
+    monkeypatch.setattr(journal, "MOST_BUFFERED", 20_000)
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    with locked(path):
+        taken, error = fill(store, root)
+        says(error, path, "wait for it")
+        assert 20 < taken < 999
+    await refused(store.flush())
+    with pytest.raises(StoreError, match="wait for it"):
+        store.append(warned(root, 2000))
+    await store.release(root)
+    seqs = [event.seq for event in await read(store, root)]
+    await store.close()
+    assert seqs == list(range(1, taken + 1))
+
+
+async def test_closing_a_locked_store(tmp_path: Path) -> None:
+    """Closing gives up what cannot be written, and raises nothing."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.flush()
+    with locked(path):
+        store.append(warned(root, 2))
+        await store.close()
+    other = SqliteStore(path)
+    assert [event.seq for event in await read(other, root)] == [1]
+    await other.close()
+
+
+async def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is said to be full; with room again everything that waited is written, in order."""
+    path = tmp_path / "runs.db"
+    room = {"pages": 100}
+    connect = SqliteFile._connect
+
+    def in_little_room(self: SqliteFile, *, writing: bool) -> SqliteLink:
+        link = connect(self, writing=writing)
+        link.rows(f"PRAGMA max_page_count = {room['pages']}")
+        return link
+
+    monkeypatch.setattr(SqliteFile, "_connect", in_little_room)
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.flush()
+    for seq in range(2, 22):
+        store.append(warned(root, seq, "x" * 50_000))
+    says(await refused(store.flush()), path, "disk is full", "Free some space")
+    assert [event.seq for event in await read(SqliteStore(path), root)] == [1]
+    room["pages"] = 1_000_000
+    await store.flush()
+    seqs = [event.seq for event in await read(store, root)]
+    await store.close()
+    assert seqs == list(range(1, 22))
+    assert ask(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+LIMITED = """
+import asyncio, resource, sys
+import remit.stores.writer as writer
+from remit.errors import StoreError
+from remit.stores.sqlite import SqliteStore
+from remit.testing.specimens import started, warned
+
+writer.PATIENCE_S = 0.3
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.claim("r", new=True)
+    store.append(started("r", 1))
+    await store.flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+    try:
+        for seq in range(2, 50):
+            store.append(warned("r", seq, "x" * 20_000))
+        await store.flush()
+    except StoreError as error:
+        print(error)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def run_limited(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LIMITED, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+
+
+async def test_a_limit_on_file_size(tmp_path: Path) -> None:
+    """A quota that stops the file from growing is reported, and what was written before is whole."""
+    path = tmp_path / "runs.db"
+    done = run_limited(path)
+    assert (done.returncode, done.stderr) == (0, "")
+    says(StoreError(done.stdout), path, "space")
+    assert ask(path, "PRAGMA integrity_check") == [("ok",)]
+    store = SqliteStore(path)
+    seqs = [event.seq for event in await read(store, "r")]
+    await store.close()
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert seqs
+
+
+async def test_garbage_in_a_row(tmp_path: Path) -> None:
+    """A row that cannot be read is named, with the events before it already given."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    for seq in range(1, 6):
+        store.append(warned(root, seq))
+    await store.flush()
+    ask(path, "UPDATE remit_events SET data = '{\"kind\":' WHERE seq = 4")
+    events = aiter(store.read(root))
+    assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
+    error = await refused(anext(events))
+    says(error, path, root, "cannot be read: 4 of the run", "delete the run")
+    assert [event.seq for event in await read(store, root, after=4)] == [5]
+    ask(path, 'UPDATE remit_events SET data = \'{"kind":"of_the_future"}\' WHERE seq = 4')
+    says(await refused(read(store, root)), path, "newer remit")
+    await store.close()
+
+
+@contextmanager
+def as_nobody(folder: Path) -> Iterator[None]:
+    """Root may write everywhere, so that tests of what may not be written are somebody else's."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 65534, 65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that others can enter, which pytest's cannot be."""
+    made = Path(tempfile.mkdtemp(prefix="remit-test-"))
+    made.chmod(0o755)
+    yield made
+    for path in (made, *made.rglob("*")):
+        path.chmod(0o700)
+    shutil.rmtree(made)
+
+
+async def test_a_folder_that_may_not_be_written(folder: Path) -> None:
+    """Where no file can be made, the message names the folder and what it needs."""
+    path = folder / "sub" / "runs.db"
+    with as_nobody(folder):
+        os.chmod(folder, 0o555)  # noqa: PTH101 - Path's is not for async functions
+        for store in (SqliteStore(path), SqliteStore(folder / "runs.db")):
+            error = await refused(store.claim("r", new=True))
+            says(error, folder, "cannot be made", "Permission denied", "may write to")
+            await refused(store.trees())
+            await store.close()
+
+
+async def test_a_file_that_may_not_be_written(folder: Path) -> None:
+    """A read-only file can still be read; writing is refused at once, with what to do."""
+    path = folder / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.close()
+    with as_nobody(folder):
+        os.chmod(path, 0o444)  # noqa: PTH101 - Path's is not for async functions
+        before = content(path)
+        store = SqliteStore(path)
+        assert [event.seq for event in await read(store, root)] == [1]
+        assert (await known(store, root)).events == 1
+        error = await refused(store.claim(root, new=False))
+        says(error, path, "cannot be", "writable" if "writable" in str(error) else "read and write")
+        await store.close()
+        assert content(path) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "below a file", "device"])
+async def test_a_path_that_can_be_no_file(tmp_path: Path, kind: str) -> None:
+    """A folder, a path through a file, a device: said in words."""
+    (tmp_path / "file").touch()
+    path = {"folder": tmp_path, "below a file": tmp_path / "file" / "runs.db", "device": Path("/dev/null")}[
+        kind
+    ]
+    store = SqliteStore(path)
+    words = {"folder": "is not a file", "below a file": "Not a directory", "device": "is not a file"}[kind]
+    says(
+        await refused(store.claim("r", new=True)),
+        path,
+        words,
+        "ame a" if kind != "below a file" else "another file",
+    )
+    await refused(store.trees())
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["text", "truncated", "beginning", "foreign", "newer"])
+async def test_a_file_that_is_no_store(tmp_path: Path, kind: str) -> None:
+    """Whatever else is in the file is left exactly as it was, and said in words."""
+    path = tmp_path / "runs.db"
+    if kind == "foreign":
+        ask(path, "CREATE TABLE recipes (name TEXT)")
+    elif kind == "text":
+        path.write_text("dear diary, " * 1000, encoding="utf-8")
+    else:
+        store = SqliteStore(path)
+        root = await new_tree(store)
+        for seq in range(1, 500):
+            store.append(warned(root, seq, "x" * 500))
+        await store.close()
+        if kind == "newer":
+            ask(path, "PRAGMA user_version = 99")
+        else:
+            os.truncate(path, 50_000 if kind == "truncated" else 60)
+    before = content(path)
+    words = {
+        "text": ("no SQLite database", "Name another file"),
+        "beginning": ("is damaged", "Restore it from a copy"),
+        "truncated": ("is damaged", "Restore it from a copy"),
+        "foreign": ("of another program", "Name another file"),
+        "newer": ("newer remit", "its version is 99", "Update remit"),
+    }[kind]
+    store = SqliteStore(path)
+    for use in (store.claim("r", new=True), store.trees(), read(store, "r"), store.delete("r")):
+        says(await refused(use), path, *words)
+    await store.close()
+    assert content(path) == before
+
+
+async def test_a_file_that_is_damaged_under_way(tmp_path: Path) -> None:
+    """Trouble that will not pass is raised by everything that follows, at once, and by nothing else."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.flush()
+    ask(path, "DROP TABLE remit_events")
+    store.append(warned(root, 2))
+    says(await refused(store.flush()), path, "no such table")
+    with pytest.raises(StoreError, match="no such table"):
+        store.append(warned(root, 3))
+    await refused(store.flush())
+    await store.close()
+
+
+async def test_many_make_the_same_file(tmp_path: Path) -> None:
+    """Of those who open a new file at once one makes the tables; all can use it."""
+    path = tmp_path / "runs.db"
+    stores = [SqliteStore(path) for _ in range(8)]
+
+    async def use(store: SqliteStore) -> None:
+        root = await new_tree(store)
+        store.append(started(root, 1))
+        await store.close()
+
+    await together(use(store) for store in stores)
+    store = SqliteStore(path)
+    assert len(await store.trees()) == 8
+    await store.close()

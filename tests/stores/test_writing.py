@@ -1,0 +1,254 @@
+"""The writer: what a kill leaves, what hangs, and that reading and artifacts hold nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import remit.stores.journal as journal
+from remit.errors import StoreError
+from remit.redaction import Redactor
+from remit.stores.journal import JournalStore
+from remit.stores.place import Link
+from remit.stores.sqlite import SqliteFile, SqliteStore
+from remit.stores.worker import Worker
+from remit.testing.specimens import new_tree, read, refused, send, started, stream, together, warned
+
+pytestmark = pytest.mark.real_time
+
+WRITE = """
+import asyncio, sys
+from remit.stores.sqlite import SqliteStore
+from remit.testing.specimens import warned
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.claim("r", new=True)
+    seq = 0
+    while True:
+        for _ in range(50):
+            seq += 1
+            store.append(warned("r", seq))
+        if seq % 500 == 0:
+            await store.flush()
+            print(seq, flush=True)
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def killed_in_the_middle(path: Path, lines: int) -> int:
+    """Kills a process that writes; the last `seq` that it knew to be durable."""
+    process = subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    durable = 0
+    for _ in range(lines):
+        durable = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    return durable
+
+
+@pytest.mark.parametrize("lines", [1, 4, 9])
+async def test_a_kill_loses_the_end_and_nothing_else(tmp_path: Path, lines: int) -> None:
+    """After a SIGKILL everything that was flushed is there, and the rest has no hole."""
+    path = tmp_path / "runs.db"
+    durable = killed_in_the_middle(path, lines)
+    store = SqliteStore(path)
+    seqs = [event.seq for event in await read(store, "r")]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len(seqs) >= durable
+    await store.claim("r", new=False)
+    store.append(warned("r", len(seqs) + 1))
+    await store.close()
+
+
+class Hanging(SqliteFile):
+    """A place that stops answering."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def open_writer(self) -> Link:
+        link = super().open_writer()
+        begin = link.begin
+
+        def hang() -> None:
+            self.answers.wait(20)
+            begin()
+
+        link.begin = hang
+        return link
+
+
+async def test_a_place_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a place that hangs is told so; when it answers again, nothing is lost."""
+    monkeypatch.setattr(journal, "PATIENCE_S", 0.2)
+    place = Hanging(tmp_path / "runs.db")
+    store = JournalStore(place)
+    root = await new_tree(store)
+    place.answers.clear()
+    store.append(started(root, 1))
+    assert "does not answer" in str(await refused(store.flush()))
+    assert "does not answer" in str(await refused(store.save_artifact(root, "a", "x")))
+    place.answers.set()
+    store.append(warned(root, 2))
+    await store.flush()
+    assert [event.seq for event in await read(store, root)] == [1, 2]
+    await store.close()
+
+
+async def test_reading_does_not_wait_for_writing(tmp_path: Path) -> None:
+    """What is in the tables can be read while the writer hangs."""
+    place = Hanging(tmp_path / "runs.db")
+    store, other = JournalStore(place), SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.flush()
+    place.answers.clear()
+    store.append(warned(root, 2))
+    assert [event.seq for event in await read(other, root)] == [1]
+    assert await store.load_artifact(root, "a", 0, 1) is None
+    assert await store.commands(root, 0, wait=False) == []
+    place.answers.set()
+    await store.close()
+    await other.close()
+
+
+async def test_events_pass_a_long_artifact(tmp_path: Path) -> None:
+    """An artifact is written in groups, with the events that came meanwhile in between."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    done: list[str] = []
+
+    async def save() -> None:
+        await store.save_artifact(root, "a", stream(["x" * 1_000_000] * 30))
+        done.append("artifact")
+
+    async def append() -> None:
+        await asyncio.sleep(0.01)
+        store.append(started(root, 1))
+        await store.flush()
+        done.append("event")
+
+    await together((save(), append()))
+    await store.close()
+    assert done == ["event", "artifact"]
+
+
+async def test_many_who_flush_at_once(tmp_path: Path) -> None:
+    """A thousand flushes are few commits, and each returns when its own events are there."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+
+    async def one(seq: int) -> None:
+        store.append(warned(root, seq))
+        await store.flush()
+
+    await together(one(seq) for seq in range(1, 1001))
+    assert len(await read(store, root)) == 1000
+    await store.close()
+
+
+async def test_who_is_cancelled_while_waiting_harms_nobody(tmp_path: Path) -> None:
+    """A flush that is cancelled leaves the others, and the events, as they were."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    for seq in range(1, 20):
+        store.append(warned(root, seq))
+        task = asyncio.create_task(store.flush())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    await store.flush()
+    assert len(await read(store, root)) == 19
+    await store.close()
+
+
+async def test_close_while_others_wait(tmp_path: Path) -> None:
+    """Whoever waits for a command when the store is closed gets a StoreError, not silence."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    waiting = asyncio.create_task(store.commands(root, 0, wait=True))
+    await asyncio.sleep(0.05)
+    await store.close()
+    with pytest.raises(StoreError):
+        await waiting
+
+
+async def test_a_bug_in_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the writer stumbles over, those who wait hear of it, and the store can be closed."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+
+    def broken(self: Redactor, texts: Sequence[bytes]) -> list[bytes]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Redactor, "redact_all", broken)
+    store.append(started(root, 1))
+    assert "ZeroDivisionError: a bug" in str(await refused(store.flush()))
+    with pytest.raises(StoreError, match="a bug"):
+        store.append(warned(root, 2))
+    await store.release(root)
+    await store.close()
+
+
+async def test_names_that_no_database_holds(tmp_path: Path) -> None:
+    """A name with half a character is refused with a StoreError, wherever it is used."""
+    store = SqliteStore(tmp_path / "runs.db")
+    odd = "r\ud800"
+    for use in (store.claim(odd, new=True), store.delete(odd), store.load_artifact(odd, "a", 0, 1)):
+        await refused(use)
+    await refused(store.post(odd, send(odd, "a")))
+    await refused(read(store, odd))
+    await store.close()
+
+
+async def test_a_broken_artifact_leaves_no_rows(tmp_path: Path) -> None:
+    """What was written of an artifact that failed is taken away, by its owner or by the next one."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+
+    async def broken() -> AsyncIterator[str]:
+        yield "x" * 3_000_000
+        raise RuntimeError("the source failed")
+
+    with pytest.raises(RuntimeError):
+        await store.save_artifact(root, "a", broken())
+    await store.release(root)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert connection.execute("SELECT count(*) FROM remit_chunks").fetchone() == (0,)
+        connection.execute("INSERT INTO remit_chunks VALUES (?, 1, 0, x'78')", (root,))
+        await store.claim(root, new=False)
+        assert connection.execute("SELECT count(*) FROM remit_chunks").fetchone() == (0,)
+    await store.close()
+
+
+def test_what_comes_between_a_turn_and_sleep_is_seen() -> None:
+    """A worker that was not woken, because it did not sleep yet, looks again before it does."""
+    turned = threading.Semaphore(0)
+    answers = iter([True, False])
+
+    def turn() -> None:
+        turned.release()
+
+    worker = Worker("test", turn, lambda: next(answers, True), lambda: None)
+    worker.start()
+    assert turned.acquire(timeout=10)
+    worker.urge()
+    assert turned.acquire(timeout=10)
+    assert turned.acquire(timeout=10)
+    worker.stop()
