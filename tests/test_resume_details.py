@@ -375,3 +375,22 @@ async def test_interrupted_runs_with_open_children_go_on_at_every_level() -> Non
     )
     assert [r.run_id for r in again.requests] == ["r1.1.1", "r1.1", "r1"]
     assert list(fold(await journal(store)).intents()) == []
+
+
+async def test_what_was_sent_and_had_not_joined_when_the_process_died_joins_once() -> None:
+    """`Running.send` is on record at once, so a message that waits for the next turn survives a kill."""
+    store, lead = MemoryStore(), Agent("lead", tools=[stare])
+    model = ScriptedModel({"lead": by_turn(call("stare", seconds=50), say("done"))})
+    async with start(lead, "go", model=model, store=store) as running:
+        await asyncio.sleep(1)
+        assert running.send("and in French")
+        await asyncio.sleep(1)
+        dead = MemoryStore()
+        await dead.claim("r1", new=True)
+        for event in await journal(store):
+            dead.append(event)
+        await dead.release("r1")
+        await running.cancel()
+    outcome = await resume(dead, "r1", agent=lead, model=model)
+    assert outcome.ok
+    assert [m.text for m in outcome.messages].count("and in French") == 1

@@ -233,6 +233,12 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     """The command from another process that it came by."""
 
 
+class MessageSent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_sent"):
+    """Somebody in this process sent a message; it joins the run's next turn."""
+
+    message: UserMessage
+
+
 class MessageJoined(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_joined"):
     """A message joined the conversation from outside the model: sent, or the runtime's own."""
 
@@ -305,6 +311,7 @@ AnyEvent = (
     | DelegationRejected
     | ApprovalRequested
     | ApprovalAnswered
+    | MessageSent
     | MessageJoined
     | CancelRequested
     | LimitMet

@@ -108,7 +108,7 @@ class RunRecord(Struct, omit_defaults=True):
     aside_at: int | None = None
     """Where in the conversation an aside begins."""
     unjoined: list[UserMessage] = field(default_factory=list[UserMessage])
-    """What was sent to it and has to join again, since the turn before it is taken up again."""
+    """What was sent to it and has not joined yet, or has to join again behind a turn that is taken up again."""
     measured: int = 0
     """Tokens of the conversation up to `measured_at`, as the provider counted them."""
     measured_at: int = 0

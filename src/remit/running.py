@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, cast
 from anyio import CancelScope
 
 from remit.errors import UsageError
-from remit.events import Event
+from remit.events import Event, MessageSent
 from remit.listening import catch_up, listen
 from remit.messages import user
 from remit.outcome import Outcome
@@ -134,7 +134,9 @@ class Running:
         scope = self._live(run)
         if scope is None or not scope.hears:
             return False
-        scope.inbox.append(Sent(user(clean(text))))
+        message = user(clean(text))
+        scope.inbox.append(Sent(message))
+        scope.emit(MessageSent, message=message)
         return True
 
     async def outcome(self) -> Outcome:

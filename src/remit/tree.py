@@ -230,6 +230,11 @@ def _compacted(record: RunRecord, event: events.Compacted) -> None:
     record.measured = record.measured_at = 0
 
 
+@_changes_run(events.MessageSent)
+def _sent(record: RunRecord, event: events.MessageSent) -> None:
+    record.unjoined.append(event.message)
+
+
 @_changes_on(events.MessageJoined)
 def _joined(tree: Tree, record: RunRecord, event: events.MessageJoined) -> None:
     if event.purpose != "turn":

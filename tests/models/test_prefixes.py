@@ -11,7 +11,17 @@ import pytest
 from asking import asking, results, said, stage
 from wire_formats import ANTHROPIC, CHAT, FORMATS, GOOGLE, RESPONSES, Format, Talk
 
-from remit.messages import AssistantMessage, Call, Message, ToolMessage, user
+import remit.models.clients as clients
+from remit.messages import (
+    AssistantMessage,
+    Call,
+    ImagePart,
+    Message,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+    user,
+)
 from remit.models.conversation import MOST_RUNS, Conversations
 
 each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
@@ -121,3 +131,23 @@ def test_a_reply_without_words_is_no_message() -> None:
     """An empty reply leaves nothing that a provider would refuse; what was said around it is one request."""
     made = Conversations().convert("run", [user("Go."), AssistantMessage(), user("Well?")])
     assert [len(message.parts) for message in made] == [2]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("form", [CHAT, RESPONSES], ids=["Chat", "Responses"])
+async def test_the_shortcut_changes_nothing(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way around OpenAI's slow walk sends what the walk would have sent, extra fields of the user's too."""
+    picture = UserMessage((TextPart("What is it?"), ImagePart("image/png", b"picture")))
+    thoughts = (("Hmm.", "c2ln"),)
+    bodies: list[dict[str, Any]] = []
+    for walked in (False, True):
+        if walked:
+            monkeypatch.setattr(clients, "shorten_way", lambda _: None)
+        async with stage(form.answer(Talk("I look.", CALLS, thoughts)), form.answer(Talk("A door."))) as on:
+            reply, _ = await on.ask(form, asking(picture))
+            extra = {"extra_body": {"user": "somebody"}}
+            await on.ask(form, asking(picture, said(reply), *results(reply), "And?", settings=extra))
+            bodies += [json.loads(seen.raw) for seen in on.server.seen]
+    assert bodies[:2] == bodies[2:]
+    assert bodies[1]["user"] == "somebody"
+    assert len(conversation(form, bodies[1])) > len(conversation(form, bodies[0])) > 50
