@@ -10,6 +10,7 @@ ARGS ?=
 RUN := "$(VENV)/bin/python" -m
 PIP := $(RUN) pip --disable-pip-version-check --quiet
 LOCK := requirements-dev.txt
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -41,7 +42,7 @@ format: $(READY) ## put the code into its one format
 	@$(RUN) ruff check --quiet --fix-only .
 	@$(RUN) ruff format --quiet .
 
-demo: $(READY) ## run the first example: a small tree, no network, no key
+demo: $(INSTALLED) ## run the first example: a small tree, no network, no key
 	@"$(VENV)/bin/python" examples/01_first_tree.py
 
 lock: $(READY) ## write the pinned versions anew, from pyproject.toml
@@ -54,10 +55,16 @@ clean: ## remove the environment and all caches
 	rm -rf "$(VENV)" build dist .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml $(LOCK)
+# What users have: the package and what it needs, in the versions that the tests run with.
+$(INSTALLED): pyproject.toml $(LOCK)
 	@"$(VENV)/bin/python" -c 'import pip; $(new-enough)' 2>/dev/null || { $(make-venv); }
+	@$(PIP) install --only-binary :all: --constraint $(LOCK) hatchling
+	@$(PIP) install --no-build-isolation --constraint $(LOCK) -e .
+	@touch "$@"
+
+# Besides, what its makers need.
+$(READY): $(INSTALLED)
 	@$(PIP) install --only-binary :all: -r $(LOCK)
-	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch "$@"
 
 # The first Python that is new enough and can make environments; Debian ships one that cannot.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -114,7 +114,7 @@ async def test_a_store_that_raises_at_once_loses_no_slot() -> None:
     """Laws 4, 5 and 8: a store that fails before it even begins costs the artifact, not the run or its usage."""
 
     class Broken(MemoryStore):
-        def save_artifact(self, root: str, artifact: str, data: str) -> Any:
+        def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> Any:
             raise Mute
 
     scripts = {"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("y" * 9000)]}
@@ -131,7 +131,7 @@ async def test_a_store_that_hangs_does_not_hold_up_a_stop() -> None:
     """Laws 1 and 4: keeping a text takes no more than a moment once a run is out of time or stopped."""
 
     class Stuck(MemoryStore):
-        async def save_artifact(self, root: str, artifact: str, data: str) -> None:
+        async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
             while True:
                 try:
                     await asyncio.sleep(3600)

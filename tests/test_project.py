@@ -25,7 +25,7 @@ FLOORS = {
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
-    "the door": "checks running door remote",
+    "the door": "checks running door remote survey",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores models tools testing"
@@ -137,7 +137,16 @@ def test_files_are_short() -> None:
 
 def test_import_is_light() -> None:
     """`import remit` brings in nothing that is needed only with the first tool, output type or provider."""
-    heavy = ("pydantic", "jsonschema", "httpx", "hypothesis", "sqlite3", "psycopg", "pydantic_ai", "anthropic")
+    heavy = (
+        "pydantic",
+        "jsonschema",
+        "httpx",
+        "hypothesis",
+        "sqlite3",
+        "psycopg",
+        "pydantic_ai",
+        "anthropic",
+    )
     code = f"import sys, remit; print(*[name for name in {heavy!r} if name in sys.modules])"
     env = os.environ | {"PYTHONPATH": str(SRC.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

@@ -21,6 +21,7 @@ from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.text import clean, clean_json, describe_error, safe_str
 
 if TYPE_CHECKING:
+    from remit.history import Tree
     from remit.messages import JsonObject
     from remit.scope import Scope
     from remit.tool import Tool
@@ -36,11 +37,13 @@ Approver = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 class Desk:
     """The queue in front of the root's approver, and what it has allowed for the whole tree."""
 
-    def __init__(self, approver: Approver | None, *, asked: int = 0) -> None:
+    def __init__(self, approver: Approver | None, past: Tree | None = None) -> None:
         self._approver = approver
+        self._expected = _asked_before(past) if past is not None else frozenset[str]()
+        """Requests from before the tree was resumed, which are asked again under the same ids."""
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._count = asked
+        self._count = past.asked if past is not None else 0
         self._granted: set[object] = set()
         self._open: dict[str, _Question] = {}
         self._answers: dict[str, tuple[Decision, str]] = {}
@@ -50,7 +53,9 @@ class Desk:
         """An answer from another process: the first one counts, whoever gives it."""
         question = self._open.get(request)
         if question is None:
-            self._answers.setdefault(request, (decision, command))
+            # An answer to what nobody asked must not allow what comes to have that id.
+            if request in self._expected:
+                self._answers.setdefault(request, (decision, command))
         elif question.answer is None:
             question.answer = (decision, command)
             # Whoever else is being asked need not answer any more.
@@ -187,6 +192,11 @@ class Desk:
             wake(self._queue.popleft())
         else:
             self._busy = False
+
+
+def _asked_before(past: Tree) -> frozenset[str]:
+    calls = [c for record in past.runs.values() for c in record.last_turn()]
+    return frozenset(c.request for c in calls if c.request and c.answer is None)
 
 
 def _tidy(answer: object) -> Decision | None:

@@ -26,6 +26,7 @@ from remit.messages import (
 )
 from remit.ports import Store
 from remit.text import describe_error
+from remit.tool import is_reserved
 from remit.tree import going_on
 
 MOST_TASK = 5_000_000
@@ -60,6 +61,10 @@ _STORE_NAMES = [n for n in vars(Store) if not n.startswith("_")]
 def check_run_id(run_id: object) -> None:
     if not isinstance(run_id, str) or not run_id:
         raise UsageError(f"run_id must be the id of a root run, not {run_id!r}.")
+    if "/" in run_id or ":" in run_id:
+        raise UsageError(
+            f"{run_id!r} is not a run's id. The store comes first: resume(store, run_id, agent=...)."
+        )
     if "." in run_id:
         root = run_id.partition(".")[0]
         raise UsageError(f"{run_id!r} is a child; whole trees are resumed. Its root is {root!r}.")
@@ -87,10 +92,13 @@ def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
             return
         agent = below or agent
     adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
+    lost = [] if adhoc else sorted(set(record.subagents) - {a.name for a in agent.subagents})
     gone = sorted(set(record.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
+    if lost:
+        # What comes with subagents is not spoken of besides them.
+        gone = [name for name in gone if not is_reserved(name)]
     if gone:
         yield f"{who}: the tools {', '.join(gone)} are gone."
-    lost = [] if adhoc else sorted(set(record.subagents) - {a.name for a in agent.subagents})
     if lost:
         yield f"{who}: the subagents {', '.join(lost)} are gone."
 
@@ -100,7 +108,11 @@ def check_workspace(workspace: object) -> Path | None:
         return None
     if not isinstance(workspace, (str, Path)):
         raise UsageError(f"workspace must be a path, not {workspace!r}.")
-    return Path(workspace)
+    # In full: it must not mean another folder when the program changes to one.
+    folder = Path(workspace).expanduser().absolute()
+    if not folder.is_dir():
+        raise UsageError(f"workspace {str(workspace)!r} is not a folder. Make it, or name another.")
+    return folder
 
 
 def check_tools(agent: Agent) -> None:

@@ -25,6 +25,7 @@ from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, on_loop, wake
 from remit.policy import judge
+from remit.redaction import REDACTED
 from remit.result import ToolResult, failure, render
 from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
 from remit.tool import BadArguments, Tier, Tool, ToolContext
@@ -37,6 +38,10 @@ NOT_FINISHED = "Not finished: the run was stopped before this call ended."
 UNKNOWN = (
     "Unknown: it may or may not have happened. The run was interrupted while this call was running, and the call changes"
     " things, so it was not made again. Look at what is there before you repeat it."
+)
+WITHHELD = (
+    "Not run: the run was interrupted before this call was made, and its arguments held what looks like a secret, which"
+    " the journal does not keep. Make the call again if you still can."
 )
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
@@ -184,6 +189,8 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     past = run.pending.get(call.id)
     if past is not None and past.started and past.tier == Tier.CONFIRM and not past.delegates:
         return ToolResult(UNKNOWN, ok=False)
+    if past is not None and REDACTED.encode() in msgspec.json.encode(call.args):
+        return ToolResult(WITHHELD, ok=False)
     if tool is None:
         return ToolResult(_unknown(run, call.name), ok=False)
     if isinstance(call.args, str):

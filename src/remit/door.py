@@ -10,6 +10,7 @@ import msgspec
 from anyio import CancelScope
 
 import remit.checks as checks
+import remit.delegation.kit as kit
 from remit.agent import Agent
 from remit.approval import Approver, Desk
 from remit.delegation.engine import Engine, root_limits
@@ -23,16 +24,19 @@ from remit.messages import Message, Part
 from remit.models import Shelf
 from remit.outcome import Outcome
 from remit.policy import Policy, compile_policy
-from remit.ports import ModelChoice, Store, new_root_id
+from remit.ports import Model, ModelChoice, Store, new_root_id
 from remit.providers import Models, ModelSource
 from remit.running import Opened, Running
 from remit.schema import parse_output
 from remit.scope import TreeContext
 from remit.stores import open_store
 from remit.stores.memory import MemoryStore
-from remit.tree import fold
+from remit.tools import built_in
+from remit.tree import apply, fold
 
 Task = str | Sequence[Part]
+
+kit.built_in.source = built_in
 
 
 async def run(
@@ -127,7 +131,7 @@ def start(
     checks.check_call(agent, limits, approver, on_event)
     place = _place(store)
     shelf = Shelf()
-    found = Models(model, models, shelf.find)
+    found = Models(model, models, lambda name: _by_name(shelf, name))
     effective = root_limits(agent, limits, ROOT_DEFAULTS)
     found.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
     checks.check_tools(agent)
@@ -207,7 +211,7 @@ def reopen(
     checks.check_run_id(run_id)
     place = _place(store)
     shelf = Shelf()
-    found = Models(model, models, shelf.find)
+    found = Models(model, models, lambda name: _by_name(shelf, name))
     found.check(agent, None, needs_price=False)
     checks.check_tools(agent)
     policies = (compile_policy(policy, "resume()"), agent.policy)
@@ -215,10 +219,15 @@ def reopen(
 
     async def open_tree() -> Opened:
         journal = place(run_id)
-        await _claim(journal, new=False)
         try:
-            posted = await journal.posted()
             past = fold([event async for event in journal.past()])
+            goes_on = past.status is None or past.status in REOPENED
+            if goes_on:
+                # Who only wants to hear how it ended need not own it.
+                await journal.claim(new=False)
+                async for event in journal.past(past.seq):
+                    apply(past, event)
+            posted = await journal.posted() if goes_on else []
             record = _root_of(past, run_id)
             goes_on = record.outcome is None or record.outcome.status in REOPENED
             effective = (limits or Limits()).over(record.limits)
@@ -232,7 +241,7 @@ def reopen(
         tree = TreeContext(
             run_id,
             journal=journal,
-            desk=Desk(approver, asked=past.asked),
+            desk=Desk(approver, past),
             deps=deps,
             workspace=folder,
             past=past,
@@ -247,6 +256,14 @@ def reopen(
         return Opened(tree, go, shelf.close, posted if goes_on else ())
 
     return Running(open_tree, on_event)
+
+
+def _by_name(shelf: Shelf, name: str) -> Model:
+    if name == "offline":
+        from remit.models.offline import Offline  # noqa: PLC0415 - for those who ask for it
+
+        return Offline()
+    return shelf.find(name)
 
 
 def _place(store: Store | str | None) -> Callable[[str], Journal]:
@@ -266,7 +283,7 @@ async def _claim(journal: Journal, *, new: bool) -> None:
         await journal.claim(new=new)
     except BaseException:
         with CancelScope(shield=True):
-            await journal.close()
+            await journal.leave()
         raise
 
 

@@ -89,6 +89,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             delay = _delay(run, failed.error, attempt)
             _tell_failed(run, attempt, failed, delay)
             last = failed.error
+            run.last_error = f"{last.kind}: {last}"
         if delay is not None:
             await _back_off(run, delay)
         elif _next_model(run, last):
@@ -97,14 +98,19 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             raise ModelFailed(last, attempt)
 
 
+def turn_to(run: Run, place: int) -> None:
+    """Ask another model from now on: that one in the order of preference."""
+    model = run.models[place]
+    run.model_at, run.model, run.model_name, run.price = place, model, name_of(model), price_of(model)
+    run.lane = run.scope.tree.lanes.find(*lane_of(model))
+
+
 def _next_model(run: Run, error: ModelError) -> bool:
     """Turn to the next model in the order of preference, for the rest of the run."""
-    place = run.models.index(run.model) + 1
-    if place >= len(run.models) or error.kind in NO_FALLBACK:
+    if run.model_at + 1 >= len(run.models) or error.kind in NO_FALLBACK:
         return False
-    before, model = run.model_name, run.models[place]
-    run.model, run.model_name, run.price = model, name_of(model), price_of(model)
-    run.lane = run.scope.tree.lanes.find(*lane_of(model))
+    before = run.model_name
+    turn_to(run, run.model_at + 1)
     run.scope.emit(ModelSwitched, before=before, model=run.model_name, reason=f"{error.kind}: {error}")
     return True
 
@@ -303,6 +309,7 @@ def _record(
     run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, *, again: bool = False
 ) -> None:
     """Put a reply in the conversation."""
+    run.last_error = None
     if purpose == "turn":
         run.asides.clear()
     run.replies += 1
@@ -319,7 +326,7 @@ def _record(
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     """Seconds until the next attempt; None when there is to be none."""
-    last = run.model is run.models[-1] or error.kind in NO_FALLBACK
+    last = run.model_at == len(run.models) - 1 or error.kind in NO_FALLBACK
     if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
     # Seeded by the run, so that siblings spread out and a test sees the same every time.

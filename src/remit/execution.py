@@ -96,7 +96,7 @@ class Run:
     models: tuple[Model, ...]
     """In order of preference."""
     model: Model
-    """The one that is asked now; `use` changes it."""
+    """The one that is asked now."""
     model_name: str
     price: Price | None
     settings: Mapping[str, Json]
@@ -139,6 +139,8 @@ class Run:
     """Answers that did not have the form that was asked for."""
     looping: str = ""
     """The tool that it called again and again with the same result."""
+    model_at: int = 0
+    """Which of `models` that is."""
     resumed: bool = False
     reply: Reply | None = None
     """A recorded reply that a resumed run has still to act on."""

@@ -80,6 +80,8 @@ class RunRecord(Struct, omit_defaults=True):
     nickname: str = ""
     model: str = ""
     model_used: str = ""
+    switched: int = 0
+    """How often it turned to the next model in its order of preference."""
     instructions: str = ""
     tools: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()

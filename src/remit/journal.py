@@ -26,6 +26,10 @@ FLUSH_S = 10.0
 """How long it may take to make sure of what it was given."""
 
 
+LAST_S = 2.0
+"""The same once it has failed at the end of the tree."""
+
+
 class Journal:
     """One tree's place in a store."""
 
@@ -40,6 +44,9 @@ class Journal:
         """Whether anybody else could ask something of the tree through it."""
         self.trouble = ""
         """Why it takes no more events."""
+        self._claimed = False
+        self._late = False
+        """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
         self.taken_over = False
         self.missing = 0
         """Events that it did not take."""
@@ -66,22 +73,29 @@ class Journal:
         trouble = await self.flush()
         if not trouble:
             return ""
+        self._late = True
         some = "1 event was" if self.missing == 1 else f"{self.missing} events were"
         count = some if self.missing else "The last events were"
         return f"{count} not stored, so this run can only be resumed from before them: {trouble}"
 
     async def claim(self, *, new: bool) -> None:
         """Own the tree. Raises StoreError."""
-        await self._within(OPEN_S, self.store.claim(self.root, new=new))
+
+        async def claim() -> None:
+            await self.store.claim(self.root, new=new)
+            # Here, not behind the wait: who is cancelled at this moment owns it all the same.
+            self._claimed = True
+
+        await self._within(OPEN_S, claim())
 
     async def flush(self, phase: Phase | None = None) -> str:
         """Make sure of everything so far; the reason where that cannot be had. Raises Stopped with the phase."""
         if not self.trouble and not self.volatile:
             try:
                 if phase is None:
-                    await self._within(FLUSH_S, self.store.flush())
+                    await self._within(FLUSH_S, self.store.flush(self.root))
                 else:
-                    await self._in_phase(phase, FLUSH_S, self.store.flush())
+                    await self._in_phase(phase, FLUSH_S, self.store.flush(self.root))
             except StoreError as error:
                 # Only events that were refused are missing for good: what is buffered may still get there.
                 if isinstance(error, TreeOwned):
@@ -89,13 +103,13 @@ class Journal:
                 return _words(error)
         return self.trouble
 
-    async def past(self) -> AsyncIterator[Event]:
-        """What the store has of the tree. Raises StoreError."""
-        async for event in self.store.read(self.root):
+    async def past(self, after: int = 0) -> AsyncIterator[Event]:
+        """What the store has of the tree, from the first `seq` above `after`. Raises StoreError."""
+        async for event in self.store.read(self.root, after):
             yield event
 
-    async def posted(self) -> list[Posted]:
-        """What was asked of the tree before it was claimed; nothing where the store cannot say. Raises nothing."""
+    async def posted(self) -> list[Posted] | None:
+        """What was asked of the tree before it was claimed; None where the store cannot say. Raises nothing."""
         found: list[Posted] = []
 
         async def ask() -> None:
@@ -105,6 +119,7 @@ class Journal:
             await self._within(FLUSH_S, ask())
         except StoreError as error:
             log.warning("what other processes asked of %s is not known: %s", self.root, error)
+            return None
         return found
 
     async def commands(self, after: int, *, wait: bool) -> list[Posted]:
@@ -113,7 +128,9 @@ class Journal:
     async def leave(self) -> None:
         """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
         try:
-            await self._within(FLUSH_S, self.store.release(self.root))
+            # Somebody else's claim is not ours to give up.
+            if self._claimed:
+                await self._within(FLUSH_S if not self._late else LAST_S, self.store.release(self.root))
         except StoreError as error:
             log.warning("the store could not be left in order: %s", error)
         await self.close()
@@ -122,7 +139,7 @@ class Journal:
         """Let go of a store that was opened for this tree. Never raises."""
         if self._ours:
             try:
-                await self._within(FLUSH_S, self.store.close())
+                await self._within(FLUSH_S if not self._late else LAST_S, self.store.close())
             except StoreError as error:
                 log.warning("the store could not be closed: %s", error)
 

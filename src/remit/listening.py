@@ -15,25 +15,36 @@ from remit.scope import Scope, Sent, TreeContext
 
 log = logging.getLogger("remit")
 
+LEAST_WAIT_S = 0.2
+"""How long a store that did not wait for a command is left alone."""
+
 AGAIN_S = 5.0
 """How long a store that failed to say what was posted is left alone."""
 
 
-async def listen(tree: TreeContext, after: int) -> None:
-    """Obey what is posted, until cancelled. A store that fails is asked again; that is all it can break."""
+async def listen(tree: TreeContext, after: int | None) -> None:
+    """Obey what is posted above a number, until cancelled. A store that fails is asked again; that is all it can break.
+
+    None: what was posted while nobody ran the tree is not known yet, and the first answer is taken for it.
+    """
     complained = False
     while True:
+        last = after
         try:
-            posted = await tree.journal.commands(after, wait=True)
-        except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+            posted = await tree.journal.commands(after or 0, wait=after is not None)
+            if after is None:
+                after, posted = catch_up(tree, posted), []
+            for one in posted:
+                after = one.number
+                obey(tree, one.command)
+        except Exception as error:  # noqa: BLE001 - a broken store, or a broken command, never breaks a run
             if not complained:
                 log.warning("commands from other processes cannot be heard: %s", error)
             complained = True
             await asyncio.sleep(AGAIN_S)
             continue
-        for one in posted:
-            after = one.number
-            obey(tree, one.command)
+        if after == last:
+            await asyncio.sleep(LEAST_WAIT_S)
 
 
 def catch_up(tree: TreeContext, posted: Sequence[Posted]) -> int:

@@ -97,7 +97,6 @@ async def _next_reply(run: Run) -> Reply | Ending | Limit:
     try:
         return await _ask(run)
     except OverBudget as over:
-        run.last_error = None if over.after is None else f"{over.after.kind}: {over.after}"
         return Limit("budget", str(over))
     except ModelFailed as failed:
         return failed_with(failed)

@@ -115,7 +115,9 @@ class Store(Protocol):
         """Take one event of a claimed tree. Its `seq` is above that of the last one, not always by one."""
         ...
 
-    async def flush(self) -> None: ...
+    async def flush(self, root: str | None = None) -> None:
+        """Raises for what went wrong with that tree; without one, for any."""
+        ...
 
     def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
         """What was appended, in order, from the first `seq` above `after`; nothing for an unknown tree."""

@@ -79,6 +79,23 @@ _LONG = (
     ),
     _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), _NAME),
     _Shape((b"AKIA", b"ASIA"), re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"), _BASE64),
+    _Shape(
+        (b"gsk_", b"xai-", b"pplx-", b"r8_", b"dop_v1_", b"hvs.", b"pypi-", b"xapp-"),
+        re.compile(rb"(?:gsk_|xai-|pplx-|r8_|dop_v1_|hvs\.|pypi-|xapp-)[A-Za-z0-9_-]{20,}"),
+        _NAME,
+        random=True,
+    ),
+    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), _NAME),
+    _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), _BASE64),
+    _Shape((b"ya29.", b"GOCSPX-"), re.compile(rb"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}"), _NAME),
+    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), _NAME),
+    _Shape((b"hooks.slack.com/services/",), re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})")),
+    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), _NAME),
+    _Shape(
+        (b"--",),
+        re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\s\"'\\]{12,})"),
+        random=True,
+    ),
     _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), _NAME, random=True),
     _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), _NAME, random=True),
     _Shape(

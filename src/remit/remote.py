@@ -4,7 +4,8 @@
     await remote.cancel("sqlite", run_id, "changed my mind")
 
 The process that runs the tree obeys within half a second. What is sent or answered while nobody runs it waits
-for whoever resumes it; a cancel does not.
+for whoever resumes it. False comes back for what would be in vain: the run has ended and does not go on, the
+request was answered, or there is nobody to cancel. All of it raises StoreError for an unknown run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -20,49 +21,72 @@ import anyio
 
 import remit.checks as checks
 from remit.commands import Answer, AnyCommand, Cancel, Send
-from remit.errors import UsageError
-from remit.events import ApprovalRequested
-from remit.history import Tree
-from remit.policy import ApprovalRequest, Decision, deny
+from remit.errors import StoreError, UsageError
+from remit.history import REOPENED, Tree
+from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.ports import Store, new_command_id
 from remit.stores import open_store
 from remit.tree import fold
 
 
-async def cancel(store: Store | str, run: str, reason: str = "", *, by: str = "") -> None:
+async def cancel(store: Store | str, run: str, reason: str = "", *, by: str = "") -> bool:
     """Stop a run and everything below it."""
-    await _post(
-        store, run, Cancel(id=new_command_id(), at=time.time(), by=by or _me(), run=run, reason=reason)
-    )
+    why = _text("reason", reason)
+    command = Cancel(id=new_command_id(), at=time.time(), by=_who(by), run=_text("run", run), reason=why)
+    async with _opened(store) as found:
+        root = run.partition(".")[0]
+        known = [info for info in await found.trees() if info.root == root]
+        if known and not known[0].live:
+            # Nobody runs it, so there is nothing to stop.
+            await look(found, run)
+            return False
+        return await _post(found, run, command, lambda tree: _is_open(tree, run))
 
 
-async def send(store: Store | str, run: str, text: str, *, by: str = "") -> None:
+async def send(store: Store | str, run: str, text: str, *, by: str = "") -> bool:
     """Have a message join that run's next turn."""
-    if not text.strip():
+    if not _text("text", text).strip():
         raise UsageError("send() needs a non-empty text.")
-    await _post(store, run, Send(id=new_command_id(), at=time.time(), by=by or _me(), run=run, text=text))
+    command = Send(id=new_command_id(), at=time.time(), by=_who(by), run=run, text=text)
+    return await _post(store, run, command, lambda tree: _goes_on(tree, run))
 
 
 async def approve(
     store: Store | str, request: str, *, scope: Literal["once", "run", "tree"] = "once", by: str = ""
-) -> None:
+) -> bool:
     """Say yes to an approval request, by its id: to this call, or to the tool for the rest of the run or tree."""
-    await _answer(store, request, Decision(allowed=True, scope=scope), by)
+    return await _answer(store, request, allow(scope), by)
 
 
-async def refuse(store: Store | str, request: str, reason: str = "", *, by: str = "") -> None:
+async def refuse(store: Store | str, request: str, reason: str = "", *, by: str = "") -> bool:
     """Say no to an approval request; the model reads the reason."""
-    await _answer(store, request, deny(reason), by)
+    return await _answer(store, request, deny(_text("reason", reason)), by)
 
 
-async def waiting(store: Store | str, run: str) -> list[ApprovalRequested]:
-    """The approvals that a tree waits for, oldest first."""
-    return list((await look(store, run)).requests.values())
+async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
+    """The approvals that a tree waits for, oldest first: who asks, for what, with which arguments."""
+    tree = await look(store, run)
+    found: list[ApprovalRequest] = []
+    for event in tree.requests.values():
+        record = tree.runs[event.run]
+        call = record.find(event.call)
+        found.append(
+            ApprovalRequest(
+                id=event.request,
+                path=event.path,
+                agent=event.agent,
+                task=record.task.text,
+                tool=event.tool,
+                args=call.call.args if call is not None and isinstance(call.call.args, dict) else {},
+                total_usage=tree.usage(),
+            )
+        )
+    return found
 
 
 async def look(store: Store | str, run: str) -> Tree:
-    """What the store has of a tree, whoever runs it. Raises StoreError for an unknown one."""
-    root = run.partition(".")[0]
+    """What the store has of a tree, whoever runs it."""
+    root = _text("run", run).partition(".")[0]
     async with _opened(store) as found:
         tree = fold([event async for event in found.read(root)])
         if not tree.runs:
@@ -78,24 +102,41 @@ async def ask_elsewhere(request: ApprovalRequest) -> Decision:
     return deny()
 
 
-async def _answer(store: Store | str, request: str, decision: Decision, by: str) -> None:
-    if "/" not in request:
+async def _answer(store: Store | str, request: str, decision: Decision, by: str) -> bool:
+    if "/" not in _text("request", request):
         raise UsageError(f"{request!r} is not the id of an approval request, such as 'abcdefghjk/approval1'.")
     answer = Answer(
         id=new_command_id(),
         at=time.time(),
-        by=by or _me(),
+        by=_who(by),
         request=request,
         allowed=decision.allowed,
         scope=decision.scope,
         reason=decision.reason,
     )
-    await _post(store, request.partition("/")[0], answer)
+    return await _post(store, request.partition("/")[0], answer, lambda tree: request in tree.requests)
 
 
-async def _post(store: Store | str, run: str, command: AnyCommand) -> None:
+async def _post(store: Store | str, run: str, command: AnyCommand, is_of_use: Callable[[Tree], bool]) -> bool:
     async with _opened(store) as found:
+        tree = await look(found, _text("run", run))
+        # Without an event yet it has only just been claimed: whoever runs it will see.
+        if tree.runs and not is_of_use(tree):
+            return False
         await found.post(run.partition(".")[0], command)
+    return True
+
+
+def _is_open(tree: Tree, run: str) -> bool:
+    if run not in tree.runs:
+        raise StoreError(f"There is no run {run!r} in the tree {tree.root!r}.")
+    return tree.runs[run].outcome is None
+
+
+def _goes_on(tree: Tree, run: str) -> bool:
+    """Whether the run has a turn to come, now or when it is resumed."""
+    open_now = _is_open(tree, run)
+    return open_now or (tree.status in REOPENED and tree.runs[run].status in REOPENED)
 
 
 @asynccontextmanager
@@ -111,8 +152,17 @@ async def _opened(store: Store | str) -> AsyncGenerator[Store]:
         await found.close()
 
 
-def _me() -> str:
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be a string, not {value!r}.")
+    return value
+
+
+def _who(by: object) -> str:
+    """Whoever asks, in words: a bare user name could be taken for a run's."""
+    if _text("by", by):
+        return str(by)
     try:
-        return getpass.getuser()
+        return f"the user {getpass.getuser()}"
     except (OSError, KeyError, ImportError):
         return f"process {os.getpid()}"

@@ -10,6 +10,7 @@ import remit.dispatch as dispatch
 import remit.ledger as ledger
 from remit.approval import what
 from remit.events import VERSION, ModelCallFailed, RunEnded
+from remit.exchange import turn_to
 from remit.execution import NOT_IN_FORM, Run, message_tokens
 from remit.history import CallRecord, RunRecord, Spending
 from remit.limits import Usage
@@ -70,6 +71,7 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     base = record.measured if record.measured_at else run.base
     run.estimate = base + sum(map(message_tokens, measured))
     run.turns, run.replies, run.text = record.turns, record.replies, record.text
+    turn_to(run, min(record.switched, len(run.models) - 1))
     run.model_used, run.task_at = record.model_used, record.task_at
     run.artifacts = list(record.artifacts)
     run.asides = dict(record.asides)

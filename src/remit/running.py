@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
@@ -20,6 +20,8 @@ from remit.progress import ChildProgress, ProgressReader
 from remit.scope import Scope, Sent, TreeContext, current_run
 from remit.text import clean, safe_str
 
+log = logging.getLogger("remit")
+
 
 class Opened(NamedTuple):
     """A tree whose place in the store is claimed, and what runs it."""
@@ -28,8 +30,8 @@ class Opened(NamedTuple):
     go: Callable[[], Coroutine[object, object, Outcome]]
     close: Callable[[], Awaitable[None]]
     """Closes what was opened for it besides the store; called once nothing of it runs."""
-    posted: Sequence[Posted] = ()
-    """What other processes asked of it before it was claimed."""
+    posted: Sequence[Posted] | None = ()
+    """What other processes asked of it before it was claimed; None when that is not known yet."""
 
 
 class Running:
@@ -75,18 +77,25 @@ class Running:
     async def _run(self, opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
         tree, ears = opened.tree, None
         if tree.journal.shared:
-            after = catch_up(tree, opened.posted)
+            after = None if opened.posted is None else catch_up(tree, opened.posted)
             ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
         try:
             return await root
         finally:
-            if ears is not None:
-                ears.cancel()
-                with suppress(asyncio.CancelledError):
-                    await ears
-            await opened.close()
-            await tree.journal.leave()
-            await tree.stream.end()
+            await self._close(opened, ears)
+
+    async def _close(self, opened: Opened, ears: asyncio.Task[None] | None) -> None:
+        """Let go of everything, whatever goes wrong with any of it: the outcome is worth more."""
+        if ears is not None:
+            ears.cancel()
+            await asyncio.wait({ears})
+            if not ears.cancelled():
+                ears.exception()
+        for end in (opened.close, opened.tree.journal.leave, opened.tree.stream.end):
+            try:
+                await end()
+            except Exception:
+                log.exception("the end of %s was not in order", opened.tree.root)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -100,7 +100,9 @@ class TreeContext:
         self.mail: dict[str, list[Sent]] = {}
         """What was sent to those."""
         self._seq = self.past.seq
-        self._wall: Callable[[], float] = getattr(self.loop, "wall", time.time)
+        began = time.time() - self.loop.time()
+        # By the loop's clock, which never jumps: times in one journal can be subtracted.
+        self._wall: Callable[[], float] = getattr(self.loop, "wall", lambda: began + self.loop.time())
 
     def publish(self, event: Event) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""

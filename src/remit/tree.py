@@ -34,7 +34,7 @@ def apply(tree: Tree, event: Event) -> None:
     """Add one event to what is known."""
     if isinstance(event, events.LIVE_ONLY):
         return
-    if isinstance(event, events.RunStarted):
+    if isinstance(event, events.RunStarted) and _belongs(tree, event):
         _started(tree, event)
     elif isinstance(event, events.RunResumed) and event.run == tree.root:
         _stop_clocks(tree)
@@ -88,6 +88,15 @@ def _changes_run(kind: type[E]) -> Callable[[Callable[[RunRecord, E], None]], No
         _changes[kind] = lambda _, record, event: change(record, cast(E, event))
 
     return register
+
+
+def _belongs(tree: Tree, event: events.RunStarted) -> bool:
+    """Whether a run can begin here: once, below a run that has begun. A damaged journal may say otherwise."""
+    if event.run in tree.runs:
+        return False
+    if event.parent is None:
+        return not tree.root
+    return event.parent in tree.runs and event.parent == event.run.rpartition(".")[0]
 
 
 def _started(tree: Tree, event: events.RunStarted) -> None:
@@ -181,6 +190,12 @@ def _replied(record: RunRecord, event: events.ReplyReceived) -> None:
 def _failed(record: RunRecord, event: events.ModelCallFailed) -> None:
     record.asking = None
     record.usage.append(event.usage)
+
+
+@_changes_run(events.ModelSwitched)
+def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
+    record.switched += 1
+    record.model, record.model_used = event.model, ""
 
 
 @_changes_run(events.CallStarted)

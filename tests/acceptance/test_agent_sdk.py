@@ -168,7 +168,7 @@ async def test_a3_05_the_child_has_a_thread_of_its_own() -> None:
 class UnreadableStore(MemoryStore):
     """Fails whoever reads it."""
 
-    def read(self, root: str) -> Any:
+    def read(self, root: str, after: int = 0) -> Any:
         raise AssertionError(f"{root} was read")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,3 +49,10 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", checked_connect)
     monkeypatch.setattr(socket, "getaddrinfo", checked_look_up)
+
+
+@pytest.fixture(autouse=True)
+def _no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are read once for each client, and nothing here is encrypted."""
+    blank = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    monkeypatch.setattr("httpx2._transports.default.create_ssl_context", lambda *_, **__: blank)

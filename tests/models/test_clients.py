@@ -10,14 +10,12 @@ from unittest.mock import patch
 import anyio
 import pytest
 from asking import asking, places, stage
-from wire_formats import ANTHROPIC, CHAT, FORMATS, Format, Talk, format_of
+from wire_formats import ANTHROPIC, CHAT, GOOGLE, RESPONSES, Format, Talk, format_of
 from wire_server import Answer, Seen, Server
 
 from remit import ModelError
 from remit.messages import Delta
 from remit.models import Shelf
-
-each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
 
 
 def answer(seen: Seen) -> Answer:
@@ -29,10 +27,14 @@ def hush(piece: str | Delta) -> None:
 
 
 @pytest.mark.real_time
-@each_format
-async def test_one_client_for_all_runs(form: Format) -> None:
-    """50 replies at once are 50 requests through one client; what it opened is used again, and closed at the end."""
-    async with stage(play=answer, together=50) as on:
+@pytest.mark.parametrize(
+    ("form", "many"),
+    [(ANTHROPIC, 50), (CHAT, 50), (RESPONSES, 10), (GOOGLE, 10)],
+    ids=lambda v: type(v).__name__,
+)
+async def test_one_client_for_all_runs(form: Format, many: int) -> None:
+    """So many replies at once are as many requests; what was opened for them is used again, and closed at the end."""
+    async with stage(play=answer, together=many) as on:
         model = on.shelf.find(form.name)
 
         async def ask(number: int) -> None:
@@ -41,10 +43,10 @@ async def test_one_client_for_all_runs(form: Format) -> None:
 
         for _ in range(2):
             async with anyio.create_task_group() as group:
-                for number in range(50):
+                for number in range(many):
                     group.start_soon(ask, number)
-        assert len(on.server.seen) == 100
-        assert on.server.connections == 50
+        assert len(on.server.seen) == 2 * many
+        assert on.server.connections == many
         await on.shelf.close()
         await asyncio.wait_for(on.server.idle.wait(), 5)
         await on.shelf.close()

@@ -16,6 +16,7 @@ from wire_server import Answer, failing
 
 from remit import ModelError
 from remit.errors import ModelErrorKind
+from remit.limits import Usage
 from remit.models import Shelf
 
 pytestmark = pytest.mark.real_time
@@ -96,6 +97,14 @@ async def test_what_only_the_provider_words_tell(case: Special) -> None:
     assert (error.kind, error.retryable) == (kind, kind == "overloaded")
 
 
+async def test_a_prompt_that_google_blocks() -> None:
+    """A prompt that is blocked before anything is answered is a refusal."""
+    body = b'{"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 9}}'
+    async with stage(Answer(pieces=[b"data: " + body + b"\n\n"])) as on:
+        reply, _ = await on.ask(GOOGLE, asking())
+    assert (reply.stop, reply.text) == ("refusal", "")
+
+
 @pytest.mark.parametrize("form", [ANTHROPIC, CHAT], ids=["Anthropic", "Chat"])
 async def test_how_long_to_wait(form: Format) -> None:
     """Retry-After is read as seconds, as milliseconds and as a date."""
@@ -107,6 +116,13 @@ async def test_how_long_to_wait(form: Format) -> None:
     assert after is not None
     assert 3000 < after <= 3600
     assert (await fail(form, failing(429, body, retry_after="soon"))).retry_after is None
+
+
+async def test_how_long_to_wait_for_google() -> None:
+    """Google says it in the body."""
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "13.5s"}
+    body = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
+    assert (await fail(GOOGLE, failing(429, body))).retry_after == 13.5
 
 
 async def test_the_words_say_what_to_do() -> None:
@@ -138,6 +154,7 @@ async def test_nobody_listens_there(form: Format) -> None:
             await shelf.close()
     assert (caught.value.kind, caught.value.retryable) == ("connection", True)
     assert f"Is {url}" in str(caught.value)
+    assert caught.value.usage == Usage(1, usd=0.0), "nothing was sent, so nothing was used"
 
 
 async def test_answers_that_are_no_answers() -> None:

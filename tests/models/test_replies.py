@@ -12,7 +12,17 @@ from wire_server import Seen
 
 from remit import ModelError, UsageError
 from remit.limits import Usage
-from remit.messages import Call, Delta, FilePart, ImagePart, Stop, TextPart, ToolMessage, UserMessage
+from remit.messages import (
+    AssistantMessage,
+    Call,
+    Delta,
+    FilePart,
+    ImagePart,
+    Stop,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
 
 pytestmark = pytest.mark.real_time
 
@@ -293,3 +303,31 @@ async def test_unknown_settings_are_named() -> None:
         assert len(on.server.seen) == 1
         assert on.server.bodies[0]["seed"] == 7
         assert "effort" not in on.server.seen[0].raw.decode()
+
+
+async def test_ids_that_are_too_long_for_a_model() -> None:
+    """Where a model takes short ids only, a call and its result are given the same short one."""
+    long_id = "call_of_another_provider_0123456789"
+    talk = asking(
+        "Go.",
+        AssistantMessage("", (Call(long_id, "look", {}),)),
+        ToolMessage(long_id, "look", "seen"),
+        tools=(LOOK,),
+    )
+    async with stage(CHAT.answer(Talk("Yes."))) as on:
+        await on.ask(f"{on.server.url}/v1#mistralai/mistral-large", talk)
+        _, _, call, result = on.server.bodies[0]["messages"]
+    short = call["tool_calls"][0]["id"]
+    assert len(short) == 9
+    assert result["tool_call_id"] == short
+
+
+async def test_a_sign_of_life_while_a_call_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long call is not told in pieces, but that it is being written is: else it would look like silence."""
+    monkeypatch.setattr("remit.models.adapter.ALIVE_S", 0.0)
+    heard: list[object] = []
+    async with stage(CHAT.answer(Talk("", TWO))) as on:
+        reply = await on.shelf.find(CHAT.name).reply(asking(), heard.append)
+    assert len(reply.calls) == 2
+    assert len(heard) >= 4
+    assert set(heard) == {Delta()}

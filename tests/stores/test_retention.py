@@ -30,7 +30,7 @@ async def left(store: Store) -> set[str]:
 async def test_by_age() -> None:
     """What has been quiet for longer is deleted, the oldest first, and is said."""
     store = await filled(30, 10, 20, 40)
-    deleted = await prune(store, older_than_s=15, now=1040.0)
+    deleted = await prune(store, unfinished=True, older_than_s=15, now=1040.0)
     assert [info.root for info in deleted] == ["t10", "t20"]
     assert await left(store) == {"t30", "t40"}
 
@@ -39,18 +39,18 @@ async def test_by_size() -> None:
     """The oldest go until the rest fits."""
     store = await filled(30, 10, 20, 40)
     total = sum(info.bytes for info in await store.trees())
-    assert [info.root for info in await prune(store, most_bytes=total)] == []
-    assert [info.root for info in await prune(store, most_bytes=total - 1)] == ["t10"]
+    assert [info.root for info in await prune(store, unfinished=True, most_bytes=total)] == []
+    assert [info.root for info in await prune(store, unfinished=True, most_bytes=total - 1)] == ["t10"]
     rest = sum(info.bytes for info in await store.trees() if info.root != "t20")
-    assert [info.root for info in await prune(store, most_bytes=rest)] == ["t20"]
-    assert [info.root for info in await prune(store, most_bytes=0)] == ["t30", "t40"]
+    assert [info.root for info in await prune(store, unfinished=True, most_bytes=rest)] == ["t20"]
+    assert [info.root for info in await prune(store, unfinished=True, most_bytes=0)] == ["t30", "t40"]
 
 
 async def test_a_live_tree_stays() -> None:
     """A tree that is being run is kept, however old and large, and its size counts."""
     store = await filled(10, 20)
     await store.claim("t10", new=False)
-    deleted = await prune(store, older_than_s=0, most_bytes=0, now=9999.0)
+    deleted = await prune(store, unfinished=True, older_than_s=0, most_bytes=0, now=9999.0)
     assert [info.root for info in deleted] == ["t20"]
     assert await left(store) == {"t10"}
 
@@ -66,7 +66,7 @@ async def test_one_that_is_taken_up_meanwhile_stays() -> None:
 
     store = Late()
     store._trees = (await filled(10, 20))._trees
-    assert [info.root for info in await prune(store, most_bytes=0)] == ["t20"]
+    assert [info.root for info in await prune(store, unfinished=True, most_bytes=0)] == ["t20"]
 
 
 async def test_without_a_reason_nothing_is_deleted() -> None:
@@ -77,3 +77,10 @@ async def test_without_a_reason_nothing_is_deleted() -> None:
         await prune(store, older_than_s=-1.0)
     with pytest.raises(UsageError):
         await prune(store, most_bytes=-1)
+
+
+async def test_what_can_be_resumed_is_kept_unless_one_says_otherwise() -> None:
+    """A tree without an end is work in progress, also when its process died: age and size do not delete it."""
+    store = await filled(10, 20)
+    assert await prune(store, older_than_s=0, most_bytes=0, now=9999.0) == []
+    assert len(await store.trees()) > 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from remit.agent import Agent
@@ -11,8 +12,22 @@ from remit.errors import UsageError
 from remit.execution import DelegateTool, Kit
 from remit.tool import Tool
 
-BUILT_IN: dict[str, Tool] = {}
-"""Tools that agents may name instead of carrying them."""
+
+class _Shelf:
+    """Tools that agents may name instead of carrying them. Made when the first one is named."""
+
+    def __init__(self) -> None:
+        self.source: Callable[[], Mapping[str, Tool]] = dict
+        """Says which there are; set where adapters are wired."""
+        self._tools: Mapping[str, Tool] | None = None
+
+    def tools(self) -> Mapping[str, Tool]:
+        if not self._tools:
+            self._tools = self.source()
+        return self._tools
+
+
+built_in = _Shelf()
 
 _made: WeakKeyDictionary[Agent, dict[bool, Kit]] = WeakKeyDictionary()
 
@@ -30,10 +45,16 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     """The tool itself. Raises UsageError for a name that nothing has."""
     if isinstance(tool, Tool):
         return tool
-    if tool in BUILT_IN:
-        return BUILT_IN[tool]
-    known = ", ".join(sorted(BUILT_IN)) or "none yet: give it functions decorated with @remit.tool"
-    raise UsageError(f"Agent {agent.name!r}: there is no tool called {tool!r}. Built-in tools: {known}.")
+    tools = built_in.tools()
+    if tool in tools:
+        return tools[tool]
+    near = difflib.get_close_matches(tool.lower(), tools, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    known = ", ".join(sorted(tools)) or "none"
+    raise UsageError(
+        f"Agent {agent.name!r}: there is no tool called {tool!r}.{hint} Built-in tools: {known}; your own are functions"
+        " decorated with @remit.tool."
+    )
 
 
 def _delegates(agent: Agent) -> Iterable[DelegateTool]:

@@ -75,12 +75,15 @@ class Clients:
             raise names.missing_key(named, str(error)) from None
         base = made.base_url
         if base is not None:
-            variable = f"{named.provider.upper().replace('-', '_')}_BASE_URL"
-            names.check_address(base, f"The base URL of {named.whole!r} ({variable})")
+            where = f"The base URL of {named.whole!r} ({names.url_variable(named.provider)})"
+            names.check_address(base, where)
         return made
 
     def _of_provider(self, named: Named) -> Model:
         prefix = named.provider
+        variable = names.key_variable(prefix)
+        if variable in os.environ and not os.environ[variable].strip():
+            raise names.missing_key(named, f"`{variable}`")
         try:
             kind: object = prefix if prefix.startswith("gateway/") else infer_provider_class(prefix)
         except ValueError:

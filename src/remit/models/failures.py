@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 import httpx2
@@ -73,12 +74,13 @@ def failure(error: BaseException, named: Named, base_url: str | None, usage: Usa
     fix = _fix(kind, error, named, base_url)
     if not sentence.endswith((".", "!", "?")):
         sentence += "."
-    after: object = getattr(error, "retry_after", None)
+    if usage is None and _unsent(error):
+        usage = Usage(requests=1, usd=0.0)
     return ModelError(
         f"{sentence} {fix}".strip(),
         kind=kind,
         retryable=True if status in (408, 409) else None,
-        retry_after=after if isinstance(after, float) else None,
+        retry_after=_wait(error),
         usage=usage,
     )
 
@@ -108,6 +110,20 @@ def _kind(error: BaseException) -> ModelErrorKind:
         if isinstance(error, cls):
             return kind
     return "bug"
+
+
+def _wait(error: BaseException) -> float | None:
+    """Seconds the provider asks us to wait: in a header, or in the body as Google does it ("13s")."""
+    after: object = getattr(error, "retry_after", None)
+    if isinstance(after, float):
+        return after
+    found = re.search(r"'retryDelay': '(\d{1,6}(?:\.\d+)?)s'", str(getattr(error, "body", None)))
+    return float(found[1]) if found else None
+
+
+def _unsent(error: BaseException) -> bool:
+    """Whether it failed before anything was sent, so that nothing can have been used."""
+    return isinstance(error, theirs.ModelConnectionError) and error.phase in ("pool", "connect")
 
 
 def _words(error: BaseException) -> str:
@@ -151,7 +167,7 @@ def _fix(kind: ModelErrorKind, error: BaseException, named: Named, base_url: str
     if kind == "not_found":
         near: object = getattr(error, "suggested_model_id", None)
         return f"Did you mean {near!r}?" if near else f"Check the model's name and the address {base_url}."
-    if kind == "connection" and getattr(error, "phase", None) in ("connect", None):
+    if _unsent(error) or (kind == "connection" and getattr(error, "phase", None) is None):
         return f"Is {base_url} the right address, and is it up?"
     if kind == "quota":
         return "Add credit or raise the limit where the account is kept."

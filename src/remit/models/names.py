@@ -56,6 +56,27 @@ _OWN_EXTRAS = ("anthropic", "openai", "google", "groq", "mistral", "cohere", "be
 KNOWN = (*_OWN_EXTRAS, *_EXTRAS)
 """Providers that are suggested for a misspelt one; pydantic-ai may know more."""
 
+_FAMILIES = {
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "google",
+}
+"""How the names of models begin, and whose they are."""
+
+_OTHER_NAMES = {
+    "gemini": "google",
+    "vertex": "google-cloud",
+    "vertexai": "google-cloud",
+    "grok": "xai",
+    "claude": "anthropic",
+    "gpt": "openai",
+    "chatgpt": "openai",
+}
+"""What people call a provider."""
+
 EXAMPLE = '"anthropic:claude-sonnet-5"'
 
 
@@ -105,11 +126,24 @@ def take_apart(name: str, aliases: Mapping[str, str]) -> Named:
     if colon and provider:
         raise UsageError(f"The model name {name!r} names no model after the colon. Write {EXAMPLE}.")
     near = get_close_matches(name, list(aliases), n=1)
-    hint = f" Did you mean the alias {near[0]!r}?" if near else ""
+    hint = f" Did you mean the alias {near[0]!r}?" if near else _guess(name)
     raise UsageError(
         f"The model name {name!r} does not say which provider has it. Write it as {EXAMPLE},"
         f' or as the address of a server: "http://localhost:8000/v1#model".{hint}'
     )
+
+
+def _guess(name: str) -> str:
+    """What a name without a provider was probably meant to be."""
+    provider, slash, model = name.partition("/")
+    if slash and model and provider in KNOWN:
+        return f" Did you mean {f'{provider}:{model}'!r}?"
+    if name in KNOWN:
+        return f" Which model of {name}? Write it behind a colon."
+    for beginning, owner in _FAMILIES.items():
+        if name.lower().startswith(beginning):
+            return f" Did you mean {f'{owner}:{name}'!r}?"
+    return ""
 
 
 def _address(name: str) -> Named:
@@ -136,7 +170,13 @@ def check_address(address: str, where: str) -> None:
 
 
 def unknown_provider(named: Named) -> UsageError:
-    near = get_close_matches(named.provider.lower(), KNOWN, n=1)
+    provider = named.provider.lower()
+    if provider in ("localhost", "127.0.0.1") or "." in provider:
+        return UsageError(
+            f'The model name {named.whole!r} looks like an address without its beginning. Write "http://{named.whole}".'
+        )
+    known = _OTHER_NAMES.get(provider)
+    near = [known] if known else get_close_matches(provider, KNOWN, n=1)
     hint = (
         f'Did you mean "{near[0]}:{named.model}"?' if near else f"Known are {', '.join(KNOWN[:6])} and more."
     )
@@ -163,9 +203,17 @@ def missing_key(named: Named, said: str) -> UsageError:
 
 
 def key_variable(provider: str) -> str:
-    """The variable that holds a provider's key, where it is known."""
-    if not provider:
-        return SERVER_KEY
-    name = {"google": "GOOGLE_API_KEY", "huggingface": "HF_TOKEN", "cohere": "CO_API_KEY"}.get(provider)
+    """The variable that holds a provider's key."""
+    known = {"": SERVER_KEY, "huggingface": "HF_TOKEN", "cohere": "CO_API_KEY"}
+    return known.get(provider) or f"{_family(provider)}_API_KEY"
+
+
+def url_variable(provider: str) -> str:
+    """The variable that holds a provider's address."""
+    return "GOOGLE_GEMINI_BASE_URL" if provider == "google" else f"{_family(provider)}_BASE_URL"
+
+
+def _family(provider: str) -> str:
+    """openai-chat and openai-responses are set up as openai."""
     base = provider.partition("-")[0] if provider.startswith(("openai-", "azure-")) else provider
-    return name or f"{base.upper().replace('-', '_').replace('/', '_')}_API_KEY"
+    return base.upper().replace("-", "_").replace("/", "_")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -56,9 +57,11 @@ def default_path() -> Path:
 def _file(url: str, rest: str) -> Path:
     if not rest.startswith("/") or rest == "/":
         raise UsageError(
-            f"The store {url!r} names no file. Write sqlite:///runs.db for a file here, or "
+            f"The store {url.partition('@')[0] if '@' not in url else 'sqlite://...'!r} names no file. Write sqlite:///runs.db for a file here, or "
             "sqlite:////full/path/runs.db (four slashes) for one elsewhere."
         )
+    if rest == "/:memory:":
+        raise UsageError("SQLite in memory is gone with its process: write 'memory', or name a file.")
     return Path(unquote(rest[1:]))
 
 
@@ -77,6 +80,9 @@ def _postgres(url: str) -> Store:
 def _unknown(scheme: str, url: str) -> str:
     close = difflib.get_close_matches(scheme.lower(), KNOWN, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    # Only the scheme: the rest may hold a password.
-    shown = repr(scheme if "://" in url or "@" in url else url)
+    # Only the beginning where there is more to it: the rest may hold a password.
+    plain = re.fullmatch(r"[\w./-]{0,80}", url) is not None
+    if plain and (url.endswith((".db", ".sqlite", ".sqlite3")) or "/" in url):
+        hint = f" Did you mean 'sqlite:///{url}'?"
+    shown = repr(url if plain else re.split(r"[:/@ =]", url, maxsplit=1)[0])
     return f"There is no store {shown}.{hint} A store is one of {FORMS}."

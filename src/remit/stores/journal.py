@@ -30,6 +30,9 @@ T = TypeVar("T")
 POLL_S = 0.2
 """How often a wait for commands looks."""
 
+SHRINK_BYTES = 1_000_000
+"""From so much on, what deleted trees took is given back to the file system at once; else at the end."""
+
 GROUP_CHUNKS = 16
 """Chunks of an artifact in one transaction: events wait no longer than for these."""
 
@@ -46,6 +49,8 @@ class JournalStore:
         self._reader = Reader(place)
         self._claims = self._writer.claims
         self._claiming: set[str] = set()
+        self._freed = 0
+        """Bytes of trees that were deleted since room was last given back."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -57,9 +62,13 @@ class JournalStore:
             raise TreeOwned(
                 f"The run {root!r} is being run already, by this process. Wait until it has ended."
             )
+        if not new:
+            await self._must_exist(root)
         self._claiming.add(root)
-        owner = self._owner_text
-        job = self._writer.do(lambda link, again: tables.claim(link, root, owner, new=new, again=again))
+        owner, where = self._owner_text, self._place.where
+        job = self._writer.do(
+            lambda link, again: tables.claim(link, root, owner, where, new=new, again=again)
+        )
         try:
             self._writer.keep(Claim(root, await self._answer(job)))
         except BaseException:
@@ -126,11 +135,11 @@ class JournalStore:
         )
         return copy(claim.error)
 
-    async def flush(self) -> None:
+    async def flush(self, root: str | None = None) -> None:
         self._check()
         await self._flush()
         for claim in self._claims.values():
-            if claim.error is not None:
+            if claim.error is not None and root in (None, claim.root):
                 raise copy(claim.error)
 
     async def _flush(self) -> None:
@@ -142,12 +151,14 @@ class JournalStore:
         self._check()
         if root in self._claims:
             await self._flush()
-        while page := await self._read(lambda link, after=after: tables.events_after(link, root, after)):
+        while page := await self._read(lambda link, after=after: tables.events_after(link, root, after), []):
             for seq, data in page:
                 try:
                     event = decode(data)
                 except msgspec.DecodeError as error:
                     raise self._unreadable(root, seq, error) from None
+                if event.root != root or event.seq != seq:
+                    raise self._unreadable(root, seq, ValueError("it is an event of another run"))
                 yield event
             after = page[-1][0]
 
@@ -207,22 +218,27 @@ class JournalStore:
     async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
         self._check()
         start, length = max(0, start), max(0, length)
-        return await self._read(lambda link: tables.load_artifact(link, root, artifact, start, length))
+        return await self._read(lambda link: tables.load_artifact(link, root, artifact, start, length), None)
 
     async def post(self, root: str, command: AnyCommand) -> None:
         self._check()
+        await self._must_exist(root)
         try:
             data = self._redactor.redact(remit.commands.encode(command)).decode()
+            # Read back at once: one that cannot be read must not be written.
+            remit.commands.decode(data)
         except Exception as error:
-            raise StoreError(
-                f"The command {command.id!r} for the run {root!r} has no JSON: {error}"
-            ) from error
-        await self._do(lambda link, _: tables.post(link, root, command, data))
+            raise StoreError(f"The command for the run {root!r} is none: {error}") from error
+        await self._do(lambda link, _: tables.post(link, root, command, data, self._place.where))
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
         while True:
             self._check()
-            found = await self._read(lambda link: tables.commands_after(link, root, after, self._place.where))
+            found = await self._read(
+                lambda link: tables.commands_after(link, root, after, self._place.where), None
+            )
+            if found is None:
+                raise tables.unknown(root, self._place.where)
             if found or not wait:
                 return found
             await anyio.sleep(POLL_S)
@@ -232,11 +248,19 @@ class JournalStore:
         if not self._writer.troubled:
             with contextlib.suppress(StoreError):
                 await self._flush()
-        return await self._read(tables.trees)
+        return await self._read(tables.trees, [])
 
     async def delete(self, root: str) -> None:
         self._check()
-        await self._do(lambda link, _: tables.delete(link, root))
+        if await self._read(lambda _: False, True):
+            return
+        self._freed += await self._do(lambda link, _: tables.delete(link, root))
+        if self._freed > SHRINK_BYTES:
+            await self._shrink()
+
+    async def _shrink(self) -> None:
+        """Give back what was freed. Not after each tree: it costs more than deleting a small one."""
+        self._freed = 0
         await self._answer(self._writer.do(lambda link, _: link.shrink(), alone=True))
 
     async def close(self) -> None:
@@ -246,27 +270,36 @@ class JournalStore:
         try:
             with contextlib.suppress(StoreError):
                 await self._flush()
+                if self._freed:
+                    await self._shrink()
             for released in [self._let_go(root) for root in list(self._claims)]:
                 with contextlib.suppress(StoreError):
                     await self._answer(released)
         finally:
             self._claims.clear()
-            self._writer.worker.stop()
+            # The writer last: only it can put the log back into the file.
             self._reader.worker.stop()
+            await self._ended(self._reader.worker)
+            self._writer.worker.stop()
         await self._ended(self._writer.worker)
-        await self._ended(self._reader.worker)
 
     # Between the loop and the threads.
 
     async def _do(self, work: Work[T]) -> T:
         return await self._answer(self._writer.do(work))
 
-    async def _read(self, ask: Callable[[Link], T]) -> T:
+    async def _read(self, ask: Callable[[Link], T], nothing: T) -> T:
+        """What a query gives; `nothing` where there is no such store yet: those who only look make none."""
         try:
             return await self._answer(self._reader.do(ask), self._reader.worker)
         except NotReady:
-            await self._do(lambda _link, _again: None)
-        return await self._answer(self._reader.do(ask), self._reader.worker)
+            return nothing
+
+    async def _must_exist(self, root: str) -> None:
+        if await self._read(lambda _: False, True):
+            raise StoreError(
+                f"{self._place.where} does not exist, so it has no run {root!r}. Check its name."
+            )
 
     async def _answer(self, promise: Promise[T], worker: Worker | None = None) -> T:
         stuck = f"{self._place.where} does not answer. Check that it can be reached and is not overloaded."

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass, field
 
 from remit.commands import AnyCommand
+from remit.commands import decode as decode_command
+from remit.commands import encode as encode_command
 from remit.errors import StoreError, TreeOwned
 from remit.events import Event, RunEnded, RunResumed, RunStarted, encode
 from remit.outcome import Status
@@ -66,8 +68,9 @@ class MemoryStore:
             raise StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
         kept.events.append(event)
 
-    async def flush(self) -> None:
+    async def flush(self, root: str | None = None) -> None:
         """Nothing to do: memory is as durable as it gets."""
+        del root
         self._check()
 
     async def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
@@ -91,6 +94,10 @@ class MemoryStore:
         return None if data is None else data[start : start + length]
 
     async def post(self, root: str, command: AnyCommand) -> None:
+        try:
+            decode_command(encode_command(command))
+        except Exception as error:
+            raise StoreError(f"The command for the run {root!r} is none: {error}") from error
         kept = self._of(root)
         kept.commands.append(Posted(len(kept.commands) + 1, command))
         kept.wake()

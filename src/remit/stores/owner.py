@@ -42,14 +42,14 @@ class Owner(Struct, frozen=True, omit_defaults=True):
     @property
     def here(self) -> bool:
         """Whether it is this process."""
-        return self == _this_process(os.getpid(), self.token)
+        return msgspec.structs.replace(self, token="") == _this_process(os.getpid())
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
 def new_owner() -> Owner:
-    return _this_process(os.getpid(), secrets.token_hex(8))
+    return msgspec.structs.replace(_this_process(os.getpid()), token=secrets.token_hex(8))
 
 
 def decode(text: str) -> Owner | None:
@@ -62,7 +62,7 @@ def decode(text: str) -> Owner | None:
 
 def is_dead(owner: Owner) -> bool:
     """Whether it is known to be gone. False on another machine, where nothing can be known."""
-    me = _this_process(os.getpid(), "")
+    me = _this_process(os.getpid())
     if not me.boot or (owner.host, owner.boot, owner.namespace) != (me.host, me.boot, me.namespace):
         return False
     return _started(owner.pid) != owner.started
@@ -87,12 +87,12 @@ def since(seconds: float) -> str:
 
 
 @cache
-def _this_process(pid: int, token: str) -> Owner:
+def _this_process(pid: int) -> Owner:
     boot = namespace = ""
     with contextlib.suppress(OSError):
         namespace = str(Path("/proc/self/ns/pid").readlink())
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return Owner(platform.node(), pid, token, boot, namespace, _started(pid) if boot else "")
+    return Owner(platform.node(), pid, "", boot, namespace, _started(pid) if boot else "")
 
 
 def _started(pid: int) -> str:

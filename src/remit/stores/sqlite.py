@@ -104,6 +104,28 @@ class SqliteFile:
             raise Trouble(migrations.newer(self.where, version), passing=False)
         return version
 
+    def identity(self) -> tuple[int, int] | None:
+        """Which file it is, whatever its name; None where there is none."""
+        try:
+            info = self.path.stat()
+        except OSError:
+            return None
+        return info.st_dev, info.st_ino
+
+    def check_place(self, identity: tuple[int, int] | None) -> None:
+        """SQLite goes on writing into a file that was removed; nobody would find it there."""
+        if self.identity() != identity:
+            raise Trouble(
+                f"{self.where} was removed or replaced while it was in use, so nothing more is stored in it. Put it back"
+                " from a copy, or start again.",
+                passing=False,
+            )
+
+    def _is_frozen(self) -> bool:
+        """Whether it stands where this user cannot write, as a copy in an archive does."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return not os.access(self.path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+
     def _look(self, *, writing: bool) -> tuple[int, int, int]:
         """Whose file it is, its version, and how many tables it has: all of one moment."""
         link = self._connect(writing=writing)
@@ -137,6 +159,9 @@ class SqliteFile:
 
     def _connect(self, *, writing: bool) -> SqliteLink:
         address = f"{self.path.as_uri()}?mode={'rw' if writing else 'ro'}"
+        if not writing and self._is_frozen():
+            # SQLite would have to write beside the file in order to read it.
+            address += "&immutable=1"
         try:
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
         except sqlite3.Error as error:
@@ -196,6 +221,7 @@ class SqliteLink:
     def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:
         self._file = file
         self._connection = connection
+        self._identity = file.identity()
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         try:
@@ -224,6 +250,7 @@ class SqliteLink:
         self.change("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
+        self._file.check_place(self._identity)
         self.change("COMMIT")
 
     def rollback(self) -> None:

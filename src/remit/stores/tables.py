@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from typing import cast
@@ -16,6 +17,8 @@ from remit.errors import StoreError, TreeOwned
 from remit.outcome import Status
 from remit.ports import Posted, TreeInfo
 from remit.stores.place import Link, Row
+
+log = logging.getLogger("remit")
 
 CHUNK_CHARS = 65_536
 """Characters of an artifact in one row."""
@@ -70,7 +73,14 @@ def taken_over(link: Link, root: str) -> TreeOwned:
     )
 
 
-def claim(link: Link, root: str, owner: str, *, new: bool, again: bool) -> int:
+def unknown(root: str, where: str) -> StoreError:
+    """The error for a run that is not there."""
+    return StoreError(
+        f"There is no run {root!r} in {where[0].lower()}{where[1:]}. Look at its `trees()` for those it has."
+    )
+
+
+def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bool) -> int:
     """Own a tree; the last `seq` in it. `again`: an earlier try may have worked without our hearing of it."""
     if new:
         now = link.now
@@ -85,7 +95,7 @@ def claim(link: Link, root: str, owner: str, *, new: bool, again: bool) -> int:
     held = lease(link, root)
     mine = again and held is not None and held.owner == owner
     if held is None or (not new and not held.events and not held.live):
-        raise StoreError(f"There is no run {root!r} in this store.")
+        raise unknown(root, where)
     if new and not mine and (held.events or held.live):
         raise StoreError(f"There is a run {root!r} in this store already.")
     if held.live and not mine:
@@ -106,16 +116,15 @@ def claim(link: Link, root: str, owner: str, *, new: bool, again: bool) -> int:
 def release(link: Link, root: str, owner: str) -> None:
     """Own it no more. One without any event leaves nothing behind."""
     mine = (root, owner)
-    if not link.change("DELETE FROM remit_trees WHERE root = ? AND owner = ? AND events = 0", mine):
+    if link.rows("SELECT 1 FROM remit_trees WHERE root = ? AND owner = ? AND events = 0", mine):
+        _forget(link, root)
+    else:
         link.change("UPDATE remit_trees SET owner = '', expires = 0 WHERE root = ? AND owner = ?", mine)
 
 
-def renew(link: Link, owner: str) -> int:
-    """The heartbeat; how many trees are still ours."""
-    return link.change(
-        f"UPDATE remit_trees SET expires = {link.now} + ? WHERE owner = ?",  # noqa: S608 - our own constants
-        (owners.LEASE_S, owner),
-    )
+def _forget(link: Link, root: str) -> None:
+    for table in ("commands", "chunks", "artifacts", "events", "trees"):
+        link.change(f"DELETE FROM remit_{table} WHERE root = ?", (root,))  # noqa: S608 - the names above
 
 
 def renew_one(link: Link, root: str, owner: str) -> bool:
@@ -130,7 +139,9 @@ def renew_one(link: Link, root: str, owner: str) -> bool:
 
 def clear_unused(link: Link) -> None:
     """Forgets claims of dead owners that never got an event."""
-    link.change(f"DELETE FROM remit_trees WHERE events = 0 AND expires < {link.now} - 3600")  # noqa: S608
+    found = link.rows(f"SELECT root FROM remit_trees WHERE events = 0 AND expires < {link.now} - 3600")  # noqa: S608
+    for (root,) in cast(list[tuple[str]], found):
+        _forget(link, root)
 
 
 def events_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
@@ -207,9 +218,9 @@ def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> 
     return "".join(pieces)
 
 
-def post(link: Link, root: str, command: AnyCommand, data: str) -> None:
+def post(link: Link, root: str, command: AnyCommand, data: str, where: str) -> None:
     if lease(link, root) is None:
-        raise StoreError(f"There is no run {root!r} in this store, so nothing can be asked of it.")
+        raise unknown(root, where)
     # One with the same id is this one: an earlier try worked without our hearing of it.
     if not link.rows("SELECT 1 FROM remit_commands WHERE root = ? AND id = ?", (root, command.id)):
         link.change(
@@ -228,15 +239,14 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
         ),
     )
     if not found and not link.rows("SELECT 1 FROM remit_trees WHERE root = ?", (root,)):
-        raise StoreError(f"There is no run {root!r} in this store.")
+        raise unknown(root, where)
     posted: list[Posted] = []
     for number, data in found:
         try:
             posted.append(Posted(number, commands.decode(data)))
         except msgspec.DecodeError as error:
-            raise StoreError(
-                f"Command {number} of the run {root!r} in {where} cannot be read: {error}."
-            ) from None
+            # Passed over: it must not keep the tree from hearing what comes after it.
+            log.warning("command %s of the run %r in %s cannot be read: %s", number, root, where, error)
     return posted
 
 
@@ -245,7 +255,16 @@ def trees(link: Link) -> list[TreeInfo]:
         f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now}"  # noqa: S608
         " FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
     )
-    return [_info(row) for row in found]
+    listed: list[TreeInfo] = []
+    for row in found:
+        try:
+            listed.append(_info(row))
+        except (TypeError, ValueError) as error:
+            log.warning("the tree %r is left out of the list: its row cannot be read (%s)", row[0], error)
+    return listed
+
+
+_STATUSES = frozenset(map(str, Status))
 
 
 def _info(row: Row) -> TreeInfo:
@@ -256,7 +275,7 @@ def _info(row: Row) -> TreeInfo:
         root=root,
         agent=agent,
         task=task,
-        status=None if status is None else Status(status),
+        status=Status(status) if status in _STATUSES else None,
         started_at=float(started),
         last_at=float(last),
         events=events,
@@ -265,11 +284,13 @@ def _info(row: Row) -> TreeInfo:
     )
 
 
-def delete(link: Link, root: str) -> None:
+def delete(link: Link, root: str) -> int:
+    """Forget a tree; how many bytes it took."""
     held = lease(link, root)
     if held is None:
-        return
+        return 0
+    found = cast(list[tuple[int]], link.rows("SELECT bytes FROM remit_trees WHERE root = ?", (root,)))
     if held.live:
         raise owned_by(root, held, "it cannot be deleted")
-    for table in ("commands", "chunks", "artifacts", "events", "trees"):
-        link.change(f"DELETE FROM remit_{table} WHERE root = ?", (root,))  # noqa: S608 - the names above
+    _forget(link, root)
+    return found[0][0] if found else 0

@@ -6,6 +6,7 @@ cannot be done any more is said to those who wait, and to those who come later.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections import deque
@@ -40,14 +41,18 @@ Work = Callable[[Link, bool], T]
 class Claim:
     """A tree that is ours."""
 
-    __slots__ = ("error", "last", "root")
+    __slots__ = ("error", "given_up", "last", "loop", "root")
 
     def __init__(self, root: str, last: int) -> None:
         self.root = root
+        self.loop = asyncio.get_running_loop()
+        """Who runs it: once that is closed, nobody does."""
         self.last = last
         """The `seq` of the last event that was taken."""
         self.error: StoreError | None = None
         """Why nothing more of it is taken."""
+        self.given_up = False
+        """Whether events of it that were taken have been dropped, so that none after them may be written."""
 
 
 class Job(Promise[T], Generic[T]):
@@ -207,6 +212,9 @@ class Writer:
         while self._batch is not None or self.buffer.events:
             if self._batch is None:
                 self._batch = batches.take(self.buffer, self._redactor)
+                for root in [r for r in self._batch.parts if self._gave_up(r)]:
+                    # Taken while others of its tree were given up: written, it would stand behind a hole.
+                    del self._batch.parts[root]
             batch = self._batch
             link = self._open()
             try:
@@ -218,6 +226,10 @@ class Writer:
                 self.lose(error[0], error[1])
             self._batch = None
             self._settle(batch)
+
+    def _gave_up(self, root: str) -> bool:
+        claim = self.claims.get(root)
+        return claim is not None and claim.given_up
 
     def _settle(self, batch: batches.Batch) -> None:
         self.written_bytes += batch.taken_bytes
@@ -231,12 +243,16 @@ class Writer:
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
-        mine = [root for root, claim in list(self.claims.items()) if claim.error is None]
         link = self._open()
-        if mine and tables.renew(link, self._owner) < len(mine):
-            for root in mine:
-                if root in self.claims and not tables.renew_one(link, root, self._owner):
-                    self.lose(root, tables.taken_over(link, root))
+        for root in [root for root, claim in list(self.claims.items()) if claim.loop.is_closed()]:
+            # Its event loop is gone, so nobody runs it any more, and somebody else may.
+            tables.release(link, root, self._owner)
+            self.claims.pop(root, None)
+        mine = [root for root, claim in list(self.claims.items()) if claim.error is None]
+        # One by one: a tree that was let go, and whose release has not come through, must not be kept.
+        for root in mine:
+            if root in self.claims and not tables.renew_one(link, root, self._owner):
+                self.lose(root, tables.taken_over(link, root))
 
     def lose(self, root: str, error: TreeOwned) -> None:
         claim = self.claims.get(root)
@@ -257,6 +273,8 @@ class Writer:
 
     def _forget(self, error: StoreError) -> None:
         """Gives up what is buffered; those who wait hear why."""
+        for claim in list(self.claims.values()):
+            claim.given_up = True
         self._batch = None
         self.buffer.events.clear()
         self.buffer.texts.clear()
@@ -271,7 +289,8 @@ class Writer:
         now = time.monotonic()
         error = StoreError(str(self._trouble))
         self._fail_waiting(error, now)
-        for job in [job for job in self._jobs if job.until <= now and not job.withdrawn]:
+        # A copy, made in one step: the loop's thread adds jobs meanwhile.
+        for job in [job for job in tuple(self._jobs) if job.until <= now and not job.withdrawn]:
             job.withdrawn = True
             job.fail(copy(error))
 
@@ -292,7 +311,7 @@ class Writer:
         self._drop_link()
         error = StoreError(f"{self._place.where} was closed.")
         self._forget(error)
-        for job in self._jobs:
+        for job in tuple(self._jobs):
             if not job.withdrawn:
                 job.fail(copy(error))
         self._jobs.clear()

@@ -1,0 +1,214 @@
+"""Facts about a folder, as the offline rules gather them: read from listings, added up, written down, read back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+LANGUAGES = {
+    "py": "Python", "pyi": "Python", "js": "JavaScript", "mjs": "JavaScript", "jsx": "JavaScript",
+    "ts": "TypeScript", "tsx": "TypeScript", "go": "Go", "rs": "Rust", "java": "Java", "kt": "Kotlin",
+    "c": "C", "h": "C", "cc": "C++", "cpp": "C++", "hpp": "C++", "cs": "C#", "rb": "Ruby", "php": "PHP",
+    "swift": "Swift", "scala": "Scala", "sh": "Shell", "bash": "Shell", "sql": "SQL", "html": "HTML",
+    "css": "CSS", "md": "Markdown", "rst": "reStructuredText", "json": "JSON", "jsonl": "JSON",
+    "toml": "TOML", "yaml": "YAML", "yml": "YAML", "txt": "text", "lua": "Lua", "r": "R", "ipynb": "notebook",
+}  # fmt: skip
+LICENCES = {
+    "MIT": r"\bMIT License\b|Permission is hereby granted, free of charge",
+    "Apache-2.0": r"Apache License",
+    "GPL": r"GNU GENERAL PUBLIC LICENSE",
+    "LGPL": r"GNU LESSER GENERAL PUBLIC LICENSE",
+    "AGPL": r"GNU AFFERO GENERAL PUBLIC LICENSE",
+    "BSD": r"Redistribution and use in source and binary forms",
+    "MPL-2.0": r"Mozilla Public License",
+}
+_ENTRIES = re.compile(
+    r"__main__\.py|main\.(py|go|rs|c|cpp|ts|js)|index\.(js|ts)|manage\.py|Makefile|Dockerfile|package\.json"
+    r"|pyproject\.toml|Cargo\.toml|go\.mod",
+)
+_TEST = re.compile(r"test_.*|.*_test\.\w+|.*\.(test|spec)\.\w+|conftest\.py")
+_LICENCE = re.compile(r"(LICEN[CS]E|COPYING)[^/]*", re.IGNORECASE)
+_FILE = re.compile(r"^( *)(.+?)  ([\d.]+) (bytes?|KB|MB|GB|TB)$")
+_FOLDER = re.compile(r"^( *)(.+?)/(  \(.*\))?$")
+_MORE = re.compile(r"^\.\.\. ([\d,]+) more")
+_COUNT = re.compile(r"^(.+?):\s*(\d+)$", re.MULTILINE)
+_UNITS = {"byte": 1, "bytes": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+LARGEST = 8
+LISTED = 12
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a folder. Sizes come from listings for people, so sums of them are rounded."""
+
+    folder: str
+    files: dict[str, float] = field(default_factory=dict[str, float])
+    """Those directly in it, with their sizes."""
+    folders: list[str] = field(default_factory=list[str])
+    """Those directly in it."""
+    lines: int = 0
+    count: int = 0
+    size: float = 0.0
+    languages: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    largest: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    todo: dict[str, int] = field(default_factory=dict[str, int])
+    tests: int = 0
+    licences: list[str] = field(default_factory=list[str])
+    entries: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=list[str])
+    """What was not looked at, and why."""
+
+    def add_file(self, path: str, size: float) -> None:
+        name = PurePosixPath(path).name
+        language = LANGUAGES.get(name.rpartition(".")[2].lower() if "." in name else "", "other")
+        files, total = self.languages.get(language, (0, 0.0))
+        self.languages[language] = (files + 1, total + size)
+        self.count += 1
+        self.size += size
+        self.largest = sorted([*self.largest, (size, path)], reverse=True)[:LARGEST]
+        self.tests += bool(_TEST.fullmatch(name))
+        if _LICENCE.fullmatch(name):
+            self.licences.append(path)
+        if _ENTRIES.fullmatch(name):
+            self.entries.append(path)
+
+    def own(self) -> Facts:
+        """The same of the files directly in it alone."""
+        facts = Facts(self.folder)
+        for name, size in self.files.items():
+            facts.add_file(join(self.folder, name), size)
+        return facts
+
+    def add_todo(self, counted: str, *, own: bool) -> None:
+        """Add what a count of TODO and FIXME gave; with `own`, of the files directly in the folder alone."""
+        for path, number in _COUNT.findall(counted):
+            parent = str(PurePosixPath(path).parent)
+            if not own or parent == self.folder:
+                self.todo[path] = int(number)
+
+    def add_read(self, path: str, content: str) -> None:
+        """Add what the head of a file says about its licence."""
+        if path in self.licences:
+            known = next((name for name, shape in LICENCES.items() if re.search(shape, content)), "")
+            self.licences[self.licences.index(path)] = f"{path} ({known})" if known else path
+
+
+def join(folder: str, name: str) -> str:
+    return name if folder == "." else f"{folder}/{name}"
+
+
+def of_listing(folder: str, listing: str) -> Facts:
+    """Facts from what `ls` said of a folder and of those in it."""
+    facts = Facts(folder)
+    above: list[str] = []
+    for line in listing.splitlines():
+        facts.lines += 1
+        if more := _MORE.match(line):
+            facts.lines += int(more[1].replace(",", ""))
+            facts.missing.append(f"{folder} ({more[1]} entries were not listed)")
+        elif found := _FILE.match(line):
+            depth = len(found[1]) // 2
+            size = float(found[3]) * _UNITS[found[4]]
+            if depth == 0:
+                facts.files[found[2]] = size
+            facts.add_file(join(folder, "/".join([*above[:depth], found[2]])), size)
+        elif found := _FOLDER.match(line):
+            depth = len(found[1]) // 2
+            above = [*above[:depth], found[2]]
+            if depth == 0:
+                facts.folders.append(found[2])
+    return facts
+
+
+def merge(facts: Facts, part: Facts) -> Facts:
+    """The facts of a folder and of a part of it, added up."""
+    for language, (files, size) in part.languages.items():
+        before = facts.languages.get(language, (0, 0.0))
+        facts.languages[language] = (before[0] + files, before[1] + size)
+    facts.count += part.count
+    facts.size += part.size
+    facts.largest = sorted([*facts.largest, *part.largest], reverse=True)[:LARGEST]
+    facts.todo |= part.todo
+    facts.tests += part.tests
+    facts.licences += part.licences
+    facts.entries += part.entries
+    facts.missing += part.missing
+    return facts
+
+
+def render(facts: Facts, label: str) -> str:
+    """A report for people, in lines that `parse` reads back."""
+    languages = sorted(facts.languages.items(), key=lambda item: (-item[1][1], item[0]))
+    todo = sorted(facts.todo.items(), key=lambda item: (-item[1], item[0]))
+    lines = [
+        f"# Survey of `{facts.folder}`",
+        f"(by {label})",
+        "",
+        f"- files: {facts.count:,}, about {_size(facts.size)}",
+        f"- languages: {_listed([f'{name} {n:,} files about {_size(size)}' for name, (n, size) in languages])}",
+        f"- largest: {_listed([f'{path} {_size(size)}' for size, path in facts.largest])}",
+        f"- TODO and FIXME: {_listed([f'{path} {n}' for path, n in todo])}",
+        f"- tests: {facts.tests:,} files",
+        f"- licences: {_listed(facts.licences)}",
+        f"- entry points: {_listed(facts.entries)}",
+    ]
+    if facts.missing:
+        lines.append(f"- not looked at: {_listed(facts.missing)}")
+    return "\n".join(lines)
+
+
+def parse(report: str) -> Facts | None:
+    """The facts of a report; None when it is none."""
+    head = re.search(r"^# Survey of `(.+)`$", report, re.MULTILINE)
+    if head is None:
+        return None
+    facts = Facts(head[1])
+    for found in re.finditer(r"^- ([a-zA-Z ]+): (.*)$", report, re.MULTILINE):
+        _read_line(facts, found[1], found[2])
+    return facts
+
+
+def _read_line(facts: Facts, name: str, text: str) -> None:
+    items = [] if text == "none" else [i for i in text.split("; ") if not i.startswith("and ")]
+    number = int(re.sub(r"\D", "", text.partition(" ")[0]) or 0)
+    if name == "files":
+        facts.count, facts.size = number, _bytes(text.partition("about ")[2])
+    elif name == "languages":
+        found = [re.fullmatch(r"(.+) ([\d,]+) files about (.+)", item) for item in items]
+        facts.languages = {f[1]: (int(f[2].replace(",", "")), _bytes(f[3])) for f in found if f}
+    elif name == "largest":
+        found = [re.fullmatch(r"(.+) ([\d.]+ \w+)", item) for item in items]
+        facts.largest = [(_bytes(f[2]), f[1]) for f in found if f]
+    elif name == "TODO and FIXME":
+        counted = [item.rpartition(" ") for item in items]
+        facts.todo = {path: int(count) for path, _, count in counted if count.isdigit()}
+    elif name == "tests":
+        facts.tests = number
+    else:
+        lists = {"licences": facts.licences, "entry points": facts.entries, "not looked at": facts.missing}
+        lists.get(name, []).extend(items)
+
+
+def _listed(items: list[str]) -> str:
+    if not items:
+        return "none"
+    more = [f"and {len(items) - LISTED} more"] if len(items) > LISTED else []
+    return "; ".join([*items[:LISTED], *more])
+
+
+def _size(size: float) -> str:
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    power = min(3, (len(f"{size:.0f}") - 1) // 3)
+    amount, unit = size / 1000**power, ("bytes", "KB", "MB", "GB")[power]
+    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _bytes(text: str) -> float:
+    number, _, unit = text.partition(" ")
+    try:
+        return float(number.replace(",", "")) * _UNITS.get(unit, 1)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,151 @@
+"""`offline`: a stand-in for people without a key or a network. It is a set of rules, not a language model.
+
+It can do one job with the real engine and the real tools: survey a folder. It lists the folder, delegates
+one surveyor per part, and puts their facts together. Every fact comes from a tool result in its conversation;
+it never touches the disk. Whatever else it is asked for, it says that it cannot.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from remit.limits import Usage
+from remit.messages import AssistantMessage, Call, JsonObject, Reply, Request, ToolMessage
+from remit.models.facts import Facts, merge, of_listing, parse, render
+from remit.ports import Emit, Price
+
+LABEL = "remit's offline rules, not a language model"
+MOST_PARTS = 24
+"""Folders that are handed on at once; what is beyond is named as not looked at."""
+
+LARGE = 300
+"""Lines of a listing from which on a folder is handed on in parts."""
+
+TODO = r"\b(TODO|FIXME)\b"
+_FOLDER = re.compile(r"`([^`\n]+)`")
+_AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
+_READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
+
+
+class Done(NamedTuple):
+    """A call that was made, and its result."""
+
+    call: Call
+    result: ToolMessage
+
+    @property
+    def args(self) -> JsonObject:
+        return self.call.args if isinstance(self.call.args, dict) else {}
+
+
+class Offline:
+    """Rules that survey a folder. Costs nothing, streams nothing, needs nothing."""
+
+    name = "offline"
+    price = Price(0.0, 0.0)
+
+    async def reply(self, request: Request, emit: Emit) -> Reply:
+        del emit
+        usage = Usage(requests=1, usd=0.0)
+        survey = _Survey(request)
+        calls = survey.calls()
+        if calls:
+            return Reply(calls=calls, stop="calls", usage=usage, model=self.name)
+        return Reply(survey.report(), usage=usage, model=self.name)
+
+
+class _Survey:
+    """What a run knows of its folder so far, and what it does next."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.tools = {spec.name: spec for spec in request.tools}
+        task = request.messages[0].text
+        found = _FOLDER.search(task)
+        self.folder = found[1] if found else "."
+        self.done = list(_results(request))
+        self.listing = next((d.result for d in self.done if d.call.name == "ls"), None)
+
+    def calls(self) -> tuple[Call, ...]:
+        """The next calls; none when there is nothing more to find out."""
+        if self.request.tool_choice == "none" or "ls" not in self.tools:
+            return ()
+        if not self.done:
+            return self._look()
+        if not any(d.call.name == "task" for d in self.done):
+            return self._hand_on()
+        return ()
+
+    def _look(self) -> tuple[Call, ...]:
+        calls = [Call("ls", "ls", {"path": self.folder, "depth": 10})]
+        if "grep" in self.tools:
+            calls.append(Call("todo", "grep", {"pattern": TODO, "path": self.folder, "mode": "count"}))
+        return tuple(calls)
+
+    def _hand_on(self) -> tuple[Call, ...]:
+        """One surveyor per part, where that is worth it; and a look into the files that say what this is."""
+        listing = self._own_listing()
+        calls: list[Call] = []
+        if "read" in self.tools and self.folder == "." and not any(d.call.name == "read" for d in self.done):
+            named = [name for name in listing.files if _READ.fullmatch(name)]
+            calls += [
+                Call(f"read{n}", "read", {"path": name, "limit": 60}) for n, name in enumerate(named[:6])
+            ]
+        surveyor = _AGENT.search(self.tools["task"].description) if "task" in self.tools else None
+        if surveyor and listing.folders and (self.folder == "." or listing.lines > LARGE):
+            for number, name in enumerate(listing.folders[:MOST_PARTS]):
+                path = name if self.folder == "." else f"{self.folder}/{name}"
+                prompt = f"Survey the folder `{path}` and report what is in it."
+                args: JsonObject = {"agent": surveyor[1], "prompt": prompt, "description": path}
+                calls.append(Call(f"part{number}", "task", args))
+        return tuple(calls)
+
+    def _own_listing(self) -> Facts:
+        if self.listing is None or not self.listing.ok:
+            return Facts(self.folder)
+        return of_listing(self.folder, self.listing.content)
+
+    def report(self) -> str:
+        """What was found, from the results alone."""
+        if "ls" not in self.tools:
+            return (
+                f"This is {LABEL}. It can survey a folder with the tools ls, grep and read, and nothing else. For"
+                ' anything else choose a real model, such as model="anthropic:claude-haiku-4-5".'
+            )
+        if self.listing is not None and not self.listing.ok:
+            return f"The folder `{self.folder}` could not be listed: {self.listing.content}\n\n({LABEL})"
+        parts = [d for d in self.done if d.call.name == "task"]
+        facts = self._own_listing()
+        facts = facts.own() if parts else facts
+        facts.add_todo(
+            next((d.result.content for d in self.done if d.call.id == "todo"), ""), own=bool(parts)
+        )
+        for read in (d for d in self.done if d.call.name == "read" and d.result.ok):
+            facts.add_read(str(read.args.get("path", "")), read.result.content)
+        for part in parts:
+            found = parse(part.result.content)
+            if found is None:
+                facts.missing.append(f"{part.args.get('description')} ({_why(part.result)})")
+            else:
+                facts = merge(facts, found)
+        if parts:
+            facts.missing += [
+                f"{name} (too many folders)" for name in self._own_listing().folders[MOST_PARTS:]
+            ]
+        return render(facts, LABEL)
+
+
+def _results(request: Request) -> list[Done]:
+    found: list[Done] = []
+    calls: dict[str, Call] = {}
+    for message in request.messages:
+        if isinstance(message, AssistantMessage):
+            calls = {call.id: call for call in message.calls}
+        elif isinstance(message, ToolMessage) and message.call_id in calls:
+            found.append(Done(calls[message.call_id], message))
+    return found
+
+
+def _why(result: ToolMessage) -> str:
+    return result.content.split("\n", 1)[0][:80].rstrip(".") or "no answer"

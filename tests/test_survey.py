@@ -1,0 +1,139 @@
+"""The survey that needs no key: real engine, real tools, rules in the place of a model, and true facts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from remit import Agent, Limits, Outcome, Request, UsageError, run
+from remit.messages import AssistantMessage, Call, ToolMessage, ToolSpec, user
+from remit.models.facts import Facts, merge, of_listing, parse, render
+from remit.models.offline import LABEL, Offline
+from remit.survey import survey
+
+pytestmark = pytest.mark.real_time
+
+
+def make(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def fact(outcome: Outcome, name: str) -> str:
+    found = re.search(rf"^- {name}: (.*)$", outcome.text, re.MULTILINE)
+    assert found, outcome.text
+    return found[1]
+
+
+async def surveyed(folder: Path, limits: Limits | None = None) -> Outcome:
+    return await run(survey(), "Survey this folder.", model="offline", workspace=folder, limits=limits)
+
+
+async def test_the_facts_are_true(tmp_path: Path) -> None:
+    """Counts, sizes, languages, largest files, TODO, tests, licences and entry points are those of the folder."""
+    files = {
+        "LICENSE": "MIT License\n\nPermission is hereby granted, free of charge, to any person",
+        "pyproject.toml": "[project]\nname = 'x'\n",
+        "README.md": "# x\n",
+        "src/x/__main__.py": "print(1)  # TODO: more\n# FIXME\n",
+        "src/x/big.py": "x = 1\n" * 2000,
+        "tests/test_x.py": "def test(): pass\n",
+        "tests/deep/er/test_y.py": "TODOS = 1\n",
+        "web/app.ts": "let a = 1\n",
+    }
+    outcome = await surveyed(make(tmp_path, files))
+    assert outcome.ok
+    assert [child.label for child in outcome.children] == ["src", "tests", "web"]
+    assert LABEL in outcome.text, "it says what it is"
+    assert fact(outcome, "files").startswith(f"{len(files)}, ")
+    languages = fact(outcome, "languages")
+    assert "Python 4 files about 12 KB" in languages
+    assert "TypeScript 1 files" in languages
+    assert fact(outcome, "largest").startswith("src/x/big.py 12 KB")
+    assert fact(outcome, "TODO and FIXME") == "src/x/__main__.py 2", "TODOS is a word of its own"
+    assert fact(outcome, "tests") == "2 files"
+    assert fact(outcome, "licences") == "LICENSE (MIT)"
+    assert fact(outcome, "entry points") == "pyproject.toml; src/x/__main__.py"
+    assert outcome.total_usage.usd == 0
+
+
+async def test_a_large_part_is_surveyed_in_parts(tmp_path: Path) -> None:
+    """A part with many files is handed on once more, and nothing is counted twice."""
+    files = {f"big/part{p}/f{n}.py": "x = 1\n" for p in range(5) for n in range(90)}
+    outcome = await surveyed(make(tmp_path, files))
+    (big,) = outcome.children
+    assert len(big.children) == 5
+    assert fact(outcome, "files").startswith("450, ")
+
+
+async def test_what_was_not_looked_at_is_named(tmp_path: Path) -> None:
+    """A surveyor that could not be started is a gap in the report, not silence."""
+    files = {f"part{n}/x.py": "x = 1\n" for n in range(4)}
+    outcome = await surveyed(make(tmp_path, files), Limits(delegations=2))
+    assert outcome.ok
+    assert fact(outcome, "files").startswith("2, ")
+    missing = fact(outcome, "not looked at")
+    assert "part2" in missing
+    assert "part3" in missing
+
+
+async def test_the_facts_come_from_tool_results_alone() -> None:
+    """The rules believe the conversation and look nowhere else: what a result says is what they report."""
+    spec = ToolSpec("ls", "", {})
+    messages = (
+        user("Survey the folder `nowhere`."),
+        AssistantMessage(calls=(Call("ls", "ls", {"path": "nowhere", "depth": 10}),)),
+        ToolMessage("ls", "ls", "a.rs  7.0 KB\nsub/\n  b.rs  1.0 KB\n(nowhere: 1 folder, 2 files.)"),
+    )
+    reply = await Offline().reply(request(messages, (spec,)), lambda _: None)
+    assert "Rust 2 files about 8.0 KB" in reply.text
+    assert "nowhere/sub/b.rs" in reply.text
+
+
+async def test_it_says_what_it_cannot_do() -> None:
+    """Asked for anything else, it says that it is no language model and what to do."""
+    outcome = await run(Agent("poet"), "Write a poem", model="offline")
+    assert LABEL in outcome.text
+    assert "real model" in outcome.text
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """A tool that fails is in the report, in its own words; a workspace that is none is said before the run."""
+    outcome = await run(survey(), "Survey the folder `gone`.", model="offline", workspace=tmp_path)
+    assert "could not be listed" in outcome.text
+    with pytest.raises(UsageError, match="is not a folder"):
+        await surveyed(tmp_path / "gone")
+
+
+def request(messages: tuple[object, ...], tools: tuple[ToolSpec, ...]) -> Request:
+    return Request(
+        agent="surveyor",
+        run_id="r1",
+        depth=0,
+        instructions="",
+        messages=messages,  # pyright: ignore[reportArgumentType]
+        tools=tools,
+        tool_choice="auto",
+        max_output_tokens=100,
+        output_schema=None,
+        settings={},
+    )
+
+
+def test_a_report_is_read_back_as_it_was_written() -> None:
+    """What a surveyor reports, its lead adds up."""
+    facts = of_listing("src", "a.py  1.5 KB\nsub/\n  test_b.py  20 bytes\n  LICENSE  1 byte\n")
+    facts.todo = {"src/a.py": 3}
+    facts.missing = ["src/x (gone)"]
+    again = parse(render(facts, LABEL))
+    assert again is not None
+    assert again.languages["Python"][0] == 2
+    for name in ("count", "largest", "todo", "tests", "licences", "entries", "missing"):
+        assert getattr(again, name) == getattr(facts, name), name
+    assert merge(Facts("."), again).count == 3
+    assert parse("no report") is None

@@ -1,0 +1,390 @@
+"""What `read`, `write` and `edit` do with ordinary files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from workbench import Bench
+
+import remit.tools.files as files
+import remit.tools.folders as folders
+import remit.tools.loading as loading
+import remit.tools.seen as seen
+from remit.messages import ImagePart
+
+pytestmark = pytest.mark.real_time
+
+read, write, edit = files.read, files.write, files.edit
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
+
+
+# --- read ----------------------------------------------------------------------------------------
+
+
+def test_lines_come_with_numbers(bench: Bench) -> None:
+    """Lines are numbered as `cat -n` does, and a line break at the end starts no line."""
+    bench.file("a.txt", "one\n\n  three\n")
+    assert bench.use(read, path="a.txt").content == "     1\tone\n     2\t\n     3\t  three"
+
+
+def test_a_part_can_be_read(bench: Bench) -> None:
+    """offset and limit pick lines, and the result says which they are and how to go on."""
+    bench.file("a.txt", "".join(f"line {i}\n" for i in range(1, 11)))
+    assert bench.use(read, path="a.txt", offset=4, limit=2).content == (
+        "     4\tline 4\n     5\tline 5\n(Lines 4 to 5 of 10. Read on with offset=6.)"
+    )
+    assert bench.use(read, path="a.txt", offset=10).content == "    10\tline 10\n(Lines 10 to 10 of 10.)"
+    past = bench.use(read, path="a.txt", offset=11)
+    assert (past.ok, past.content) == (False, "a.txt has 10 lines; there is no line 11.")
+
+
+def test_long_lines_and_long_files_are_cut_and_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too long to be shown is cut, and the cut is said; nothing is silently missing."""
+    monkeypatch.setattr(files, "MOST_CHARS", 5000)
+    bench.file("a.txt", "x" * 3000 + "\n" + "short\n" * 3000)
+    text = bench.use(read, path="a.txt").content
+    assert "x... (line cut: it has 3,000 characters)" in text
+    assert len(text) < 6000
+    assert text.endswith(" of 3001. Read on with offset=" + str(text.count("\n") + 1) + ".)")
+
+
+def test_an_empty_file_says_so(bench: Bench) -> None:
+    """An empty file is not an empty answer."""
+    bench.file("a.txt")
+    assert bench.use(read, path="a.txt").content == "a.txt is empty."
+
+
+def test_images_are_shown(bench: Bench) -> None:
+    """An image comes as a part that the model sees, whatever its name is."""
+    bench.file("pic.dat", PNG)
+    result = bench.use(read, path="pic.dat")
+    assert result.parts == (ImagePart("image/png", PNG),)
+    assert result.content == "pic.dat: an image (image/png, 58 bytes)."
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"%PDF-1.7 text", "a PDF document"),
+        (b"PK\x03\x04\0\0", "a ZIP archive or an office document"),
+        (b"\x7fELF\0\0", "a program (ELF)"),
+        (b"abc\0def", "binary data"),
+    ],
+)
+def test_what_is_not_text_is_named(bench: Bench, data: bytes, what: str) -> None:
+    """A file that no model can read is refused with what it is."""
+    bench.file("x", data)
+    result = bench.use(read, path="x")
+    assert not result.ok
+    assert result.content.startswith(f"x is {what} (")
+
+
+def test_large_files_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file above the limit is refused with both numbers, without being read; /proc's zero sizes do not help."""
+    bench.file("x", "")
+    os.truncate(bench.root / "x", 10**12)
+    result = bench.use(read, path="x")
+    assert result.content == "x is too large: 1.0 TB, and the limit is 10 MB. Use grep to find parts of it."
+    monkeypatch.setattr(files, "MOST_IMAGE", 20)
+    bench.file("p", PNG)
+    assert "too large for an image" in bench.use(read, path="p").content
+
+
+def test_text_in_other_encodings(bench: Bench) -> None:
+    """Byte order marks, UTF-16, carriage returns and broken bytes are read, and what was lost is said."""
+    for name, data in {
+        "bom": b"\xef\xbb\xbfhi\r\n",
+        "wide": "hi\n".encode("utf-16"),
+        "crlf": b"hi\r\n",
+    }.items():
+        bench.file(name, data)
+        assert bench.use(read, path=name).content == "     1\thi", name
+    bench.file("broken", b"caf\xe9\n")
+    assert bench.use(read, path="broken").content == (
+        "     1\tcaf�\n(It is not valid UTF-8: what could not be read is shown as �.)"
+    )
+
+
+def test_what_is_missing_names_what_is_near(bench: Bench) -> None:
+    """A path that is nearly right is answered with the right one."""
+    bench.file("src/Engine.py")
+    assert bench.use(read, path="src/engine.py").content == (
+        "There is no src/engine.py. Near it: src/Engine.py."
+    )
+    assert bench.use(read, path="scr/Engine.py").content == "There is no folder scr. Near it: src."
+    assert bench.use(read, path="src").content == "src is a folder. Use ls to see what is in it."
+    assert bench.use(read, path="src/Engine.py/x").content == "src/Engine.py is a file, not a folder."
+
+
+def test_without_a_workspace_it_is_the_current_directory(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no workspace the current directory is one, and paths cannot leave it either."""
+    bench.workspace = None
+    bench.file("a.txt", "hi\n")
+    monkeypatch.chdir(bench.root)
+    assert bench.use(read, path="a.txt").ok
+    bench.assert_contained(result := bench.use(read, path="../outside/secret.txt"))
+    assert not result.ok
+
+
+# --- write ---------------------------------------------------------------------------------------
+
+
+def test_a_new_file_is_made(bench: Bench) -> None:
+    """A file that is not there is made, with folders only when they are asked for."""
+    assert bench.use(write, path="a.txt", content="hi\n").content == "Made a.txt: 1 line, 3 bytes."
+    missing = bench.use(write, path="x/y/a.txt", content="hi")
+    assert (missing.ok, missing.content) == (False, "There is no folder x.")
+    assert bench.use(write, path="x/y/a.txt", content="hi", make_folders=True).ok
+    assert (bench.root / "x/y/a.txt").read_text() == "hi"
+    assert bench.use(write, path="x", content="hi").content == "x is a folder."
+
+
+def test_a_file_must_be_read_before_it_is_replaced(bench: Bench) -> None:
+    """Nobody replaces what they have not seen; after a read, or their own write, they may."""
+    bench.file("a.txt", "old\n")
+    refused = bench.use(write, path="a.txt", content="new\n")
+    assert (refused.ok, refused.content) == (
+        False,
+        "Not changed: a.txt exists, and you have not read it. Read it first.",
+    )
+    assert (bench.root / "a.txt").read_text() == "old\n"
+    bench.use(read, path="a.txt")
+    result = bench.use(write, path="a.txt", content="new\n")
+    assert (
+        result.content
+        == "Replaced a.txt: 1 line, 4 bytes.\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new"
+    )
+    assert bench.use(write, path="a.txt", content="newer\n").ok
+
+
+def test_the_mode_is_kept(bench: Bench) -> None:
+    """A replaced file keeps its mode, a new one has what the umask leaves; no other file is left behind."""
+    script = bench.file("run.sh", "old")
+    script.chmod(0o750)
+    bench.use(read, path="run.sh")
+    assert bench.use(edit, path="run.sh", old_text="old", new_text="new").ok
+    assert stat.S_IMODE(script.stat().st_mode) == 0o750
+    bench.use(write, path="new", content="x")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE((bench.root / "new").stat().st_mode) == 0o666 & ~mask
+    assert sorted(p.name for p in bench.root.iterdir()) == ["new", "run.sh"]
+
+
+def test_a_failed_write_leaves_the_old_file(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails half way changes nothing and leaves nothing behind."""
+    bench.file("a.txt", "old")
+    bench.use(read, path="a.txt")
+
+    def full(fd: int, data: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "write", full)
+    result = bench.use(write, path="a.txt", content="new")
+    assert (result.ok, result.content) == (False, "The disk is full; a.txt was not written.")
+    assert [(p.name, p.read_text()) for p in bench.root.iterdir()] == [("a.txt", "old")]
+
+
+def test_readers_never_see_half_a_file(bench: Bench) -> None:
+    """Whoever reads while a file is replaced sees one whole content."""
+    bench.file("a.txt", "a" * 100_000)
+    bench.use(read, path="a.txt")
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(
+            lambda: [bench.use(write, path="a.txt", content=c * 100_000).ok for c in "bcdefghij" * 3]
+        )
+        sizes: set[tuple[int, int]] = set()
+        while not job.done():
+            text = (bench.root / "a.txt").read_text()
+            sizes.add((len(text), len(set(text))))
+        assert all(job.result())
+    assert sizes == {(100_000, 1)}
+
+
+def test_a_new_file_does_not_replace_one_made_meanwhile(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that somebody else makes between the look and the write is not overwritten."""
+    real = folders.FdFolder.open
+
+    def open_late(self: folders.FdFolder, name: str, flags: int, mode: int = 0o600) -> int:
+        bench.file("a.txt", "theirs")
+        return real(self, name, flags, mode)
+
+    monkeypatch.setattr(folders.FdFolder, "open", open_late)
+    result = bench.use(write, path="a.txt", content="mine")
+    assert not result.ok
+    assert "made by somebody else" in result.content
+    assert [(p.name, p.read_text()) for p in bench.root.iterdir()] == [("a.txt", "theirs")]
+
+
+def test_disks_without_second_names(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no file can have two names, new files are made all the same."""
+
+    def unknown(self: folders.FdFolder, old: str, new: str) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(folders.FdFolder, "link", unknown)
+    assert bench.use(write, path="a.txt", content="hi").ok
+    assert [p.name for p in bench.root.iterdir()] == ["a.txt"]
+
+
+def test_too_much_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes and edits have a limit on size, checked before anything is written."""
+    monkeypatch.setattr(files, "MOST_WRITTEN", 10)
+    assert "too large" in bench.use(write, path="a", content="x" * 11).content
+    bench.file("b", "0123456789")
+    bench.use(read, path="b")
+    assert "too large" in bench.use(edit, path="b", old_text="0", new_text="00").content
+    assert (bench.root / "b").read_text() == "0123456789"
+    assert not (bench.root / "a").exists()
+
+
+# --- edit ----------------------------------------------------------------------------------------
+
+
+def test_an_edit_shows_what_changed(bench: Bench) -> None:
+    """A unique piece of text is replaced, and the result has the difference."""
+    bench.file("a.py", "one\ntwo\nthree\n")
+    bench.use(read, path="a.py")
+    result = bench.use(edit, path="a.py", old_text="two", new_text="2")
+    assert result.content == "Edited a.py.\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
+    assert (bench.root / "a.py").read_text() == "one\n2\nthree\n"
+
+
+def test_an_anchor_must_be_unique(bench: Bench) -> None:
+    """Text that occurs more than once is not replaced unless all of it is meant; the lines are named."""
+    bench.file("a.py", "x = 1\ny = 1\nx = 1\n")
+    bench.use(read, path="a.py")
+    result = bench.use(edit, path="a.py", old_text="x = 1", new_text="x = 2")
+    assert result.content == (
+        "Not changed: old_text occurs 2 times in a.py (lines 1, 3). Give more of the text around it, or replace_all."
+    )
+    result = bench.use(edit, path="a.py", old_text="x = 1", new_text="x = 2", replace_all=True)
+    assert result.content.startswith("Edited a.py in 2 places.")
+    assert (bench.root / "a.py").read_text() == "x = 2\ny = 1\nx = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [
+        ("def  f():", "Line 1 is near, but it differs:\n     1\tdef f():"),
+        ("return 1\n", "Line 2 is near, but the spaces differ"),
+        ("zzzzqqqq", "Nothing like its first line is there"),
+    ],
+)
+def test_what_is_not_found_says_what_is_near(bench: Bench, old: str, said: str) -> None:
+    """An anchor that is not there is answered with the line that looks like it."""
+    bench.file("a.py", "def f():\n    return 1 \n")
+    bench.use(read, path="a.py")
+    result = bench.use(edit, path="a.py", old_text=old, new_text="x")
+    assert not result.ok
+    assert said in result.content
+
+
+def test_edits_keep_bytes_they_do_not_touch(bench: Bench) -> None:
+    """Carriage returns, byte order marks and bytes that are no text survive an edit of something else."""
+    bench.file("a", b"\xef\xbb\xbfone\r\ntwo\r\ncaf\xe9\r\n")
+    bench.use(read, path="a")
+    assert bench.use(edit, path="a", old_text="one\ntwo", new_text="1\n2").ok
+    assert (bench.root / "a").read_bytes() == b"\xef\xbb\xbf1\r\n2\r\ncaf\xe9\r\n"
+    assert "nothing to change" in bench.use(edit, path="a", old_text="1", new_text="1").content
+    assert "is empty" in bench.use(edit, path="a", old_text="", new_text="1").content
+
+
+def test_large_changes_leave_the_diff_out(bench: Bench) -> None:
+    """A change whose difference would take long to find is made all the same, and says that it is not shown."""
+    lines = [str(i % 320) for i in range(4000)]
+    bench.file("a", "\n".join(lines))
+    bench.use(read, path="a")
+    result = bench.use(write, path="a", content="\n".join(reversed(lines)))
+    assert result.ok
+    assert result.content.endswith("(The diff is left out: 4,000 lines are too many to compare.)")
+    bench.file("b", "\n".join(f"value {i}" for i in range(2000)))
+    bench.use(read, path="b")
+    result = bench.use(edit, path="b", old_text="value", new_text="x", replace_all=True)
+    assert result.content.startswith("Edited b in 2000 places.")
+    assert result.content.endswith("more lines of the diff)")
+
+
+# --- several runs --------------------------------------------------------------------------------
+
+
+def test_the_second_of_two_runs_is_told(bench: Bench) -> None:
+    """Two runs read a file and both change it: the second is told by whom, and overwrites nothing."""
+    bench.file("a.txt", "one\ntwo\n")
+    for run in ("r.1", "r.2"):
+        bench.use_as(run, read, path="a.txt")
+    assert bench.use_as("r.1", edit, path="a.txt", old_text="one", new_text="1").ok
+    for tool, args in ((edit, {"old_text": "two", "new_text": "2"}), (write, {"content": "mine"})):
+        refused = bench.use_as("r.2", tool, path="a.txt", **args)
+        assert refused.content == (
+            "Not changed: a.txt was changed by lead › r.1 since you read it. Read it again, then decide."
+        )
+    assert (bench.root / "a.txt").read_text() == "1\ntwo\n"
+    bench.use_as("r.2", read, path="a.txt")
+    assert bench.use_as("r.2", edit, path="a.txt", old_text="two", new_text="2").ok
+
+
+def test_a_change_from_elsewhere_is_noticed(bench: Bench) -> None:
+    """A change of the same size and time is a change; a file that was only touched is not."""
+    place = bench.file("a.txt", "one")
+    bench.use(read, path="a.txt")
+    times = place.stat()
+    place.write_text("two")
+    os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "was changed since you read it" in bench.use(write, path="a.txt", content="x").content
+    bench.use(read, path="a.txt")
+    place.touch()
+    assert bench.use(write, path="a.txt", content="x").ok
+
+
+def test_one_file_by_two_names_is_one_file(bench: Bench) -> None:
+    """What was read through a link, `..` or an absolute path may be changed by any of its names."""
+    bench.file("d/a.txt", "one")
+    (bench.root / "l").symlink_to("d/a.txt")
+    bench.use(read, path="l")
+    assert bench.use(edit, path=str(Path(bench.root, "d/../d/a.txt")), old_text="one", new_text="1").ok
+
+
+def test_many_runs_edit_one_file_at_once(bench: Bench) -> None:
+    """However many runs change one file at the same time, no change that was reported as made is lost."""
+    bench.file("a.txt", "start\n")
+
+    def work(number: int) -> int:
+        run, made = f"r.{number}", 0
+        for _ in range(200):
+            bench.use_as(run, read, path="a.txt")
+            line = f"start\n{number}-{made}"
+            made += bench.use_as(run, edit, path="a.txt", old_text="start", new_text=line).ok
+            if made == 5:
+                return made
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [5, 5, 5, 5]
+    lines = (bench.root / "a.txt").read_text().split()
+    assert sorted(lines[1:]) == sorted(f"{n}-{m}" for n in range(4) for m in range(5))
+
+
+def test_what_is_forgotten_is_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory is bounded; forgetting costs a read, never a file."""
+    monkeypatch.setattr(seen, "MOST_KEPT", 2)
+    for name in "abc":
+        bench.file(name, "x")
+        bench.use(read, path=name)
+    assert "have not read it" in bench.use(write, path="a", content="y").content
+    assert bench.use(write, path="c", content="y").ok
+
+
+def test_the_limit_holds_for_files_that_grow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that grows after its size was looked at is refused too."""
+    bench.file("x", "x" * 100)
+    monkeypatch.setattr(loading, "read_bytes", lambda fd, most: b"x" * (most + 1))
+    assert "too large" in bench.use(read, path="x").content

@@ -1,0 +1,220 @@
+"""What `ls` and `glob` show, and that .gitignore means what git means by it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from workbench import Bench
+
+import remit.tools.listing as listing
+from remit.tools.patterns import compile_glob, read_ignore
+
+pytestmark = pytest.mark.real_time
+
+ls, glob = listing.ls, listing.glob
+
+
+def _sample(bench: Bench) -> None:
+    bench.file("b.txt", "12345")
+    bench.file("a/x.py", "x" * 12_345)
+    bench.file("a/deep/er/y.py")
+    bench.file(".env", "KEY=1")
+    bench.file("out/z.py")
+    bench.file(".gitignore", "out/\n")
+    (bench.root / "link").symlink_to("a/x.py")
+
+
+def test_a_folder_is_listed(bench: Bench) -> None:
+    """Each line is a name with its kind or size; the last says how much there is and what is not shown."""
+    _sample(bench)
+    os.mkfifo(bench.root / "pipe")
+    assert bench.use(ls).content == (
+        "a/\nb.txt  5 bytes\nlink -> a/x.py\nout/\npipe  (FIFO)\n"
+        "(.: 2 folders, 1 file, 1 link, 1 other, 2 hidden not shown.)"
+    )
+    assert bench.use(ls, path="a", hidden=True).content == "deep/\nx.py  12 KB\n(a: 1 folder, 1 file.)"
+
+
+def test_a_tree_has_a_depth(bench: Bench) -> None:
+    """depth shows levels below, indented; ignored folders are named and not opened."""
+    _sample(bench)
+    assert bench.use(ls, depth=2).content == (
+        "a/\n  deep/\n  x.py  12 KB\nb.txt  5 bytes\nlink -> a/x.py\nout/  (ignored, not opened)\n"
+        "(.: 3 folders, 2 files, 1 link, 2 hidden not shown.)"
+    )
+    assert "er/\n      y.py  0 bytes" in bench.use(ls, depth=10**9).content
+
+
+def test_long_lists_are_cut(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list beyond the limit says how much is left out, and its totals count everything."""
+    monkeypatch.setattr(listing, "MOST_ENTRIES", 3)
+    for name in "abcde":
+        bench.file(name)
+    assert bench.use(ls).content == (
+        "a  0 bytes\nb  0 bytes\nc  0 bytes\n... 2 more lines; list a smaller folder.\n(.: 5 files.)"
+    )
+
+
+def test_an_empty_folder_and_no_workspace_say_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said to be nothing; without a workspace the list says where it is."""
+    assert bench.use(ls).content == "(.: nothing.)"
+    bench.workspace = None
+    monkeypatch.chdir(bench.root)
+    assert bench.use(ls).content == "(.: nothing. No workspace was given: this is the current directory.)"
+    assert bench.use(ls, path="none").content == "There is no none."
+
+
+def test_globs_find_files(bench: Bench) -> None:
+    """Patterns match paths from the folder that is searched; results are paths from the workspace."""
+    _sample(bench)
+
+    def found(pattern: str, **args: object) -> list[str]:
+        return bench.use(glob, pattern=pattern, **args).content.split("\n")
+
+    assert found("**/*.py") == ["a/deep/er/y.py", "a/x.py"]
+    assert found("a/*") == ["a/x.py"]
+    assert found("./a/*.{py,js}") == ["a/x.py"]
+    assert found("**", path="a/deep") == ["a/deep/er/y.py"]
+    assert found("*.py") == ["No file matches *.py in the workspace. For all folders below: **/*.py"]
+    assert found("**/*.py", ignored=True) == ["a/deep/er/y.py", "a/x.py", "out/z.py"]
+    assert found(".*") == [".env", ".gitignore"]
+    assert found(str(bench.root / "a" / "*.py")) == ["a/x.py"]
+
+
+def test_globs_come_in_pages(bench: Bench) -> None:
+    """Pages put together are the whole, and each says how to go on."""
+    for i in range(5):
+        bench.file(f"f{i}")
+    assert (
+        bench.use(glob, pattern="*", limit=2).content == "f0\nf1\n(Files 1 to 2 of 5. Go on with offset=2.)"
+    )
+    assert bench.use(glob, pattern="*", limit=2, offset=4).content == "f4\n(Files 5 to 5 of 5.)"
+    assert "only 5 files" in bench.use(glob, pattern="*", offset=5).content
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("*", ["a", ".a", "a b"], ["a/b"]),
+        ("**/x", ["x", "a/x", "a/b/x"], ["ax", "x/a"]),
+        ("a/**", ["a/b", "a/b/c"], ["a", "b/a"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["ab", "a/b/c"]),
+        ("?.[ch]", ["a.c", "b.h"], ["ab.c", "/.c", "a.x"]),
+        ("[!a-c]x", ["dx"], ["ax", "/x"]),
+        ("*.{py,txt}", ["a.py", "b.txt"], ["a.js", "a.py/x"]),
+        ("{a,b/*}/c", ["a/c", "b/x/c"], ["b/c"]),
+        ("a.b", ["a.b"], ["axb"]),
+        ("[a", ["[a"], ["a"]),
+        (r"\*", ["*"], ["a"]),
+        ("a**b", ["ab", "axxb"], ["a/b"]),
+        ("*a*b*", ["ab", "xaxbx"], ["ba"]),
+        ("x{,.y}", ["x", "x.y"], ["xy"]),
+        ("{a,{b,c}d}", ["a", "bd", "cd"], ["b"]),
+        ("**/a/**/b", ["a/b", "x/a/y/z/b", "a/a/b"], ["b", "a"]),
+        ("a{", ["a{"], ["a"]),
+    ],
+)
+def test_what_globs_mean(pattern: str, yes: list[str], no: list[str]) -> None:
+    """A star stays inside one name, two stars cross folders, the rest is as in a shell."""
+    compiled = compile_glob(pattern)
+    assert [p for p in yes + no if compiled.matches(p)] == yes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 60 + "*b", "a" * 250),
+        ("?*" * 60 + "b", "a" * 250),
+        ("**/a/" * 50 + "b", "a/" * 99 + "c"),
+        ("**/*a*a*a*a*/" * 20 + "b", ("a" * 200 + "/") * 19 + "c"),
+        ("{a,aa}" * 6 + "*" * 200 + "b", "a" * 250),
+    ],
+)
+def test_no_pattern_takes_for_ever(bench: Bench, pattern: str, path: str) -> None:
+    """A glob or a rule made to go back without end is answered at once: nothing could interrupt it."""
+    assert not compile_glob(pattern).matches(path)
+    ignore = read_ignore(pattern)
+    assert ignore is not None
+    assert ignore.judge(path, is_folder=True) is None
+
+
+def test_too_many_braces_are_refused(bench: Bench) -> None:
+    """Braces that stand for thousands of patterns are refused instead of expanded."""
+    result = bench.use(glob, pattern="{a,b}" * 20)
+    assert (result.ok, "more than 100 patterns" in result.content) == (False, True)
+
+
+RULES: dict[str, dict[str, str]] = {
+    "names": {"": "*.o\nbuild\n"},
+    "folders only": {"": "build/\nx.o/\n"},
+    "from here": {"": "/a\n/b/build\n"},
+    "with a slash in the middle": {"": "b/build\na/*.o\n"},
+    "negation": {"": "*.o\n!keep.o\n"},
+    "negation does not open a folder": {"": "b/\n!b/keep.o\n"},
+    "negation inside an open folder": {"": "b/*\n!b/keep.o\n"},
+    "nested": {"": "*.o\n", "b": "!*.o\nkeep.o\n"},
+    "nested, from there": {"b": "/x.o\nbuild/x.o\n"},
+    "nested negation of a folder": {"": "build\n", "b": "!build\n"},
+    "two stars": {"": "**/build\na/**\n"},
+    "two stars in the middle": {"": "b/**/x.o\n"},
+    "two stars at the end": {"": "b/build/**\n"},
+    "comments and blanks": {"": "# *.o\n\n  \n\\#x\n*.o   \n"},
+    "escapes": {"": "\\!x\nsp\\ ace\ntrail\\ \n"},
+    "classes": {"": "[ab]\n[!k]eep.o\nx.[[:alpha:]]\n"},
+    "question marks": {"": "?.o\n"},
+    "carriage returns": {"": "*.o\r\nbuild\r\n"},
+    "later wins": {"": "!x.o\nx.o\nkeep.o\n!keep.o\n"},
+    "odd ones": {"": "/\n//\n!\n[\n\\\nb/***\n"},
+    "stars inside": {"": "b**d\nk*p.o\n"},
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_gitignore_means_what_git_means(bench: Bench, case: str) -> None:
+    """The files that are found are those that git would list, rule by rule."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("no git here to compare with")
+    for path in ("x.o", "keep.o", "a/x.o", "a/keep.o", "b/x.o", "b/keep.o", "b/build/x.o", "build/y", "b/c/x.o",
+                 "b/c/build/z", "#x", "!x", "sp ace", "trail ", "trail", "d/a", "d/x.o/in", "bd", "b/d/bxd", "c.o"):  # fmt: skip
+        bench.file(path, "x")
+    for folder, text in RULES[case].items():
+        bench.file(f"{folder}/.gitignore".lstrip("/"), text)
+    run = [git, "-c", "core.quotePath=off", "-c", f"core.excludesFile={os.devnull}", "-C", str(bench.root)]
+    subprocess.run([*run, "init", "-q"], check=True, capture_output=True)
+    listed = subprocess.run(
+        [*run, "ls-files", "-z", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+    ).stdout
+    expected = sorted(path for path in listed.split("\0") if path)
+    found = bench.use(glob, pattern="**", hidden=True, limit=1000).content.split("\n")
+    assert sorted(found) == expected
+
+
+def test_unreadable_folders_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be opened is counted, not passed over."""
+    bench.file("a/x")
+    real = listing.Walk._enter
+
+    def swap(self: listing.Walk, *args: object) -> object:
+        shutil.rmtree(bench.root / "a")
+        return real(self, *args)  # pyright: ignore[reportArgumentType] - passed on
+
+    monkeypatch.setattr(listing.Walk, "_enter", swap)
+    assert bench.use(ls, depth=2).content == "a/\n(.: 1 folder, 1 folder could not be opened.)"
+
+
+def test_deep_trees_end(bench: Bench) -> None:
+    """Folders inside folders beyond the limit are not opened, and descriptors are given back."""
+    place = bench.root
+    for _ in range(150):
+        place /= "d"
+    place.mkdir(parents=True)
+    (place / "x").touch()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert bench.use(glob, pattern="**/x").content.startswith("No file matches")
+    assert bench.use(glob, pattern="**", path="d/" * 100).content == "d/" * 150 + "x"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
