@@ -133,7 +133,8 @@ class Journal:
                 await self._within(FLUSH_S if not self._late else LAST_S, self.store.release(self.root))
         except StoreError as error:
             log.warning("the store could not be left in order: %s", error)
-        await self.close()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Let go of a store that was opened for this tree. Never raises."""

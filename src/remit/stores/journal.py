@@ -279,8 +279,10 @@ class JournalStore:
             self._claims.clear()
             # The writer last: only it can put the log back into the file.
             self._reader.worker.stop()
-            await self._ended(self._reader.worker)
-            self._writer.worker.stop()
+            try:
+                await self._ended(self._reader.worker)
+            finally:
+                self._writer.worker.stop()
         await self._ended(self._writer.worker)
 
     # Between the loop and the threads.
