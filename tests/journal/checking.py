@@ -157,8 +157,10 @@ def _check_requests(story: Story, events: list[AnyEvent], *, flushed: bool) -> N
     for key in sent | meant:
         # An intent may be on disk before its request was sent.
         assert meant[key] - sent[key] <= in_flight[key], f"{key}: {meant[key]} intents, {sent[key]} requests"
-        # The end of what was not flushed is lost with a kill: the intents of requests that were just sent.
-        lost = 0 if flushed else len({one.life for one in asked if one.key == key} & lives_killed(story))
+        # The end of what was not flushed is lost with a kill: the intents of requests that were just sent, an
+        # attempt and the one after it.
+        killed = Counter(one.life for one in asked if one.key == key and one.life in lives_killed(story))
+        lost = 0 if flushed else sum(min(2, count) for count in killed.values())
         assert sent[key] - meant[key] <= lost, f"{key}: {sent[key]} requests, {meant[key]} intents"
 
 

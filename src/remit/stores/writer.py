@@ -26,7 +26,7 @@ T = TypeVar("T")
 PATIENCE_S = 5.0
 """How long somebody waits for trouble to pass."""
 
-LINGER_S = 0.03
+LINGER_S = 0.01
 """How long the first event waits for others to be written with it, when nobody waits for it."""
 
 MOST_BUFFERED = 64_000_000
