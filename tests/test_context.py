@@ -121,7 +121,7 @@ async def test_old_results_are_shortened_first() -> None:
 
 async def test_then_the_old_part_gives_way_to_a_summary() -> None:
     """When shortening is not enough, the model writes down what it needs, and goes on from that."""
-    model = Reader(3600)
+    model = Reader(2200)
     outcome, events, _ = await read_all(model)
     assert outcome.text == f"all {TURNS} pages"
     assert any(isinstance(event, Compacted) for event in events)
@@ -152,7 +152,7 @@ async def test_ones_own_number_is_smaller_than_the_models() -> None:
     assert max(model.sizes) <= 9000
 
 
-@pytest.mark.parametrize("window", [9000, 3600])
+@pytest.mark.parametrize("window", [9000, 2200])
 async def test_after_a_crash_anywhere_the_conversation_is_the_same(window: int) -> None:
     """Shortened and summarised conversations resume like any other: nothing recorded is asked for again."""
     model = Reader(window)

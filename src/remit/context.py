@@ -22,9 +22,18 @@ RESULT_TOKENS = 100
 LEAST_RESULT_TOKENS = 10
 """What a result is cut to for a last word."""
 
+CUT = "[cut]"
+"""Ends a result that was shortened."""
+
 LONG_RESULT = 1200
 SHORT_RESULT = 400
 """Characters from which on an old result is shortened, and to how many."""
+
+NOTE_TOKENS = 60
+"""What is said about a shortened result."""
+
+LEAST_WINDOW = 500
+"""A model that takes less than this is not worth shortening for."""
 
 FRESH_TURNS = 2
 """The last turns, whose results stay whole."""
@@ -45,19 +54,30 @@ async def fit(run: Run) -> bool:
     window, before = _window(run), run.estimate
     if window is None or before <= _most(run, window):
         return False
+    most = _most(run, window)
     await _shorten_old(run, int(window * ROOMY))
-    if run.estimate > _most(run, window):
-        await _summarise(run)
+    if run.estimate > most:
+        await _shorten_fresh(run, int(window * ROOMY))
+    if run.estimate > most and run.estimate > run.tight * 6 // 5:
+        await _summarise(run, most)
     return run.estimate < before
+
+
+async def squeeze(run: Run) -> None:
+    """Make room for a last word or a summary without asking the model for anything. Raises Stopped."""
+    window = _window(run)
+    if window is not None and run.estimate > _most(run, window):
+        await _shorten_old(run, int(window * ROOMY))
+        if run.estimate > _most(run, window):
+            await _shorten_fresh(run, int(window * ROOMY))
 
 
 def learn_window(run: Run) -> bool:
     """The provider said that the conversation is too long; whether anything can be done about it."""
     if run.scope.limits.context_tokens is None:
         return False
-    smaller = run.estimate * 3 // 4
-    before, run.window = run.window, smaller
-    return before is None or smaller < before
+    run.window = run.estimate // 2
+    return run.window > LEAST_WINDOW
 
 
 def _window(run: Run) -> int | None:
@@ -85,24 +105,51 @@ async def _shorten_old(run: Run, enough: int) -> None:
             await _shorten(run, place, message)
 
 
-async def _shorten(run: Run, place: int, message: ToolMessage) -> None:
+async def _shorten_fresh(run: Run, most: int) -> None:
+    """Shorten the last turns' results too, the longest first, each to its share of the room there is."""
+    fresh = [
+        (message_tokens(m), place)
+        for place, m in enumerate(run.messages)
+        if isinstance(m, ToolMessage) and len(m.content) > LONG_RESULT and not m.content.endswith(CUT)
+    ]
+    room = most - (run.estimate - sum(tokens for tokens, _ in fresh))
+    share = max(SHORT_RESULT, 3 * (room // max(1, len(fresh)) - NOTE_TOKENS))
+    for _, place in sorted(fresh, reverse=True):
+        message = run.messages[place]
+        if run.estimate <= most:
+            return
+        if isinstance(message, ToolMessage) and len(message.content) > share:
+            await _shorten(run, place, message, share)
+
+
+async def _shorten(run: Run, place: int, message: ToolMessage, chars: int = SHORT_RESULT) -> None:
+    content = f"{cut_chars(message.content, chars)}{CUT}"
+    if message.content.endswith(CUT):
+        # The whole is kept already, and its note says where.
+        _put(run, place, message, content, message.note)
+        return
     kept = await keep(run, f"result_{len(run.artifacts) + 1}", message.content)
-    content = f"{cut_chars(message.content, SHORT_RESULT)}[cut]"
     note = f"[remit] Shortened from {len(message.content):,} characters to make room."
     if kept is not None and any(spec.name == "read_artifact" for spec in run.kit.specs):
         note = f'{note} Read it with read_artifact(artifact="{kept.id}").'
+    _put(run, place, message, content, note)
+
+
+def _put(run: Run, place: int, message: ToolMessage, content: str, note: str) -> None:
     shorter = msgspec.structs.replace(message, content=content, note=note, parts=())
     run.messages[place] = shorter
     run.estimate = max(0, run.estimate + message_tokens(shorter) - message_tokens(message))
     run.scope.emit(ResultCut, call=message.call_id, content=content, note=note, place=place)
 
 
-async def _summarise(run: Run) -> None:
+async def _summarise(run: Run, most: int) -> None:
     """Have the model write down what it needs, and put that in the place of the old part."""
     kept_from, began = _turn_before(run.messages, 1), len(run.messages)
-    if kept_from <= run.task_at + 1:
+    left = run.base + sum(map(message_tokens, [run.messages[run.task_at], *run.messages[kept_from:]]))
+    # Without an old part, or where even the rest is too long, a summary would be paid for in vain.
+    if kept_from <= run.task_at + 1 or left > most:
         return
-    before = run.estimate
+    before = run.tight = run.estimate
     run.tell(SUMMARISE_ALL, "compact")
     try:
         reply = await exchange(run, "compact")
@@ -110,12 +157,13 @@ async def _summarise(run: Run) -> None:
         _forget(run, began)
         return
     refuse_calls(run, reply.calls, "Not run: only a summary was asked for.")
-    if not reply.text.strip() or reply.stop == "refusal":
+    task, last = run.messages[run.task_at], run.messages[kept_from:began]
+    shorter: list[Message] = [task, user(SUMMARY + reply.text), *last]
+    after = run.base + sum(map(message_tokens, shorter))
+    if not reply.text.strip() or reply.stop not in ("end", "calls") or after > before * 9 // 10:
         _forget(run, began)
         return
-    task, last = run.messages[run.task_at], run.messages[kept_from:began]
-    run.messages = [task, user(SUMMARY + reply.text), *last]
-    run.estimate = run.base + sum(map(message_tokens, run.messages))
+    run.messages, run.estimate, run.tight = shorter, after, 0
     run.scope.emit(
         Compacted,
         summary=SUMMARY + reply.text,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,9 @@ log = logging.getLogger("remit")
 RETRIES = 5
 FIRST_BACK_OFF_S = 1.0
 MOST_BACK_OFF_S = 60.0
+
+MOST_RETRY_AFTER_S = 86_400.0
+"""A provider that asks for a longer wait is not waited for."""
 
 RETRIES_BEFORE_FALLBACK = 1
 """With another model to turn to, one that fails is not waited for as long."""
@@ -80,6 +84,14 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
         return recorded
     attempt, last = 0, None
     while True:
+        closed = _closed(run)
+        if closed is not None:
+            if not _next_model(run, closed):
+                raise ModelFailed(closed, max(1, attempt))
+            attempt = 0
+            continue
+        if not await _enter(run, run.lane, front=purpose != "turn"):
+            continue
         attempt += 1
         try:
             return await _attempt(run, purpose, attempt)
@@ -116,9 +128,8 @@ def _next_model(run: Run, error: ModelError) -> bool:
 
 
 async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
-    """One request in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
+    """One request, with a place in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
     lane, refused = run.lane, None
-    await _enter(run, lane, front=purpose != "turn")
     try:
         reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
         return await _send(run, reservation, purpose, attempt)
@@ -129,16 +140,28 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
         if refused is None:
             lane.leave()
         else:
-            lane.refused(refused.retry_after)
+            lane.refused(refused.retry_after, str(refused))
 
 
-async def _enter(run: Run, lane: Lane, *, front: bool) -> None:
-    """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped."""
+def _closed(run: Run) -> ModelError | None:
+    """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
+    opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.models)
+    if opens_in <= min(MOST_BACK_OFF_S if others else math.inf, run.scope.deadline.left()):
+        return None
+    what = run.lane.why or "too many requests"
+    return ModelError(f"{what} (asked to wait for {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in)
+
+
+async def _enter(run: Run, lane: Lane, *, front: bool) -> bool:
+    """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped.
+
+    False when the lane was closed for long meanwhile, and it is time to look again.
+    """
     scope = run.scope
     future: asyncio.Future[None] = scope.tree.loop.create_future()
     place = lane.enter(lambda: wake(future), front=front)
     if place is None:
-        return
+        return True
     scope.seat.leave()
     try:
         await scope.phase.wait(future)
@@ -146,6 +169,7 @@ async def _enter(run: Run, lane: Lane, *, front: bool) -> None:
     except Stopped:
         lane.withdraw(place)
         raise
+    return place.granted
 
 
 async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
@@ -333,8 +357,9 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     jitter = random.Random(f"{run.scope.run_id}/{run.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
     delay = min(MOST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (attempt - 1)) * jitter
     if error.retry_after is not None:
-        delay = max(0.0, error.retry_after)
-    return delay if delay < run.scope.deadline.left() else None
+        # What the provider asks for is the least; a day or more is a refusal.
+        delay = max(delay, error.retry_after)
+    return delay if delay < min(MOST_RETRY_AFTER_S, run.scope.deadline.left()) else None
 
 
 def _tell_failed(

@@ -114,6 +114,8 @@ class Run:
     """Of which instructions and tools."""
     task_at: int = 0
     """Where in the conversation the task stands."""
+    tight: int = 0
+    """What its conversation had when a summary of it was last asked for in vain."""
     window: int | None = None
     """Tokens that the model can take, learnt from a provider that said no."""
     turns: int = 0

@@ -50,6 +50,8 @@ class Lane:
         self._widened = False
         self._refusals = 0
         """Since the last answer."""
+        self.why = ""
+        """What the provider said when it last refused."""
 
     def enter(self, wake: Callable[[], None], *, front: bool = False) -> Place | None:
         """Take a place now (None), or stand in line; what gives a last word stands in front."""
@@ -63,6 +65,10 @@ class Lane:
             self._waiting.append(place)
         self._look()
         return place
+
+    def opens_in(self) -> float:
+        """Seconds until anybody is let in; 0 when it is open."""
+        return max(0.0, self._open_at - self._loop.time())
 
     def withdraw(self, place: Place) -> None:
         """Stop waiting; a place that was given meanwhile goes back."""
@@ -83,8 +89,9 @@ class Lane:
             self._widened = True
         self._look()
 
-    def refused(self, wait_s: float | None) -> None:
+    def refused(self, wait_s: float | None, why: str = "") -> None:
         """A request was refused for the rate: nobody is sent for as long as was asked, and fewer at once after that."""
+        self.why = why
         if self._widened:
             self._widened = False
             self._stretch = min(LONGEST_STRETCH, self._stretch * 2)
@@ -93,11 +100,16 @@ class Lane:
         self._refusals += 1
         working = max(1, self.in_flight)
         self.width = working if self.width is None else min(self.width, working)
-        if wait_s is None:
-            # With others in flight one of them makes room; with none, only time does.
-            alone = min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
-            wait_s = 0.0 if self.in_flight else alone
+        # With others in flight one of them makes room; with none, only time does.
+        alone = 0.0 if self.in_flight else min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
+        wait_s = max(wait_s or 0.0, alone)
         self._open_at = max(self._open_at, self._loop.time() + wait_s)
+        if wait_s > MOST_WAIT_S:
+            # Too long to stand in line: whoever waits looks again at what else it can do.
+            waiting, self._waiting = self._waiting, deque()
+            for place in waiting:
+                if not place.gone:
+                    place.wake()
         self._look()
 
     def _has_room(self) -> bool:

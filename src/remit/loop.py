@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from remit.artifacts import keep
-from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last
+from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
@@ -22,6 +22,9 @@ from remit.outcome import Status
 from remit.phase import Stopped
 from remit.schema import parse_output
 from remit.scope import Limit
+
+SHORTENED = 4
+"""How often a conversation that is too long for its model is made shorter and sent again."""
 
 OUTPUT_TRIES = 3
 """How often a structured answer that does not match is asked for again, the first time included."""
@@ -105,11 +108,12 @@ async def _next_reply(run: Run) -> Reply | Ending | Limit:
 async def _ask(run: Run) -> Reply:
     """Ask for the next turn; once more, with a shorter conversation, if it was too long for the model."""
     await fit(run)
-    try:
-        return await exchange(run)
-    except ModelFailed as failed:
-        if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
-            raise
+    for _ in range(SHORTENED):
+        try:
+            return await exchange(run)
+        except ModelFailed as failed:
+            if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
+                raise
     return await exchange(run)
 
 
@@ -173,6 +177,7 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
         run.tell(WRAP_UP.format(why=limit.detail), "wrap_up")
         if limit.kind == "budget" and "wrap_up" not in run.asides:
             await shorten_last(run)
+        await squeeze(run)
         reply = await exchange(run, "wrap_up")
     except (Stopped, OverBudget, ModelFailed):
         return ending
@@ -191,6 +196,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     run.scope.hears = False
     run.tell(run.summary_prompt or SUMMARISE, "summary")
     try:
+        await squeeze(run)
         reply = await exchange(run, "summary")
     except (Stopped, OverBudget, ModelFailed):
         return ending

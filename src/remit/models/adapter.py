@@ -25,7 +25,7 @@ from remit.limits import Usage
 from remit.messages import Delta, Reply, Request, ToolMessage
 from remit.models.clients import Clients, closing_responses
 from remit.models.conversation import Conversations
-from remit.models.failures import failure, stopped_short
+from remit.models.failures import failure, stopped_short, unreadable
 from remit.models.names import Named
 from remit.models.offers import output_of, tools_of
 from remit.models.prices import counted, usage_of, worst_price
@@ -70,15 +70,19 @@ class ProviderModel:
             asked = self._ask(request)
             async with closing_responses():
                 response = await (asked.stream(emit) if self.streams else asked.whole())
+            why = stopped_short(response, self._named, asked.counted(), told=self.streams and asked.is_chat)
+            if why is None:
+                return self._reply(response)
         except UsageError as error:
             raise ModelError(str(error), kind="invalid") from None
         except Exception as error:
             used = None if asked is None else asked.counted()
-            raise failure(error, self._named, self._base_url, used) from error
-        why = stopped_short(response, self._named, asked.counted())
-        if why is not None:
-            raise why
-        return self._reply(response)
+            why = failure(error, self._named, self._base_url, used)
+            if why.kind == "bug" and asked is not None:
+                # What was sent is right; what came back is not.
+                why = unreadable(why, self._named, used)
+            raise why from error
+        raise why
 
     def _ask(self, request: Request) -> _Asked:
         model = self._here().model(self._named)
@@ -131,6 +135,8 @@ class _Asked:
         self._request = (messages, wanted, parameters)
         self._stream: StreamedResponse | None = None
         self._chars = 0
+        self.is_chat = any(cls.__name__ == "OpenAIChatModel" for cls in type(model).__mro__)
+        """Whether it speaks Chat Completions, in which a stream that broke off looks like one that ended."""
 
     async def whole(self) -> ModelResponse:
         return await self._model.request(*self._request)

@@ -85,14 +85,26 @@ def failure(error: BaseException, named: Named, base_url: str | None, usage: Usa
     )
 
 
-def stopped_short(response: ModelResponse, named: Named, usage: Usage | None) -> ModelError | None:
-    """The error of a response that came, but not whole; None for one that did."""
+def unreadable(why: ModelError, named: Named, usage: Usage | None) -> ModelError:
+    """The error of a response that came, and that nobody can read."""
+    return ModelError(f"{named.whole} answered with what cannot be read. {why}", kind="server", usage=usage)
+
+
+def stopped_short(
+    response: ModelResponse, named: Named, usage: Usage | None, *, told: bool
+) -> ModelError | None:
+    """The error of a response that came, but not whole; None for one that did.
+
+    `told`: a whole one says why it ended. Ollama's does not always.
+    """
     said: object = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason == "error":
         what = f"{named.whole} {_WHAT['server']}: it stopped in the middle ({said or 'no reason given'})."
         return ModelError(what, kind="server", usage=usage)
     # A reason that only the provider knows is a reason; none at all means that the end never came.
-    if response.state == "incomplete" or (response.finish_reason is None and not said):
+    refused = response.finish_reason == "content_filter" or "refusal" in (response.provider_details or {})
+    silent = told and named.provider != "ollama" and not said and not refused
+    if response.state == "incomplete" or silent or (response.finish_reason is None and not said):
         what = f"{named.whole} {_WHAT['connection']}: the answer ended before it was whole."
         return ModelError(what, kind="connection", usage=usage)
     return None
