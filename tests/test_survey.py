@@ -82,6 +82,15 @@ async def test_what_was_not_looked_at_is_named(tmp_path: Path) -> None:
     assert "part3" in missing
 
 
+async def test_long_lists_and_deep_folders_are_not_silently_cut(tmp_path: Path) -> None:
+    """What a part had no room to name is counted, and what was too deep to see is said."""
+    files = {f"p/f{n:02}.py": "# TODO\n" for n in range(30)}
+    files["deep/" + "x/" * 14 + "y.py"] = "x = 1\n"
+    outcome = await surveyed(make(tmp_path, files))
+    assert fact(outcome, "TODO and FIXME").endswith("; and 18 more")
+    assert "too deep" in fact(outcome, "not looked at")
+
+
 async def test_the_facts_come_from_tool_results_alone() -> None:
     """The rules believe the conversation and look nowhere else: what a result says is what they report."""
     spec = ToolSpec("ls", "", {})
@@ -129,11 +138,10 @@ def test_a_report_is_read_back_as_it_was_written() -> None:
     """What a surveyor reports, its lead adds up."""
     facts = of_listing("src", "a.py  1.5 KB\nsub/\n  test_b.py  20 bytes\n  LICENSE  1 byte\n")
     facts.todo = {"src/a.py": 3}
-    facts.missing = ["src/x (gone)"]
+    facts.missing = ["src/x (gone); and y"]
     again = parse(render(facts, LABEL))
     assert again is not None
-    assert again.languages["Python"][0] == 2
-    for name in ("count", "largest", "todo", "tests", "licences", "entries", "missing"):
+    for name in ("count", "size", "languages", "largest", "todo", "tests", "licences", "entries", "missing"):
         assert getattr(again, name) == getattr(facts, name), name
     assert merge(Facts("."), again).count == 3
     assert parse("no report") is None

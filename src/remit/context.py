@@ -23,7 +23,8 @@ LEAST_RESULT_TOKENS = 10
 """What a result is cut to for a last word."""
 
 CUT = "[cut]"
-"""Ends a result that was shortened."""
+SHORTENED = "[remit] Shortened"
+"""Begins the note of a result that was shortened; only the runtime writes notes."""
 
 LONG_RESULT = 1200
 SHORT_RESULT = 400
@@ -110,7 +111,7 @@ async def _shorten_fresh(run: Run, most: int) -> None:
     fresh = [
         (message_tokens(m), place)
         for place, m in enumerate(run.messages)
-        if isinstance(m, ToolMessage) and len(m.content) > LONG_RESULT and not m.content.endswith(CUT)
+        if isinstance(m, ToolMessage) and len(m.content) > LONG_RESULT
     ]
     room = most - (run.estimate - sum(tokens for tokens, _ in fresh))
     share = max(SHORT_RESULT, 3 * (room // max(1, len(fresh)) - NOTE_TOKENS))
@@ -124,12 +125,12 @@ async def _shorten_fresh(run: Run, most: int) -> None:
 
 async def _shorten(run: Run, place: int, message: ToolMessage, chars: int = SHORT_RESULT) -> None:
     content = f"{cut_chars(message.content, chars)}{CUT}"
-    if message.content.endswith(CUT):
+    if message.note.startswith(SHORTENED):
         # The whole is kept already, and its note says where.
         _put(run, place, message, content, message.note)
         return
     kept = await keep(run, f"result_{len(run.artifacts) + 1}", message.content)
-    note = f"[remit] Shortened from {len(message.content):,} characters to make room."
+    note = f"{SHORTENED} from {len(message.content):,} characters to make room."
     if kept is not None and any(spec.name == "read_artifact" for spec in run.kit.specs):
         note = f'{note} Read it with read_artifact(artifact="{kept.id}").'
     _put(run, place, message, content, note)
@@ -146,8 +147,10 @@ async def _summarise(run: Run, most: int) -> None:
     """Have the model write down what it needs, and put that in the place of the old part."""
     kept_from, began = _turn_before(run.messages, 1), len(run.messages)
     left = run.base + sum(map(message_tokens, [run.messages[run.task_at], *run.messages[kept_from:]]))
-    # Without an old part, or where even the rest is too long, a summary would be paid for in vain.
-    if kept_from <= run.task_at + 1 or left > most:
+    requests = ledger.left(run.scope.account).requests
+    # Without an old part, where even the rest is too long, or with no request left for the turn itself, a summary
+    # would be paid for in vain.
+    if kept_from <= run.task_at + 1 or left > most or (requests is not None and requests < 2):
         return
     before = run.tight = run.estimate
     run.tell(SUMMARISE_ALL, "compact")

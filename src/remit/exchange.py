@@ -7,14 +7,15 @@ while backing off.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
 
 import remit.foreign as foreign
 import remit.ledger as ledger
+import remit.slots as slots
 from remit.errors import ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ModelSwitched, Purpose, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
@@ -129,16 +130,18 @@ def _next_model(run: Run, error: ModelError) -> bool:
 
 async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
     """One request, with a place in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
-    lane, refused = run.lane, None
+    lane, refused, answered = run.lane, None, False
     try:
         reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
-        return await _send(run, reservation, purpose, attempt)
+        reply = await _send(run, reservation, purpose, attempt)
+        answered = True
+        return reply
     except _AttemptFailed as failed:
         refused = failed.error if failed.error.kind in TOO_MANY else None
         raise
     finally:
         if refused is None:
-            lane.leave()
+            lane.leave(answered=answered)
         else:
             lane.refused(refused.retry_after, str(refused))
 
@@ -146,7 +149,7 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
 def _closed(run: Run) -> ModelError | None:
     """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
     opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.models)
-    if opens_in <= min(MOST_BACK_OFF_S if others else math.inf, run.scope.deadline.left()):
+    if opens_in <= min(MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S, run.scope.deadline.left()):
         return None
     what = run.lane.why or "too many requests"
     return ModelError(f"{what} (asked to wait for {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in)
@@ -158,18 +161,25 @@ async def _enter(run: Run, lane: Lane, *, front: bool) -> bool:
     False when the lane was closed for long meanwhile, and it is time to look again.
     """
     scope = run.scope
-    future: asyncio.Future[None] = scope.tree.loop.create_future()
-    place = lane.enter(lambda: wake(future), front=front)
-    if place is None:
-        return True
-    scope.seat.leave()
-    try:
-        await scope.phase.wait(future)
-        await scope.seat.enter(scope.phase)
-    except Stopped:
-        lane.withdraw(place)
-        raise
-    return place.granted
+    while True:
+        future: asyncio.Future[None] = scope.tree.loop.create_future()
+        place = lane.enter(functools.partial(wake, future), front=front)
+        if place is None:
+            return True
+        scope.seat.leave()
+        try:
+            await scope.phase.wait(future)
+            if place.granted and slots.is_full(scope.seat.pools) and not scope.seat.held:
+                # Not while waiting for a slot: somebody who has one could use the place meanwhile.
+                lane.withdraw(place)
+                place, front = None, True
+            await scope.seat.enter(scope.phase)
+        except Stopped:
+            if place is not None:
+                lane.withdraw(place)
+            raise
+        if place is not None:
+            return place.granted
 
 
 async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
@@ -356,9 +366,9 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     # Seeded by the run, so that siblings spread out and a test sees the same every time.
     jitter = random.Random(f"{run.scope.run_id}/{run.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
     delay = min(MOST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (attempt - 1)) * jitter
-    if error.retry_after is not None:
-        # What the provider asks for is the least; a day or more is a refusal.
-        delay = max(delay, error.retry_after)
+    if error.retry_after:
+        # A wait of nothing at all is no answer to how long to wait.
+        delay = error.retry_after
     return delay if delay < min(MOST_RETRY_AFTER_S, run.scope.deadline.left()) else None
 
 

@@ -43,6 +43,7 @@ class Lane:
         """How many may be in flight; None is any number."""
         self.in_flight = 0
         self._open_at = 0.0
+        self._in_front: deque[Place] = deque()
         self._waiting: deque[Place] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._answers = 0
@@ -55,14 +56,11 @@ class Lane:
 
     def enter(self, wake: Callable[[], None], *, front: bool = False) -> Place | None:
         """Take a place now (None), or stand in line; what gives a last word stands in front."""
-        if not self._waiting and self._has_room():
+        if (front or not self._waiting) and not self._in_front and self._has_room():
             self.in_flight += 1
             return None
         place = Place(wake)
-        if front:
-            self._waiting.appendleft(place)
-        else:
-            self._waiting.append(place)
+        (self._in_front if front else self._waiting).append(place)
         self._look()
         return place
 
@@ -77,12 +75,13 @@ class Lane:
             self.in_flight -= 1
         self._look()
 
-    def leave(self) -> None:
-        """A request has ended, and it was not refused for the rate."""
+    def leave(self, *, answered: bool = True) -> None:
+        """A request has ended, and it was not refused for the rate; only one that was answered says that there is room."""
         self.in_flight -= 1
-        self._answers += 1
-        self._refusals = 0
-        if self.width is not None and self._answers >= self.width * self._stretch:
+        if answered:
+            self._answers += 1
+            self._refusals = 0
+        if answered and self.width is not None and self._answers >= self.width * self._stretch:
             self._answers = 0
             wider = self.width + 1
             self.width = wider if self._most is None else min(wider, self._most)
@@ -102,11 +101,13 @@ class Lane:
         self.width = working if self.width is None else min(self.width, working)
         # With others in flight one of them makes room; with none, only time does.
         alone = 0.0 if self.in_flight else min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
-        wait_s = max(wait_s or 0.0, alone)
+        wait_s = wait_s or alone
         self._open_at = max(self._open_at, self._loop.time() + wait_s)
         if wait_s > MOST_WAIT_S:
             # Too long to stand in line: whoever waits looks again at what else it can do.
-            waiting, self._waiting = self._waiting, deque()
+            waiting = [*self._in_front, *self._waiting]
+            self._in_front.clear()
+            self._waiting.clear()
             for place in waiting:
                 if not place.gone:
                     place.wake()
@@ -117,13 +118,15 @@ class Lane:
 
     def _look(self) -> None:
         """Let in whoever may go; come back when the lane opens."""
-        while self._waiting and (self._waiting[0].gone or self._has_room()):
-            place = self._waiting.popleft()
+        while queue := self._in_front or self._waiting:
+            if not queue[0].gone and not self._has_room():
+                break
+            place = queue.popleft()
             if not place.gone:
                 place.granted = True
                 self.in_flight += 1
                 place.wake()
-        if self._waiting and self._timer is None and self._loop.time() < self._open_at:
+        if queue and self._timer is None and self._loop.time() < self._open_at:
             self._timer = self._loop.call_at(self._open_at, self._opened)
 
     def _opened(self) -> None:

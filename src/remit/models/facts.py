@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+import msgspec
+from msgspec import Struct
+
 LANGUAGES = {
     "py": "Python", "pyi": "Python", "js": "JavaScript", "mjs": "JavaScript", "jsx": "JavaScript",
     "ts": "TypeScript", "tsx": "TypeScript", "go": "Go", "rs": "Rust", "java": "Java", "kt": "Kotlin",
@@ -35,6 +38,9 @@ _MORE = re.compile(r"^\.\.\. ([\d,]+) more")
 _COUNT = re.compile(r"^(.+?):\s*(\d+)$", re.MULTILINE)
 _UNITS = {"byte": 1, "bytes": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
+DEEPEST = 10
+"""Levels of one listing."""
+
 LARGEST = 8
 LISTED = 12
 
@@ -59,6 +65,8 @@ class Facts:
     entries: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     """What was not looked at, and why."""
+    more: dict[str, int] = field(default_factory=dict[str, int])
+    """How many items of long lists were left out by those who reported them."""
 
     def add_file(self, path: str, size: float) -> None:
         name = PurePosixPath(path).name
@@ -103,7 +111,7 @@ def of_listing(folder: str, listing: str) -> Facts:
     """Facts from what `ls` said of a folder and of those in it."""
     facts = Facts(folder)
     above: list[str] = []
-    for line in listing.splitlines():
+    for line in listing.split("\n"):
         facts.lines += 1
         if more := _MORE.match(line):
             facts.lines += int(more[1].replace(",", ""))
@@ -117,6 +125,8 @@ def of_listing(folder: str, listing: str) -> Facts:
         elif found := _FOLDER.match(line):
             depth = len(found[1]) // 2
             above = [*above[:depth], found[2]]
+            if depth == DEEPEST - 1:
+                facts.missing.append(f"{join(folder, '/'.join(above))} (too deep)")
             if depth == 0:
                 facts.folders.append(found[2])
     return facts
@@ -135,67 +145,94 @@ def merge(facts: Facts, part: Facts) -> Facts:
     facts.licences += part.licences
     facts.entries += part.entries
     facts.missing += part.missing
+    for name, count in part.more.items():
+        facts.more[name] = facts.more.get(name, 0) + count
     return facts
 
 
+class Note(Struct, omit_defaults=True):
+    """Facts as a surveyor hands them to its lead: exact numbers, and of long lists the beginning and how many more."""
+
+    folder: str
+    count: int = 0
+    size: float = 0.0
+    languages: dict[str, tuple[int, float]] = {}
+    largest: list[tuple[float, str]] = []
+    todo: list[tuple[int, str]] = []
+    tests: int = 0
+    licences: list[str] = []
+    entries: list[str] = []
+    missing: list[str] = []
+    more: dict[str, int] = {}
+
+
 def render(facts: Facts, label: str) -> str:
-    """A report for people, in lines that `parse` reads back."""
+    """A report for people, and in its second line the same for `parse`."""
     languages = sorted(facts.languages.items(), key=lambda item: (-item[1][1], item[0]))
-    todo = sorted(facts.todo.items(), key=lambda item: (-item[1], item[0]))
+    todo = [f"{path} {n}" for path, n in _by_count(facts.todo)]
+    more = facts.more
     lines = [
         f"# Survey of `{facts.folder}`",
+        f"<!-- {msgspec.json.encode(_note(facts)).decode()} -->",
         f"(by {label})",
         "",
         f"- files: {facts.count:,}, about {_size(facts.size)}",
-        f"- languages: {_listed([f'{name} {n:,} files about {_size(size)}' for name, (n, size) in languages])}",
-        f"- largest: {_listed([f'{path} {_size(size)}' for size, path in facts.largest])}",
-        f"- TODO and FIXME: {_listed([f'{path} {n}' for path, n in todo])}",
+        f"- languages: {_listed([f'{name} {n:,} files about {_size(size)}' for name, (n, size) in languages], 0)}",
+        f"- largest: {_listed([f'{path} {_size(size)}' for size, path in facts.largest], 0)}",
+        f"- TODO and FIXME: {_listed(todo, more.get('todo', 0))}",
         f"- tests: {facts.tests:,} files",
-        f"- licences: {_listed(facts.licences)}",
-        f"- entry points: {_listed(facts.entries)}",
+        f"- licences: {_listed(facts.licences, more.get('licences', 0))}",
+        f"- entry points: {_listed(facts.entries, more.get('entries', 0))}",
     ]
     if facts.missing:
-        lines.append(f"- not looked at: {_listed(facts.missing)}")
+        lines.append(f"- not looked at: {_listed(facts.missing, more.get('missing', 0))}")
     return "\n".join(lines)
 
 
 def parse(report: str) -> Facts | None:
     """The facts of a report; None when it is none."""
-    head = re.search(r"^# Survey of `(.+)`$", report, re.MULTILINE)
-    if head is None:
+    found = re.search(r"^# Survey of .*\n<!-- (\{.*\}) -->$", report, re.MULTILINE)
+    if found is None:
         return None
-    facts = Facts(head[1])
-    for found in re.finditer(r"^- ([a-zA-Z ]+): (.*)$", report, re.MULTILINE):
-        _read_line(facts, found[1], found[2])
+    try:
+        note = msgspec.json.decode(found[1], type=Note)
+    except msgspec.DecodeError:
+        return None
+    facts = Facts(note.folder, count=note.count, size=note.size, languages=note.languages, tests=note.tests)
+    facts.largest, facts.todo = note.largest, {path: n for n, path in note.todo}
+    facts.licences, facts.entries, facts.missing = note.licences, note.entries, note.missing
+    facts.more = note.more
     return facts
 
 
-def _read_line(facts: Facts, name: str, text: str) -> None:
-    items = [] if text == "none" else [i for i in text.split("; ") if not i.startswith("and ")]
-    number = int(re.sub(r"\D", "", text.partition(" ")[0]) or 0)
-    if name == "files":
-        facts.count, facts.size = number, _bytes(text.partition("about ")[2])
-    elif name == "languages":
-        found = [re.fullmatch(r"(.+) ([\d,]+) files about (.+)", item) for item in items]
-        facts.languages = {f[1]: (int(f[2].replace(",", "")), _bytes(f[3])) for f in found if f}
-    elif name == "largest":
-        found = [re.fullmatch(r"(.+) ([\d.]+ \w+)", item) for item in items]
-        facts.largest = [(_bytes(f[2]), f[1]) for f in found if f]
-    elif name == "TODO and FIXME":
-        counted = [item.rpartition(" ") for item in items]
-        facts.todo = {path: int(count) for path, _, count in counted if count.isdigit()}
-    elif name == "tests":
-        facts.tests = number
-    else:
-        lists = {"licences": facts.licences, "entry points": facts.entries, "not looked at": facts.missing}
-        lists.get(name, []).extend(items)
+def _note(facts: Facts) -> Note:
+    todo = [(n, path) for path, n in _by_count(facts.todo)]
+    lists = {"todo": todo, "licences": facts.licences, "entries": facts.entries, "missing": facts.missing}
+    more = {name: max(0, len(items) - LISTED) + facts.more.get(name, 0) for name, items in lists.items()}
+    return Note(
+        folder=facts.folder,
+        count=facts.count,
+        size=facts.size,
+        languages=facts.languages,
+        largest=facts.largest,
+        todo=todo[:LISTED],
+        tests=facts.tests,
+        licences=facts.licences[:LISTED],
+        entries=facts.entries[:LISTED],
+        missing=facts.missing[:LISTED],
+        more={name: count for name, count in more.items() if count},
+    )
 
 
-def _listed(items: list[str]) -> str:
+def _by_count(todo: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(todo.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _listed(items: list[str], more: int) -> str:
+    more += max(0, len(items) - LISTED)
     if not items:
         return "none"
-    more = [f"and {len(items) - LISTED} more"] if len(items) > LISTED else []
-    return "; ".join([*items[:LISTED], *more])
+    return "; ".join([*items[:LISTED], *([f"and {more} more"] if more else [])])
 
 
 def _size(size: float) -> str:
@@ -204,11 +241,3 @@ def _size(size: float) -> str:
     power = min(3, (len(f"{size:.0f}") - 1) // 3)
     amount, unit = size / 1000**power, ("bytes", "KB", "MB", "GB")[power]
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
-
-
-def _bytes(text: str) -> float:
-    number, _, unit = text.partition(" ")
-    try:
-        return float(number.replace(",", "")) * _UNITS.get(unit, 1)
-    except ValueError:
-        return 0.0

@@ -7,11 +7,12 @@ it never touches the disk. Whatever else it is asked for, it says that it cannot
 
 from __future__ import annotations
 
+import json
 import re
 from typing import NamedTuple
 
 from remit.limits import Usage
-from remit.messages import AssistantMessage, Call, JsonObject, Reply, Request, ToolMessage
+from remit.messages import MARK, AssistantMessage, Call, JsonObject, Reply, Request, ToolMessage, UserMessage
 from remit.models.facts import Facts, merge, of_listing, parse, render
 from remit.ports import Emit, Price
 
@@ -23,6 +24,7 @@ LARGE = 300
 """Lines of a listing from which on a folder is handed on in parts."""
 
 TODO = r"\b(TODO|FIXME)\b"
+_NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
 _FOLDER = re.compile(r"`([^`\n]+)`")
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
@@ -61,15 +63,18 @@ class _Survey:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.tools = {spec.name: spec for spec in request.tools}
-        task = request.messages[0].text
-        found = _FOLDER.search(task)
-        self.folder = found[1] if found else "."
+        said = [m.text for m in request.messages if isinstance(m, UserMessage)]
+        task = next((text for text in reversed(said) if not text.startswith(MARK)), "")
+        self.asked = bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
+        named, found = _NAMED.search(task), _FOLDER.search(task)
+        self.folder = json.loads(named[1]) if named else found[1] if found else "."
+        self.can = self.asked and "ls" in self.tools
         self.done = list(_results(request))
         self.listing = next((d.result for d in self.done if d.call.name == "ls"), None)
 
     def calls(self) -> tuple[Call, ...]:
         """The next calls; none when there is nothing more to find out."""
-        if self.request.tool_choice == "none" or "ls" not in self.tools:
+        if self.request.tool_choice == "none" or not self.can:
             return ()
         if not self.done:
             return self._look()
@@ -96,7 +101,7 @@ class _Survey:
         if surveyor and listing.folders and (self.folder == "." or listing.lines > LARGE):
             for number, name in enumerate(listing.folders[:MOST_PARTS]):
                 path = name if self.folder == "." else f"{self.folder}/{name}"
-                prompt = f"Survey the folder `{path}` and report what is in it."
+                prompt = f"Survey the folder {json.dumps(path, ensure_ascii=False)} and report what is in it."
                 args: JsonObject = {"agent": surveyor[1], "prompt": prompt, "description": path}
                 calls.append(Call(f"part{number}", "task", args))
         return tuple(calls)
@@ -108,7 +113,7 @@ class _Survey:
 
     def report(self) -> str:
         """What was found, from the results alone."""
-        if "ls" not in self.tools:
+        if not self.can:
             return (
                 f"This is {LABEL}. It can survey a folder with the tools ls, grep and read, and nothing else. For"
                 ' anything else choose a real model, such as model="anthropic:claude-haiku-4-5".'
