@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +22,15 @@ collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("stories"))
-    yield made
-    made.close()
+def stage() -> Iterator[Stage]:
+    # In memory where that can be had: a killed process leaves the same there, and hundreds of stores wait for no disk.
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="remit-", dir=shared if os.access(shared, os.W_OK) else None
+    ) as folder:
+        made = Stage(Path(folder))
+        yield made
+        made.close()
 
 
 @pytest.fixture(scope="session")

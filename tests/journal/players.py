@@ -121,7 +121,7 @@ class HttpModel:
         }
         status, answer = await self._post(json.dumps(body).encode())
         if status != 200:
-            raise ModelError("try again", kind="overloaded", retry_after=0.0, usage=Usage(requests=1))
+            raise ModelError("try again", kind="overloaded", retry_after=0.001, usage=Usage(requests=1))
         return msgspec.json.decode(answer, type=Reply)
 
     async def _post(self, body: bytes) -> tuple[int, bytes]:
