@@ -19,16 +19,16 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors redaction limits messages outcome events commands text fields result",
+    "records": "errors sandbox redaction limits messages outcome events commands text fields result",
     "rules": "ports history tree ledger lanes slots seat deadline phase threads foreign schema",
-    "what users write": "tool policy agent providers",
+    "what users write": "signature tool rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
-    "one run": "execution artifacts reading exchange ending dispatch context restoring loop",
+    "one run": "execution artifacts trip reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
-    "the door": "checks running door remote survey",
+    "the door": "checks running wiring door reopening remote asking survey",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
-ADAPTERS = "stores models tools testing"
+ADAPTERS = "stores models tools definitions testing"
 ADAPTERS_IMPORT = "errors limits messages outcome events commands ports text threads redaction"
 SHIPPED_DEFAULT = "stores"
 
@@ -40,8 +40,9 @@ def _allowed() -> dict[str, set[str]]:
         below |= set(rooms.split())
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
-    table["door"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"tool", "result"}
+    table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
+    table["tools"] |= {"tool", "result", "sandbox", "signature", "sources"}
+    table["definitions"] |= {"agent", "policy", "rules", "tool", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     return table
 

@@ -38,6 +38,7 @@ from remit.events import (
     RunEnded,
     RunResumed,
     RunStarted,
+    ToolsOpened,
     TurnStarted,
     Warned,
     decode,
@@ -159,6 +160,7 @@ BARE: dict[type[Event], dict[str, object]] = {
     Overran: {"reserved": 0, "used": 0, "resource": ""},
     ArtifactSaved: {"artifact": ARTIFACT},
     Warned: {"text": ""},
+    ToolsOpened: {"source": ""},
     EventsMissed: {"missed": 0},
 }
 """For each event only what it must say."""

@@ -1,6 +1,6 @@
 """remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
 
-`run`, `run_sync`, `start` and `resume` are in `door.py`; agents, tools, limits and outcomes in the rooms of their
+`run`, `run_sync` and `start` are in `door.py`, `resume` in `reopening.py`; agents, tools, limits and outcomes in the rooms of their
 names. Nothing heavy is imported here: pydantic comes with the first tool.
 """
 
@@ -8,7 +8,8 @@ import logging
 
 from remit.agent import Agent
 from remit.approval import Approver
-from remit.door import reopen, resume, run, run_sync, start
+from remit.asking import ask_in_terminal
+from remit.door import run, run_sync, start
 from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
 from remit.events import Event
 from remit.limits import Limits, Usage
@@ -27,9 +28,12 @@ from remit.messages import (
 from remit.outcome import Outcome, Rejection, Status, ToolCallLog
 from remit.policy import ApprovalRequest, allow, deny
 from remit.ports import Model, Price, Store
+from remit.reopening import reopen, resume
 from remit.result import ToolResult
 from remit.running import Running
-from remit.tool import Tier, Tool, ToolContext, tool
+from remit.sandbox import Sandbox
+from remit.signature import ToolContext
+from remit.tool import Tier, Tool, tool
 
 __all__ = [
     "Agent",
@@ -52,6 +56,7 @@ __all__ = [
     "Reply",
     "Request",
     "Running",
+    "Sandbox",
     "Status",
     "Store",
     "StoreError",
@@ -67,6 +72,7 @@ __all__ = [
     "UsageError",
     "UserMessage",
     "allow",
+    "ask_in_terminal",
     "deny",
     "reopen",
     "resume",

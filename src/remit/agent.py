@@ -12,7 +12,9 @@ from remit.limits import Limits
 from remit.messages import Json
 from remit.policy import Policy, PolicyFunction, compile_policy
 from remit.ports import ModelChoice, is_model
+from remit.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.schema import output_schema
+from remit.sources import ToolSource
 from remit.tool import Tool, is_reserved
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -41,7 +43,8 @@ class Agent:
     """A name, a model, or several in order of preference: the next is asked when one fails for good."""
     settings: Mapping[str, Json] | None
     """Passed to the model as they are; `max_output_tokens` is also used for the worst case."""
-    tools: tuple[Tool | str, ...]
+    tools: tuple[Tool | str | ToolSource, ...]
+    """Tools, names of built-in ones, and sources of tools such as MCP servers."""
     subagents: tuple[Agent, ...]
     limits: Limits | None
     surface: Literal["task", "subagent_<name>"]
@@ -53,6 +56,8 @@ class Agent:
     output: object
     """A pydantic type or a JSON schema that the answer must match."""
     policy: PolicyFunction | None
+    sandbox: Sandbox | None
+    """What its tools may touch; its parent's holds too. None: its parent's."""
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class Agent:
         instructions: str = "",
         model: ModelChoice | None = None,
         settings: Mapping[str, Json] | None = None,
-        tools: Sequence[Tool | str] = (),
+        tools: Sequence[Tool | str | ToolSource] = (),
         subagents: Sequence[Agent] = (),
         limits: Limits | None = None,
         surface: Literal["task", "subagent_<name>", "subagent"] = "task",
@@ -71,6 +76,7 @@ class Agent:
         summary: Summary = "never",
         output: object = None,
         policy: Policy | None = None,
+        sandbox: SandboxChoice | None = None,
     ) -> None:
         where = f"Agent {name!r}"
         if not isinstance(cast(object, name), str) or not NAME.fullmatch(name):
@@ -105,9 +111,15 @@ class Agent:
             "summary": summary,
             "output": output,
             "policy": compile_policy(policy, where),
+            "sandbox": read_sandbox(sandbox, where),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
+
+    @property
+    def sources(self) -> tuple[ToolSource, ...]:
+        """Where those of its tools come from that are known only once a run of it begins."""
+        return tuple(t for t in self.tools if not isinstance(t, (Tool, str)))
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
@@ -163,25 +175,28 @@ def _choose(where: str, field: str, value: object, allowed: tuple[str, ...]) -> 
         raise UsageError(f"{where}: {field} must be one of {', '.join(allowed)}, not {value!r}.")
 
 
-def _check_tools(where: str, tools: object) -> tuple[Tool | str, ...]:
+def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ...]:
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise UsageError(
             f"{where}: tools must be a list of tools and tool names, not {type(tools).__name__}."
         )
     seen: dict[str, None] = {}
     for item in cast("Sequence[object]", tools):
-        if not isinstance(item, (Tool, str)):
+        if not isinstance(item, (Tool, str, ToolSource)):
             hint = " Decorate it with @remit.tool." if callable(item) else ""
             raise UsageError(f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{hint}")
         name = item if isinstance(item, str) else item.name
-        if is_reserved(name):
+        if not isinstance(item, (Tool, str)):
+            # A server may be called what a tool is called: its tools have names of their own.
+            name = f"source {name}"
+        elif is_reserved(name):
             raise UsageError(
                 f"{where}: the tool name {name!r} is reserved for remit's own tools; choose another."
             )
         if name in seen:
             raise UsageError(f"{where}: two tools are called {name!r}; names must differ.")
         seen[name] = None
-    return tuple(cast("Sequence[Tool | str]", tools))
+    return tuple(cast("Sequence[Tool | str | ToolSource]", tools))
 
 
 def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:

@@ -62,18 +62,27 @@ class Desk:
             question.phase.grace_s = LET_GO_S
             question.phase.stop()
 
-    def grant(self, tool: Tool) -> None:
+    def grant(self, tool: Tool, rule: str) -> None:
         """Allow a tool for the whole tree, as somebody did before the tree was resumed."""
-        self._granted.add(what(tool))
+        self._granted.add(what(tool, rule))
 
     async def ask(
-        self, scope: Scope, *, call: str, tool: Tool, context: str, args: JsonObject, request: str = ""
+        self,
+        scope: Scope,
+        *,
+        call: str,
+        tool: Tool,
+        context: str,
+        args: JsonObject,
+        request: str = "",
+        preview: str = "",
+        rule: str = "",
     ) -> Decision:
         """The person's answer. Raises Stopped when the run is stopped while it waits.
 
-        `request` is the id under which it was asked before the tree was resumed.
+        `request` is the id under which it was asked before the tree was resumed, `rule` the one that has it asked.
         """
-        if self._is_granted(scope, tool):
+        if self._is_granted(scope, what(tool, rule)):
             return allow()
         if not request:
             self._count += 1
@@ -86,8 +95,18 @@ class Desk:
             tool=tool.name,
             args=cast("JsonObject", clean_json(args)),
             total_usage=total(scope.tree.spent),
+            preview=preview,
+            rule=rule,
         )
-        scope.emit(ApprovalRequested, request=request, call=call, tool=tool.name, context=context)
+        scope.emit(
+            ApprovalRequested,
+            request=request,
+            call=call,
+            tool=tool.name,
+            context=context,
+            preview=preview,
+            rule=rule,
+        )
         asked = self._open[request] = _Question(question, scope)
         asked.answer = self._answers.pop(request, None)
         decision = deny("nobody can be asked: no approver was given to run()")
@@ -105,16 +124,16 @@ class Desk:
             self._answered(scope, asked, call, tool, decision, stopped=stopped)
         return decision
 
-    def _is_granted(self, scope: Scope, tool: Tool) -> bool:
-        return what(tool) in self._granted or what(tool) in scope.grants
+    def _is_granted(self, scope: Scope, what: object) -> bool:
+        return what in self._granted or what in scope.grants
 
     def _answered(
         self, scope: Scope, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
     ) -> None:
         if decision.allowed and decision.scope == "run":
-            scope.grants.add(what(tool))
+            scope.grants.add(what(tool, asked.request.rule))
         if decision.allowed and decision.scope == "tree":
-            self._granted.add(what(tool))
+            self._granted.add(what(tool, asked.request.rule))
         scope.emit(
             ApprovalAnswered,
             request=asked.request.id,
@@ -151,7 +170,7 @@ class Desk:
         try:
             await self._wait_for_turn(asked.phase)
             try:
-                if self._is_granted(scope, tool):
+                if self._is_granted(scope, what(tool, asked.request.rule)):
                     return allow()
                 ended = await _answer(approver, asked.request, scope, asked.phase)
             finally:
@@ -164,12 +183,12 @@ class Desk:
         decision = _tidy(ended.value)
         if ended.how == "returned" and decision is not None:
             return decision
-        what = (
+        trouble = (
             f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
         )
-        log.warning("the approver failed, so %s is denied: %s", tool.name, what, exc_info=ended.error)
-        scope.warn(f"The approver failed, so {tool.name} was denied: {what}.")
-        return deny(f"the approver failed: {what}")
+        log.warning("the approver failed, so %s is denied: %s", tool.name, trouble, exc_info=ended.error)
+        scope.warn(f"The approver failed, so {tool.name} was denied: {trouble}.")
+        return deny(f"the approver failed: {trouble}")
 
     async def _wait_for_turn(self, phase: Phase) -> None:
         if not self._busy:
@@ -231,9 +250,12 @@ class _Question:
         self._above.waits.pop(self._link, None)
 
 
-def what(tool: Tool) -> object:
-    """What an allowance is about: this very tool. Another agent's may only share its name."""
-    return tool.name if tool.delegates else tool
+def what(tool: Tool, rule: str) -> object:
+    """What an allowance is about: this very tool, as far as the same rule has it asked.
+
+    Another agent's may only share its name; and who allows commands has not allowed those with a rule of their own.
+    """
+    return (tool.name if tool.delegates else tool, rule)
 
 
 async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope, phase: Phase) -> foreign.Ended:

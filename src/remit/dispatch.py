@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import inspect
 import logging
-from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
 
-import remit.foreign as foreign
 import remit.ledger as ledger
-from remit.events import CallEnded, CallProgressed, CallStarted
+from remit.events import CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
 from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
-from remit.phase import Stopped, on_loop, wake
+from remit.phase import Stopped, wake
 from remit.policy import judge
 from remit.redaction import REDACTED
-from remit.result import ToolResult, failure, render
+from remit.result import ToolResult
 from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
-from remit.tool import BadArguments, Tier, Tool, ToolContext
+from remit.tool import BadArguments, Tier, Tool
+from remit.trip import execute, preview
 
 log = logging.getLogger("remit")
 
@@ -222,7 +220,7 @@ async def _charged(run: Run, call: Call, tool: Tool, args: JsonObject, past: Cal
         trouble = await run.scope.tree.journal.flush(run.scope.phase)
         if trouble:
             return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
-    return await _execute(run, call, tool, kwargs)
+    return await execute(run, call, tool, kwargs)
 
 
 async def _judge(
@@ -230,20 +228,22 @@ async def _judge(
 ) -> ToolResult | None:
     """None when the call may run; otherwise the denial that the model reads."""
     try:
-        answer = judge(call, tool, run.scope)
+        verdict = judge(call, tool, run.scope)
     except FOREIGN as error:
         log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
         return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
-    if answer == "allow":
+    if verdict.answer == "allow":
         return None
-    if answer == "deny":
-        return ToolResult(f"Denied: the policy does not allow {call.name}.", ok=False)
+    if verdict.answer == "deny":
+        why = f" (rule: {verdict.rule})" if "(" in verdict.rule else ""
+        return ToolResult(f"Denied: the policy does not allow {call.name}{why}.", ok=False)
     if past is not None and past.answer is not None:
         return None if past.answer.allowed else _denied(past.answer.reason)
+    kwargs: dict[str, object] = {}
     if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
         try:
-            tool.check(args)
+            kwargs = tool.check(args)
         except BadArguments as problem:
             return ToolResult(str(problem), ok=False)
     if ledger.left(run.scope.account).calls == 0:
@@ -256,122 +256,14 @@ async def _judge(
         context=context,
         args=args,
         request=past.request if past is not None else "",
+        preview=await preview(run, call, tool, kwargs) if tool.has_preview else "",
+        rule=verdict.rule,
     )
     return None if decision.allowed else _denied(decision.reason)
 
 
 def _denied(reason: str) -> ToolResult:
     return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)
-
-
-async def _execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
-    scope = run.scope
-    left = foreign.abandoned()
-    if len(left) >= foreign.MOST_ABANDONED:
-        return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
-    seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
-    limit = seconds if isinstance(seconds, (int, float)) else None
-    if limit == 0 or scope.limits.call_seconds == 0:
-        return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
-    trip = _Trip(run, call, tool, limit)
-    try:
-        ended = await trip.go(kwargs)
-    except Stopped as stop:
-        if stop.ended is None or stop.ended.how != "returned":
-            raise
-        ended = stop.ended
-    finally:
-        trip.over = True
-    if ended.how == "timed_out":
-        late = (
-            ""
-            if ended.value is None or ended.error is not None
-            else f" After that it ended with: {render(ended.value).content}"
-        )
-        return ToolResult(f"Timed out: {call.name} did not end within {limit:g} s.{late}", ok=False)
-    if ended.error is not None:
-        log.info("the tool %s failed", call.name, exc_info=ended.error)
-        return failure(ended.error)
-    # Notes are the runtime's own words: a tool cannot have any.
-    return msgspec.structs.replace(render(ended.value), note="")
-
-
-class _Trip:
-    """One call out to a tool, and what the tool sees of the run meanwhile."""
-
-    def __init__(self, run: Run, call: Call, tool: Tool, limit: float | None) -> None:
-        self.run = run
-        self.call = call
-        self.tool = tool
-        self.limit = limit
-        self.end: float | None = None
-        self.over = False
-
-    def begin(self) -> None:
-        """The call's time counts from here: waiting for a thread is not the tool's."""
-        self.end = None if self.limit is None else self.run.scope.tree.loop.time() + self.limit
-
-    async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
-        scope, tool = self.run.scope, self.tool
-        context = ToolContext(
-            run_id=scope.run_id,
-            path=scope.path,
-            depth=scope.depth,
-            workspace=scope.tree.workspace,
-            deps=scope.tree.deps,
-            emit=self.emit,
-            cancelled=self.cancelled,
-        )
-        if tool.is_async:
-            self.begin()
-            return await self._await(_begin(tool, kwargs, context))
-        ended = await foreign.run_in_thread(
-            lambda: tool.invoke(kwargs, context),
-            scope.phase,
-            name=f"tool {tool.name}",
-            expires=self.expires,
-            on_begin=self.begin,
-            on_abandoned=scope.left_behind,
-        )
-        if ended.how == "returned" and inspect.isawaitable(ended.value):
-            return await self._await(ended.value)
-        return ended
-
-    async def _await(self, awaitable: Awaitable[object]) -> foreign.Ended:
-        scope = self.run.scope
-        return await foreign.run(
-            awaitable,
-            scope.phase,
-            name=f"tool {self.tool.name}",
-            expires=self.expires,
-            on_abandoned=scope.left_behind,
-        )
-
-    def expires(self) -> float | None:
-        if self.end is not None and self.run.scope.tree.loop.time() >= self.end:
-            self.over = True
-        return self.end
-
-    def cancelled(self) -> bool:
-        return self.over or self.run.scope.phase.stopped
-
-    def emit(self, text: str) -> None:
-        """May be called from the tool's thread; nothing comes through once the call has ended."""
-        loop = self.run.scope.tree.loop
-        if on_loop(loop):
-            self._emit(text)
-        else:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._emit, text)
-
-    def _emit(self, text: str) -> None:
-        if not self.over:
-            self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
-
-
-async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
-    value = tool.invoke(kwargs, context)
-    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
 
 
 def _unknown(run: Run, name: str) -> str:

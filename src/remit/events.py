@@ -63,6 +63,15 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     history: tuple[Message, ...] = ()
 
 
+class ToolsOpened(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tools_opened"):
+    """A source of tools, an MCP server for one, was opened or borrowed for this run."""
+
+    source: str
+    tools: tuple[str, ...] = ()
+    trouble: str = ""
+    """What is missing and why, in words."""
+
+
 class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
     """A run goes on that had ended short of its answer, or whose process died. `limits` hold from here on."""
 
@@ -217,6 +226,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     call: str
     tool: str
     context: str = ""
+    preview: str = ""
+    rule: str = ""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_answered"):
@@ -295,6 +306,7 @@ LIVE_ONLY = (DeltaReceived, CallProgressed, EventsMissed)
 
 AnyEvent = (
     RunStarted
+    | ToolsOpened
     | RunResumed
     | RunEnded
     | TurnStarted

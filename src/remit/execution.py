@@ -34,6 +34,7 @@ from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.ports import Model, Price
 from remit.result import ToolResult
 from remit.scope import Scope
+from remit.sources import ToolSource
 from remit.tool import Tier, Tool
 
 OUTPUT_TOKENS = 4096
@@ -130,6 +131,7 @@ class Run:
     """What the calls in flight are about."""
     children: list[Outcome] = field(default_factory=list[Outcome])
     artifacts: list[Artifact] = field(default_factory=list[Artifact])
+    results_kept: int = 0
     failed_tool: str | None = None
     last_error: str | None = None
     """The provider's error that was to be tried again when the budget ran out."""
@@ -139,6 +141,7 @@ class Run:
     started_at: float = 0.0
     tries: int = 0
     """Answers that did not have the form that was asked for."""
+    borrowed: list[ToolSource] = field(default_factory=list["ToolSource"])
     looping: str = ""
     """The tool that it called again and again with the same result."""
     model_at: int = 0
@@ -227,7 +230,9 @@ class RuntimeTool(Tool):
         self.timeout_s = None
         self.is_async = True
         self.spec = spec
-        self._describe = self._summarise = None
+        self.inline_chars = None
+        self._describe = self._summarise = self._subjects = self._preview = None
+        self._paths = ()
 
     @abstractmethod
     async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:

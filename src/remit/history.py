@@ -189,6 +189,8 @@ class Grant(NamedTuple):
     path: tuple[str, ...]
     tool: str
     scope: str
+    rule: str = ""
+    """The rule that had it asked."""
 
 
 class Tree(Struct, omit_defaults=True):

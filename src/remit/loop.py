@@ -218,5 +218,5 @@ def _join_sent(run: Run) -> None:
     """What was sent to the run joins its next turn."""
     for sent in run.scope.inbox:
         run.add(sent.message)
-        run.scope.emit(MessageJoined, message=sent.message, command=sent.command)
+        run.scope.emit(MessageJoined, message=sent.message, command=sent.command, origin=sent.origin)
     run.scope.inbox.clear()

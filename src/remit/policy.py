@@ -6,22 +6,21 @@ one set of rules the strictest that matches wins. A child's rules only narrow it
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.limits import Usage
 from remit.messages import Call, JsonObject
+from remit.rules import Answer, Rule, decide, parse
 from remit.text import clean, safe_str
 from remit.tool import Tier, Tool
 
 if TYPE_CHECKING:
     from remit.scope import Scope
 
-Answer = Literal["allow", "ask", "deny"]
 PolicyFunction = Callable[[Call, "Scope"], Answer]
 Policy = Sequence[str] | PolicyFunction
 
@@ -39,6 +38,10 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     args: JsonObject
     total_usage: Usage
     """What the whole tree has spent so far."""
+    preview: str = ""
+    """What the call would change, where its tool can tell: a diff."""
+    rule: str = ""
+    """The rule that has this asked; empty when the tool's tier has."""
 
 
 class Decision(Struct, frozen=True):
@@ -70,62 +73,65 @@ def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
         return policy
     if isinstance(policy, str) or not isinstance(cast(object, policy), Sequence):
         raise UsageError(f'{where}: policy must be a list of rules such as ["ask terminal"], not one string.')
-    return Rules([_parse(rule, where) for rule in policy])
+    return Rules([parse(rule, where) for rule in policy])
 
 
 class Rules:
-    """A list of rules as a function. It answers for what a rule names; `speaks_of` tells whether one does."""
+    """A list of rules as a policy. It has no opinion on what no rule matches."""
 
-    def __init__(self, rules: list[tuple[Answer, str]]) -> None:
+    def __init__(self, rules: list[Rule]) -> None:
         self.rules = rules
 
-    def speaks_of(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for _, pattern in self.rules)
+    def decide(self, call: Call, tool: Tool, scope: Scope) -> Rule | None:
+        rules = [rule for rule in self.rules if rule.names(call.name)]
+        if not any(rule.pattern for rule in rules) or isinstance(call.args, str):
+            return decide(rules, ())
+        return decide(rules, tool.subjects(call.args, scope.tree.workspace))
 
     def __call__(self, call: Call, scope: Scope) -> Answer:
+        """By the tools' names alone: for those who call it like any other policy."""
         del scope
-        return strictest(
-            [answer for answer, pattern in self.rules if fnmatch.fnmatchcase(call.name, pattern)]
-        )
+        rule = decide([rule for rule in self.rules if rule.names(call.name)], ())
+        return "allow" if rule is None else rule.answer
 
 
-def judge(call: Call, tool: Tool, scope: Scope) -> Answer:
+class Verdict(NamedTuple):
+    """What a policy says of a call, and the rule that says so."""
+
+    answer: Answer
+    rule: str = ""
+
+
+def judge(call: Call, tool: Tool, scope: Scope) -> Verdict:
     """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
 
     `scope.policies` is the caller's, the root agent's, and those of the agents below it.
     """
     caller, root, *narrower = scope.policies
-    if _speaks(caller, call):
-        answer = _asked(caller, call, scope)
+    verdict = _asked(caller, call, tool, scope)
+    if verdict is not None:
         narrower.append(root)
-    elif _speaks(root, call):
-        answer = _asked(root, call, scope)
     else:
-        answer = "ask" if tool.tier is Tier.CONFIRM and not tool.delegates else "allow"
-    return strictest([answer, *(_asked(rule, call, scope) for rule in narrower)])
+        verdict = _asked(root, call, tool, scope)
+    if verdict is None:
+        verdict = Verdict("ask" if tool.tier is Tier.CONFIRM and not tool.delegates else "allow")
+    for policy in narrower:
+        verdict = _stricter(verdict, _asked(policy, call, tool, scope))
+    return verdict
 
 
-def _speaks(rules: PolicyFunction | None, call: Call) -> bool:
-    return rules is not None and not (isinstance(rules, Rules) and not rules.speaks_of(call.name))
+def _stricter(one: Verdict, other: Verdict | None) -> Verdict:
+    return one if other is None or _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
 
 
-def strictest(answers: Sequence[Answer]) -> Answer:
-    if "deny" in answers:
-        return "deny"
-    return "ask" if "ask" in answers else "allow"
-
-
-def _asked(rule: PolicyFunction | None, call: Call, scope: Scope) -> Answer:
-    answer = "allow" if rule is None else rule(call, scope)
+def _asked(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Verdict | None:
+    """None where a policy has no opinion."""
+    if policy is None:
+        return None
+    if isinstance(policy, Rules):
+        rule = policy.decide(call, tool, scope)
+        return None if rule is None else Verdict(rule.answer, str(rule))
+    answer = policy(call, scope)
     if answer not in _ANSWERS:
         raise UsageError(f'policy returned {answer!r}; it must be "allow", "ask" or "deny".')
-    return answer
-
-
-def _parse(rule: object, where: str) -> tuple[Answer, str]:
-    words = rule.split() if isinstance(rule, str) else []
-    if len(words) == 2 and (words[0] == "allow" or words[0] == "ask" or words[0] == "deny"):
-        return words[0], words[1]
-    raise UsageError(
-        f'{where}: policy rule {rule!r} must be "allow", "ask" or "deny" and a tool name or pattern.'
-    )
+    return Verdict(answer)

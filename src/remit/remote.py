@@ -79,6 +79,8 @@ async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
                 tool=event.tool,
                 args=call.call.args if call is not None and isinstance(call.call.args, dict) else {},
                 total_usage=tree.usage(),
+                preview=event.preview,
+                rule=event.rule,
             )
         )
     return found

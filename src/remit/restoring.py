@@ -58,9 +58,9 @@ def restore_grants(run: Run, tree: TreeContext) -> None:
         if tool is None or grant.path != run.scope.path:
             continue
         if grant.scope == "tree":
-            tree.desk.grant(tool)
+            tree.desk.grant(tool, grant.rule)
         elif grant.run == run.scope.run_id:
-            run.scope.grants.add(what(tool))
+            run.scope.grants.add(what(tool, grant.rule))
 
 
 def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Spending) -> None:
@@ -74,6 +74,7 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     turn_to(run, min(record.switched, len(run.models) - 1))
     run.model_used, run.task_at = record.model_used, record.task_at
     run.artifacts = list(record.artifacts)
+    run.results_kept = len(run.artifacts)
     run.asides = dict(record.asides)
     run.reply = record.unanswered
     pending = record.last_turn() if run.reply is not None and run.reply.calls else []

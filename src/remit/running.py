@@ -91,7 +91,8 @@ class Running:
             await asyncio.wait({ears})
             if not ears.cancelled():
                 ears.exception()
-        for end in (opened.close, opened.tree.journal.leave, opened.tree.stream.end):
+        tree = opened.tree
+        for end in (tree.sources.close, opened.close, tree.journal.leave, tree.stream.end):
             try:
                 await end()
             except Exception:

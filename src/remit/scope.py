@@ -26,8 +26,10 @@ from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase
 from remit.policy import PolicyFunction
+from remit.sandbox import OPEN, Sandbox
 from remit.seat import Seat
 from remit.slots import Pool
+from remit.sources import Sources
 from remit.stream import Stream
 from remit.text import clean
 from remit.tree import going_on
@@ -65,6 +67,7 @@ class Sent(NamedTuple):
 
     message: UserMessage
     command: str = ""
+    origin: Literal["sent", "runtime"] = "sent"
 
 
 class TreeContext:
@@ -86,6 +89,7 @@ class TreeContext:
         self.past = past or Tree()
         self.stream = Stream()
         self.lanes = Lanes(self.loop)
+        self.sources = Sources(self.loop, workspace)
         self.desk = desk
         self.deps = deps
         self.workspace = workspace
@@ -138,6 +142,7 @@ class Scope:
         policies: tuple[PolicyFunction | None, ...],
         pools: tuple[Pool, ...],
         task: str,
+        sandbox: Sandbox = OPEN,
         record: RunRecord | None = None,
     ) -> None:
         self.tree = tree
@@ -152,6 +157,7 @@ class Scope:
         """Levels it may still delegate to; None is unlimited."""
         self.policies = policies
         self.task = task
+        self.sandbox = sandbox
         self.account = Account(agent, limits, parent.account if parent else None)
         self.seat = Seat(pools)
         self.children: dict[str, Scope] = {}

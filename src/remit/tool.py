@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 import re
 import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import (
@@ -21,7 +21,6 @@ from typing import (
     ParamSpec,
     TypedDict,
     TypeVar,
-    Union,
     Unpack,
     cast,
     overload,
@@ -30,7 +29,17 @@ from typing import (
 from remit.errors import RemitError, UsageError
 from remit.messages import Json, JsonObject, ToolSpec
 from remit.result import ToolResult
-from remit.schema import Field, SchemaShape, Shape, ShapeError, fields_shape, resolve, unknown_name
+from remit.schema import SchemaShape, Shape, ShapeError, fields_shape, unknown_name
+from remit.signature import (
+    Function,
+    Signature,
+    ToolContext,
+    called,
+    docstring_of,
+    name_of,
+    read_signature,
+    source_of,
+)
 from remit.text import (
     CONTEXT_CHARS,
     FOREIGN,
@@ -45,8 +54,6 @@ from remit.text import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Function = Callable[..., object]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RESERVED = frozenset({"task", "subagent", "read_artifact"})
@@ -65,42 +72,6 @@ class BadArguments(RemitError):
     """Raised when a model's arguments do not fit a tool; the message is for that model."""
 
 
-class ToolContext:
-    """What a tool may know of the run that called it; a parameter with this annotation is given one."""
-
-    __slots__ = ("_cancelled", "_emit", "deps", "depth", "path", "run_id", "workspace")
-
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        path: tuple[str, ...],
-        depth: int,
-        workspace: Path | None,
-        deps: object,
-        emit: Callable[[str], None],
-        cancelled: Callable[[], bool],
-    ) -> None:
-        self.run_id = run_id
-        self.path = path
-        """Agent names from the root down to this run."""
-        self.depth = depth
-        self.workspace = workspace
-        self.deps = deps
-        """The caller's own object, as given to `run(deps=...)`."""
-        self._emit = emit
-        self._cancelled = cancelled
-
-    def emit(self, text: str) -> None:
-        """Say how far the work is, to whoever watches the run. The model does not read it."""
-        self._emit(clean(text))
-
-    @property
-    def cancelled(self) -> bool:
-        """True once the run is to stop: a long tool in a thread should look, and return."""
-        return self._cancelled()
-
-
 def is_reserved(name: str) -> bool:
     """Whether a tool name belongs to the runtime's own tools."""
     return name in _RESERVED or name.startswith("subagent_")
@@ -109,12 +80,26 @@ def is_reserved(name: str) -> bool:
 # --- The tool ------------------------------------------------------------------------------------
 
 
+class Subject(NamedTuple):
+    """One thing that a call is about, for rules such as `terminal(git status*)`."""
+
+    text: str
+    also: tuple[str, ...] = ()
+    """Other ways to read it: only rules that ask or deny are matched with these."""
+    clear: bool = True
+    """Whether it can be told what it would do; what is not clear no pattern allows."""
+    host: str = ""
+    """The host of an address, in lower case, for patterns such as `domain:example.com`."""
+
+
 class Tool:
     """A function an agent can call.
 
     Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with
     the first `spec` or `check`, which raise UsageError when a type has none. `names` is where types that
-    are not global are looked up. The runtime's own names are for `Tool` itself: `tool` refuses them.
+    are not global are looked up. `subjects` says what rules with a pattern look at, `paths` which parameters
+    are paths in the workspace, for the same; `preview` takes what the
+    function takes, by name, and a `ctx`, and says what the call would do. The runtime's own names are for `Tool` itself: `tool` refuses them.
     """
 
     delegates: bool = False
@@ -133,22 +118,33 @@ class Tool:
         summarise: Callable[[ToolResult], str] | None = None,
         parameters: Mapping[str, Json] | None = None,
         names: Mapping[str, object] | None = None,
+        subjects: Callable[[JsonObject], Iterable[str | Subject]] | None = None,
+        paths: Sequence[str] = (),
+        preview: Callable[..., str] | None = None,
+        inline_chars: int | None = None,
     ) -> None:
-        source = _source(fn)
-        self.name = _checked_name(name if name is not None else _name_of(fn))
-        doc, notes = read_docstring(_docstring_of(fn))
+        if isinstance(fn, Tool):
+            raise UsageError(f"{fn!r} is a tool already.")
+        source = source_of(fn)
+        self.name = _checked_name(name if name is not None else name_of(fn))
+        doc, notes = read_docstring(docstring_of(fn))
         self.description = clean(doc if description is None else description)
         self.tier = _checked_tier(self.name, tier)
         self.timeout_s = _checked_timeout(self.name, timeout_s)
         """Seconds one call may take; None means the run's `call_seconds`."""
         self.display_name = self.name if display_name is None else display_name
-        self.is_async = inspect.iscoroutinefunction(_called(fn)) or inspect.iscoroutinefunction(source)
+        self.is_async = inspect.iscoroutinefunction(called(fn)) or inspect.iscoroutinefunction(source)
         self._fn = fn
+        self.inline_chars = _checked_chars(self.name, inline_chars)
+        """How much of a result the model reads; the rest it reads with `read_artifact`. None: remit's own limit."""
+        self._subjects = subjects
+        self._paths = tuple(paths)
+        self._preview = preview
         self._describe = describe
         self._summarise = summarise
         self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
         spaces = (self._globals, names or {})
-        self._signature = _read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
+        self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
         self._parameters = (
             None if parameters is None else _checked_parameters(self, parameters, self._signature)
         )
@@ -214,10 +210,40 @@ class Tool:
         own = _own_words(self._describe, args)
         return call_context(self.name, args) if own is None else own
 
+    def subjects(self, args: JsonObject, workspace: Path | None = None) -> tuple[Subject, ...]:
+        """What a call is about, for rules with a pattern: by default every text among its arguments."""
+        if self._paths:
+            given = (args.get(key, ".") for key in self._paths)
+            return tuple(_place(value, workspace) for value in given if isinstance(value, str))
+        if self._subjects is None:
+            return tuple(Subject(value) for value in args.values() if isinstance(value, str))
+        try:
+            return tuple(s if isinstance(s, Subject) else Subject(s) for s in self._subjects(args))
+        except FOREIGN:
+            return (Subject("", clear=False),)
+
+    @property
+    def has_preview(self) -> bool:
+        return self._preview is not None
+
+    def preview(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
+        """What the call would do, for the person who is asked; may look at files. Whatever it raises passes through."""
+        return "" if self._preview is None else self._preview(**kwargs, ctx=ctx)
+
     def summarise(self, result: ToolResult) -> str:
         """What came of a call, on one short line."""
         own = _own_words(self._summarise, result)
         return result_summary(self.name, result.content, result.ok) if own is None else own
+
+
+def _place(path: str, workspace: Path | None) -> Subject:
+    """Where a path really leads, from the workspace; a link must not go round a rule."""
+    root = os.path.realpath(workspace or ".")
+    try:
+        real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)  # noqa: PTH118 - as the tool will
+    except (OSError, ValueError):
+        return Subject(path, clear=False)
+    return Subject(real.replace(os.sep, "/"), also=(path, os.path.normpath(path)))
 
 
 def _own_words(words: Callable[..., object] | None, about: object) -> str | None:
@@ -244,6 +270,10 @@ class ToolOptions(TypedDict, total=False):
     describe: Callable[[JsonObject], str]
     summarise: Callable[[ToolResult], str]
     parameters: Mapping[str, Json]
+    subjects: Callable[[JsonObject], Iterable[str | Subject]]
+    paths: Sequence[str]
+    preview: Callable[..., str]
+    inline_chars: int
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -255,7 +285,7 @@ class FunctionTool(Tool, Generic[P, R]):
         super().__init__(fn, names=names, **options)
         self.__wrapped__ = fn
         self.__name__ = self.name
-        self.__doc__ = _docstring_of(fn) or None
+        self.__doc__ = docstring_of(fn) or None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.__wrapped__(*args, **kwargs)
@@ -320,7 +350,15 @@ def _checked_timeout(name: str, timeout_s: object) -> float | None:
     return float(number)
 
 
-def _checked_parameters(made: Tool, parameters: object, signature: _Signature) -> JsonObject:
+def _checked_chars(name: str, chars: object) -> int | None:
+    if chars is None or (isinstance(chars, int) and not isinstance(chars, bool) and chars >= 100):
+        return chars
+    raise UsageError(
+        f"Tool {name}: inline_chars must be a whole number of at least 100, or None, not {chars!r}."
+    )
+
+
+def _checked_parameters(made: Tool, parameters: object, signature: Signature) -> JsonObject:
     if not isinstance(parameters, Mapping):
         raise UsageError(f"Tool {made.name}: parameters must be a JSON schema (a dict), not {parameters!r}.")
     schema: JsonObject = {"type": "object", "properties": {}, **cast(Mapping[str, Json], parameters)}
@@ -334,112 +372,3 @@ def _checked_parameters(made: Tool, parameters: object, signature: _Signature) -
         if parameter.required and key not in properties:
             raise UsageError(f"Tool {made.name}: the function needs {key!r}, which is not in the schema.")
     return schema
-
-
-# --- The signature -------------------------------------------------------------------------------
-
-
-class _Signature(NamedTuple):
-    parameters: dict[str, Field]
-    context: str | None
-    is_open: bool
-    """Whether it takes any keyword (**kwargs)."""
-
-
-def _called(fn: Function) -> Function:
-    while isinstance(fn, functools.partial):
-        fn = cast("functools.partial[object]", fn).func
-    return fn if inspect.isroutine(fn) else cast(Function, getattr(fn, "__call__", fn))  # noqa: B004 - the bound method
-
-
-def _source(fn: Function) -> Function:
-    if isinstance(fn, Tool):
-        raise UsageError(f"{fn!r} is a tool already.")
-    if inspect.isclass(fn) or not callable(fn):
-        raise UsageError(f"A tool is made of a function, not of {fn!r}.")
-    source = inspect.unwrap(_called(fn))
-    if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
-        raise UsageError(
-            f"{_name_of(fn)} yields: a tool returns one value. Collect the values and return them."
-        )
-    return source
-
-
-def _name_of(fn: Function) -> str:
-    while isinstance(fn, functools.partial):
-        fn = cast("functools.partial[object]", fn).func
-    return str(getattr(fn, "__name__", type(fn).__name__))
-
-
-def _docstring_of(fn: Function) -> str:
-    while isinstance(fn, functools.partial):
-        fn = cast("functools.partial[object]", fn).func
-    return inspect.getdoc(_called(fn)) or inspect.getdoc(fn) or ""
-
-
-def _read_signature(
-    fn: Function,
-    name: str,
-    spaces: tuple[Mapping[str, object], Mapping[str, object]],
-    notes: Mapping[str, str],
-    *,
-    raw: bool,
-) -> _Signature:
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"Tool {name}: Python does not know the signature of {fn!r}. Wrap it in a def."
-        ) from error
-    # What a partial fixes by keyword is the caller's decision: no model may see or change it.
-    fixed = cast("functools.partial[object]", fn).keywords if isinstance(fn, functools.partial) else ()
-    found: dict[str, Field] = {}
-    contexts: list[str] = []
-    for key, parameter in parameters.items():
-        if key in fixed or (raw and parameter.kind is parameter.VAR_KEYWORD):
-            continue
-        _check_parameter(name, key, parameter)
-        annotation = resolve(parameter.annotation, *spaces)
-        if _is_context(annotation):
-            contexts.append(key)
-        else:
-            found[key] = Field(annotation, parameter.default, notes.get(key, ""))
-    if len(contexts) > 1:
-        raise UsageError(f"Tool {name}: {' and '.join(contexts)} are both a ToolContext. One is enough.")
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return _Signature(found, contexts[0] if contexts else None, is_open)
-
-
-def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise UsageError(
-            f"Tool {name}: {parameter} has no names a model could be told. "
-            "Write the parameters out, or take **kwargs and give parameters= (a JSON schema)."
-        )
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise UsageError(
-            f"Tool {name}: {key} is positional-only, and tools are called by name. Remove the /."
-        )
-    if key == "ctx" and parameter.annotation is parameter.empty:
-        raise UsageError(
-            f"Tool {name}: annotate ctx as remit.ToolContext, or the model would have to give it."
-        )
-    if key in ("self", "cls") and parameter.annotation is parameter.empty:
-        raise UsageError(
-            f"Tool {name}: {key} is not bound. Make the tool from the object: tool(thing.{name})."
-        )
-    if type(parameter.default).__module__ == "pydantic.fields":
-        raise UsageError(
-            f"Tool {name}: write {key}: Annotated[<type>, Field(...)] instead of a Field as default."
-        )
-
-
-_CONTEXT_TEXT = re.compile(r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?")
-
-
-def _is_context(annotation: object) -> bool:
-    if isinstance(annotation, str):
-        # Imported for type checkers only, so the text is all there is.
-        return bool(_CONTEXT_TEXT.fullmatch(annotation.strip("'\" ")))
-    wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
-    return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))

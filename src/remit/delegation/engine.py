@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -15,6 +16,7 @@ import remit.slots as slots
 from remit.agent import Agent
 from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit, readmit
+from remit.delegation.borrowing import borrow_tools
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
@@ -29,6 +31,7 @@ from remit.phase import Stopped
 from remit.policy import PolicyFunction
 from remit.providers import Chain, Models, lane_of, name_of, price_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
+from remit.sandbox import OPEN, Sandbox
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
 from remit.slots import Pool
@@ -55,6 +58,7 @@ class Engine:
         *,
         limits: Limits,
         policies: tuple[PolicyFunction | None, ...],
+        sandbox: Sandbox = OPEN,
         history: Sequence[Message] = (),
         record: RunRecord | None = None,
     ) -> Coroutine[object, object, Outcome]:
@@ -77,6 +81,7 @@ class Engine:
             policies=policies,
             pools=pools,
             task=plan.task,
+            sandbox=sandbox,
             record=record,
         )
         chain = self.models.find(plan.agent, None)
@@ -150,7 +155,7 @@ class Engine:
     def _scope_below(
         self, above: Scope, plan: Plan, limits: Limits, admitted: Admitted, record: RunRecord | None
     ) -> Scope:
-        policy = plan.agent.policy
+        policy, own = plan.agent.policy, plan.agent.sandbox
         return Scope(
             self.tree,
             parent=above,
@@ -161,6 +166,7 @@ class Engine:
             policies=above.policies if policy is None else (*above.policies, policy),
             pools=admitted.pools,
             task=plan.task,
+            sandbox=above.sandbox if own is None else own.within(above.sandbox),
             record=record,
         )
 
@@ -219,14 +225,19 @@ class Engine:
         try:
             if not run.resumed:
                 self._tell_started(run, plan, call_id)
+            if run.agent.sources and plan.kit is None:
+                # A stop meanwhile is met again by the loop, which says what it comes to.
+                with suppress(Stopped):
+                    await borrow_tools(run)
             ending = await drive(run)
         except (Exception, Stopped, CancelledError) as bug:
             log.exception("the run %s failed inside remit", scope.run_id)
             what = f"remit itself failed: {describe_error(bug)}"
             ending = Ending(Status.FAILED, run.text, what, error=what)
         scope.over, scope.hears = True, False
-        if scope.inbox:
-            scope.warn(f"{len(scope.inbox)} messages that were sent came too late to join a turn.")
+        late = [sent for sent in scope.inbox if sent.origin == "sent"]
+        if late:
+            scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
         if parent is None:
             for run_id, mail in self.tree.mail.items():
                 scope.warn(f"{len(mail)} messages to {run_id} came too late to join a turn.")
@@ -258,6 +269,8 @@ class Engine:
             told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
             run.scope.emit(RunEnded, outcome=told)
         finally:
+            for source in run.borrowed:
+                self.tree.sources.give_back(source)
             run.scope.close()
         if parent is None:
             # After the last event: it may be the one that was not stored.

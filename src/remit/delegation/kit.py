@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from remit.agent import Agent
@@ -36,9 +36,14 @@ def kit_for(agent: Agent, *, may_delegate: bool) -> Kit:
     """The kit of an agent. Raises UsageError for a tool that cannot be had."""
     kits = _made.setdefault(agent, {})
     if may_delegate not in kits:
-        own = [resolve(agent, t) for t in agent.tools]
-        kits[may_delegate] = make_kit(list(_delegates(agent)), own, may_delegate=may_delegate)
+        kits[may_delegate] = wider_kit(agent, (), may_delegate=may_delegate)
     return kits[may_delegate]
+
+
+def wider_kit(agent: Agent, opened: Sequence[Tool], *, may_delegate: bool) -> Kit:
+    """The kit of an agent with the tools that its sources turned out to have."""
+    own = [resolve(agent, t) for t in agent.tools if isinstance(t, (Tool, str))]
+    return make_kit(list(_delegates(agent)), [*own, *opened], may_delegate=may_delegate)
 
 
 def resolve(agent: Agent, tool: Tool | str) -> Tool:

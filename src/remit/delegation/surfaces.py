@@ -196,9 +196,12 @@ def _check_tool(run: Run, field: str, name: str, mine: list[str]) -> None:
 
 def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool) -> Kit:
     """Delegate tools come first and win every name; they are only offered to a run that can use them."""
-    runtime: list[Tool] = [*delegates, READ_ARTIFACT] if delegates else []
+    long = any(t.inline_chars is not None for t in own)
+    reading: list[Tool] = [READ_ARTIFACT] if delegates or long else []
+    runtime: list[Tool] = [*delegates, *reading]
     everything = {t.name: t for t in reversed([*runtime, *own, _NOTHING_DECLARED])}
-    specs = tuple(t.spec for t in ([*runtime, *own] if may_delegate else own))
+    offered = [*runtime, *own] if may_delegate else [*(reading if long else ()), *own]
+    specs = tuple(t.spec for t in offered)
     tokens = text_tokens(msgspec.json.encode(specs).decode()) if specs else 0
     return Kit(everything, specs, tokens, delegates=bool(delegates) and may_delegate)
 

@@ -33,7 +33,7 @@ class _Totals:
         return ", ".join(said) or "nothing"
 
 
-@tool(tier="observe", summarise=lambda result: counted(result, "total", "file"))
+@tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "total", "file"))
 @in_words
 def ls(ctx: ToolContext, *, path: str = ".", depth: int = 1, hidden: bool = False) -> ToolResult:
     """List what is in a folder of the workspace: names, kinds and sizes. A folder's name ends with a slash.
@@ -102,7 +102,7 @@ def _summary(place: Place, totals: _Totals, walk: Walk, *, given: bool) -> str:
 # --- glob ----------------------------------------------------------------------------------------
 
 
-@tool(tier="observe", summarise=lambda result: counted(result, "total", "file"))
+@tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "total", "file"))
 @in_words
 def glob(
     pattern: str,

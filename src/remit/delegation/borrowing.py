@@ -1,0 +1,51 @@
+"""How a run comes by the tools of its sources: borrowed when it begins, given back when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from remit.delegation.kit import wider_kit
+from remit.events import ToolsOpened
+from remit.execution import Kit, Run
+from remit.messages import user
+from remit.restoring import restore_grants
+from remit.scope import Sent
+from remit.tool import Tool
+
+MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
+
+
+async def borrow_tools(run: Run) -> None:
+    """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
+    scope, found, missing = run.scope, list[Tool](), list[str]()
+    for source in run.agent.sources:
+        run.borrowed.append(source)
+        choice = await scope.tree.sources.borrow(source, scope.phase)
+        taken = set(run.kit.tools) | {t.name for t in found}
+        new = [t for t in choice.tools if t.name not in taken]
+        trouble = choice.trouble.rstrip(".")
+        scope.emit(ToolsOpened, source=source.name, tools=tuple(t.name for t in new), trouble=trouble)
+        if trouble:
+            missing.append(f"{source.name}: {trouble}.")
+            scope.warn(f"Tools are missing. {source.name}: {trouble}.")
+        found += new
+    if found:
+        _widen(run, found)
+    if missing:
+        scope.inbox.append(Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"))
+
+
+def _widen(run: Run, found: Sequence[Tool]) -> None:
+    scope, agent = run.scope, run.agent
+    may_delegate = scope.depth_left is None or scope.depth_left > 0
+    key, made = (agent, may_delegate, *found), scope.tree.sources.made
+    if key not in made:
+        made[key] = wider_kit(agent, found, may_delegate=may_delegate)
+    kit = cast(Kit, made[key])
+    more = kit.tokens - run.kit.tokens
+    run.kit = kit
+    run.base += more
+    run.estimate += more
+    if scope.tree.past.grants:
+        restore_grants(run, scope.tree)

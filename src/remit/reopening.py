@@ -1,0 +1,165 @@
+"""The way back in: `resume` and `reopen` a tree that a journal has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+import msgspec
+from anyio import CancelScope
+
+import remit.checks as checks
+from remit.agent import Agent
+from remit.approval import Approver, Desk
+from remit.delegation.engine import Engine
+from remit.errors import StoreError
+from remit.events import Event
+from remit.execution import Plan
+from remit.history import REOPENED, RunRecord, Tree
+from remit.journal import Journal
+from remit.limits import Limits
+from remit.outcome import Outcome
+from remit.policy import Policy
+from remit.ports import ModelChoice, Posted, Store
+from remit.providers import ModelSource
+from remit.running import Opened, Running
+from remit.sandbox import SandboxChoice
+from remit.schema import parse_output
+from remit.scope import TreeContext
+from remit.tree import apply, fold
+from remit.wiring import prepare
+
+
+async def resume(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent,
+    model: ModelChoice | None = None,
+    models: ModelSource | None = None,
+    limits: Limits | None = None,
+    approver: Approver | None = None,
+    policy: Policy | None = None,
+    sandbox: SandboxChoice | None = None,
+    deps: object = None,
+    workspace: str | Path | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> Outcome:
+    """Have a tree go on that was stopped short of its answer, or whose process died, to its end.
+
+    Recorded replies and results are not paid for again. A tree that completed, failed or was refused is not
+    run: its recorded outcome comes back. `limits` replaces those that were recorded, field by field.
+
+    Raises as `run` does; TreeOwned, a StoreError, while another live process runs the tree.
+    """
+    running = reopen(
+        store,
+        run_id,
+        agent=agent,
+        model=model,
+        models=models,
+        limits=limits,
+        approver=approver,
+        policy=policy,
+        sandbox=sandbox,
+        deps=deps,
+        workspace=workspace,
+        on_event=on_event,
+    )
+    async with running:
+        return await running.outcome()
+
+
+def reopen(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent,
+    model: ModelChoice | None = None,
+    models: ModelSource | None = None,
+    limits: Limits | None = None,
+    approver: Approver | None = None,
+    policy: Policy | None = None,
+    sandbox: SandboxChoice | None = None,
+    deps: object = None,
+    workspace: str | Path | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> Running:
+    """As `start`, for a tree that a journal has: `resume` with a handle on it."""
+    checks.check_run_id(run_id)
+    ready = prepare(
+        agent,
+        model=model,
+        models=models,
+        limits=limits,
+        store=store,
+        approver=approver,
+        policy=policy,
+        sandbox=sandbox,
+        workspace=workspace,
+        on_event=on_event,
+    )
+    ready.models.check(agent, None, needs_price=False)
+
+    async def open_tree() -> Opened:
+        journal = ready.place(run_id)
+        try:
+            past, posted = await _read(journal)
+            record = _root_of(past, run_id)
+            effective = (limits or Limits()).over(record.limits)
+            if _goes_on(past):
+                ready.models.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
+                checks.check_matches(agent, past)
+        except BaseException:
+            with CancelScope(shield=True):
+                await journal.leave()
+            raise
+        desk = Desk(approver, past)
+        tree = TreeContext(
+            run_id, journal=journal, desk=desk, deps=deps, workspace=ready.workspace, past=past
+        )
+        plan = Plan(agent=agent, prompt=record.task, task=record.task.text, summary=agent.summary)
+
+        def go() -> Coroutine[object, object, Outcome]:
+            if not _goes_on(past):
+                return _recorded(past, agent)
+            return Engine(tree, ready.models).root(
+                plan, limits=effective, policies=ready.policies, sandbox=ready.sandbox, record=record
+            )
+
+        return Opened(tree, go, ready.close, posted)
+
+    return Running(open_tree, on_event)
+
+
+def _goes_on(past: Tree) -> bool:
+    return past.status is None or past.status in REOPENED
+
+
+async def _read(journal: Journal) -> tuple[Tree, Sequence[Posted] | None]:
+    """What the journal has of a tree, which is claimed if it goes on, and what was asked of it meanwhile."""
+    past = fold([event async for event in journal.past()])
+    if not _goes_on(past):
+        # Who only wants to hear how it ended need not own it.
+        return past, ()
+    await journal.claim(new=False)
+    async for event in journal.past(past.seq):
+        apply(past, event)
+    posted = await journal.posted()
+    return past, posted if _goes_on(past) else ()
+
+
+def _root_of(past: Tree, run_id: str) -> RunRecord:
+    record = past.runs.get(run_id)
+    if record is None:
+        raise StoreError(f"The journal of {run_id!r} has no beginning, so it cannot be resumed.")
+    return record
+
+
+async def _recorded(past: Tree, agent: Agent) -> Outcome:
+    """The outcome of a tree that stays as it is; its structured answer is read again from its text."""
+    outcome = past.outcome()
+    if not outcome.ok or agent.output is None:
+        return outcome
+    value, _ = parse_output(agent.output, outcome.text)
+    return msgspec.structs.replace(outcome, output=value)

@@ -1,0 +1,93 @@
+"""Rules of a policy: `allow terminal(git status*)` and how they are matched with a call.
+
+`*` and `?` match any characters, a slash too. A pattern that begins with `domain:` is about the host of an address and
+everything below it; one that ends with `:*` is a command and whatever follows it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from remit.errors import UsageError
+from remit.tool import Subject
+
+Answer = Literal["allow", "ask", "deny"]
+
+_RULE = re.compile(r"(?P<answer>allow|ask|deny)\s+(?P<name>[^\s()]+)(\((?P<pattern>.*)\))?", re.DOTALL)
+_DOMAIN = "domain:"
+
+
+class Rule(NamedTuple):
+    """One rule. Without a pattern it is about every call of the tools it names."""
+
+    answer: Answer
+    name: str
+    pattern: str = ""
+
+    def names(self, tool: str) -> bool:
+        return fnmatch.fnmatchcase(tool, self.name)
+
+    def matches(self, subject: Subject) -> bool:
+        """An allowing pattern needs to know what it allows; the others look at every way to read it."""
+        if not self.pattern:
+            return True
+        if self.answer == "allow":
+            return subject.clear and self._fits(subject.text, subject.host)
+        return any(self._fits(text, subject.host) for text in (subject.text, *subject.also))
+
+    def _fits(self, text: str, host: str) -> bool:
+        pattern = self.pattern
+        if pattern.startswith(_DOMAIN):
+            wanted = pattern.removeprefix(_DOMAIN).removeprefix("*.").strip(".").lower()
+            return bool(host) and (host == wanted or host.endswith(f".{wanted}"))
+        if pattern.endswith(":*"):
+            stem = pattern.removesuffix(":*")
+            return text == stem or text.startswith(f"{stem} ")
+        return fnmatch.fnmatchcase(text, pattern)
+
+    def __str__(self) -> str:
+        return f"{self.answer} {self.name}" + (f"({self.pattern})" if self.pattern else "")
+
+
+def parse(rule: object, where: str) -> Rule:
+    """Raises UsageError for what is no rule."""
+    found = _RULE.fullmatch(rule.strip()) if isinstance(rule, str) else None
+    if found is None:
+        raise UsageError(
+            f'{where}: policy rule {rule!r} must be "allow", "ask" or "deny" and a tool name or pattern, such as'
+            ' "ask terminal" or "allow terminal(git status*)".'
+        )
+    pattern = found["pattern"]
+    if pattern is not None and not pattern.strip():
+        raise UsageError(f"{where}: policy rule {rule!r} has nothing between its brackets.")
+    answer: Answer = "allow" if found["answer"] == "allow" else "ask" if found["answer"] == "ask" else "deny"
+    # Everything is everything, also what cannot be told apart.
+    return Rule(answer, found["name"], "" if pattern in (None, "*") else pattern.strip())
+
+
+def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Rule | None:
+    """The rule that decides about a call; None when they have no opinion on all of it.
+
+    The strictest that matches any part of the call wins, and an allowance holds only where every part has one.
+    What cannot be told apart is asked about where a pattern would ask or deny.
+    """
+    if not subjects:
+        return _strictest([rule for rule in rules if not rule.pattern])
+    found = [_strictest([rule for rule in rules if rule.matches(subject)]) for subject in subjects]
+    strictest = _strictest([rule for rule in found if rule is not None])
+    if strictest is not None and strictest.answer != "allow":
+        return strictest
+    wary = next((rule for rule in rules if rule.pattern and rule.answer != "allow"), None)
+    if wary is not None and not all(subject.clear for subject in subjects):
+        return wary._replace(answer="ask")
+    return None if None in found else strictest
+
+
+_ORDER = ("deny", "ask", "allow")
+
+
+def _strictest(rules: Sequence[Rule]) -> Rule | None:
+    return min(rules, key=lambda rule: _ORDER.index(rule.answer), default=None)

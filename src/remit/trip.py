@@ -1,0 +1,177 @@
+"""One call out to a tool: its time, what it sees of the run meanwhile, and what is read of its result."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+
+import remit.foreign as foreign
+from remit.artifacts import keep
+from remit.events import CallProgressed
+from remit.execution import Run
+from remit.messages import Call
+from remit.phase import Stopped, on_loop
+from remit.result import ToolResult, failure, render
+from remit.signature import ToolContext
+from remit.text import clean
+from remit.tool import Tool
+
+log = logging.getLogger("remit")
+
+INLINE_CHARS = 100_000
+"""How much of a result a model reads where its tool does not say."""
+
+PREVIEW_S = 5.0
+MOST_PREVIEW = 20_000
+
+
+async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
+    scope = run.scope
+    left = foreign.abandoned()
+    if len(left) >= foreign.MOST_ABANDONED:
+        return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
+    seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
+    limit = seconds if isinstance(seconds, (int, float)) else None
+    if limit == 0 or scope.limits.call_seconds == 0:
+        return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
+    trip = Trip(run, call, tool, limit)
+    try:
+        ended = await trip.go(kwargs)
+    except Stopped as stop:
+        if stop.ended is None or stop.ended.how != "returned":
+            raise
+        ended = stop.ended
+    finally:
+        trip.over = True
+    if ended.how == "timed_out":
+        late = (
+            ""
+            if ended.value is None or ended.error is not None
+            else f" After that it ended with: {render(ended.value).content}"
+        )
+        said = f"Timed out: {call.name} did not end within {limit:g} s.{late}"
+        return await _inline(run, tool, ToolResult(said, ok=False))
+    if ended.error is not None:
+        log.info("the tool %s failed", call.name, exc_info=ended.error)
+        return failure(ended.error)
+    # Notes are the runtime's own words: a tool cannot have any.
+    return await _inline(run, tool, msgspec.structs.replace(render(ended.value), note=""))
+
+
+async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
+    """A result as the model reads it: of a long one the beginning and the end, with the whole kept besides."""
+    most, whole = tool.inline_chars or INLINE_CHARS, result.content
+    if len(whole) <= most:
+        return result
+    run.results_kept += 1
+    artifact = await keep(run, f"result{run.results_kept}", whole)
+    head = whole[: most * 2 // 3]
+    tail = whole[len(whole) - (most - len(head)) :]
+    left_out = f"{len(whole) - most:,} of {len(whole):,} characters are left out here"
+    note = f"[remit] {left_out}."
+    if artifact is not None and "read_artifact" in {spec.name for spec in run.kit.specs}:
+        note += f" Read them with read_artifact, artifact {artifact.id!r}, from start={len(head)}."
+    return msgspec.structs.replace(result, content=f"{head}\n[... {left_out} ...]\n{tail}", note=note)
+
+
+async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
+    """What a call would do, for whoever is asked; empty when its tool cannot tell. Raises Stopped."""
+    trip = Trip(run, call, tool, PREVIEW_S)
+    trip.begin()
+    ended = await foreign.run_in_thread(
+        lambda: tool.preview(kwargs, trip.context()),
+        run.scope.phase,
+        name=f"preview of {tool.name}",
+        expires=trip.expires,
+        urgent=True,
+        on_abandoned=run.scope.left_behind,
+    )
+    trip.over = True
+    return clean(ended.value[:MOST_PREVIEW]) if isinstance(ended.value, str) else ""
+
+
+class Trip:
+    """One call out to a tool, and what the tool sees of the run meanwhile."""
+
+    def __init__(self, run: Run, call: Call, tool: Tool, limit: float | None) -> None:
+        self.run = run
+        self.call = call
+        self.tool = tool
+        self.limit = limit
+        self.end: float | None = None
+        self.over = False
+
+    def begin(self) -> None:
+        """The call's time counts from here: waiting for a thread is not the tool's."""
+        self.end = None if self.limit is None else self.run.scope.tree.loop.time() + self.limit
+
+    def context(self) -> ToolContext:
+        scope = self.run.scope
+        return ToolContext(
+            run_id=scope.run_id,
+            path=scope.path,
+            depth=scope.depth,
+            workspace=scope.tree.workspace,
+            deps=scope.tree.deps,
+            emit=self.emit,
+            cancelled=self.cancelled,
+            sandbox=scope.sandbox,
+        )
+
+    async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
+        scope, tool, context = self.run.scope, self.tool, self.context()
+        if tool.is_async:
+            self.begin()
+            return await self._await(_begin(tool, kwargs, context))
+        ended = await foreign.run_in_thread(
+            lambda: tool.invoke(kwargs, context),
+            scope.phase,
+            name=f"tool {tool.name}",
+            expires=self.expires,
+            on_begin=self.begin,
+            on_abandoned=scope.left_behind,
+        )
+        if ended.how == "returned" and inspect.isawaitable(ended.value):
+            return await self._await(ended.value)
+        return ended
+
+    async def _await(self, awaitable: Awaitable[object]) -> foreign.Ended:
+        scope = self.run.scope
+        return await foreign.run(
+            awaitable,
+            scope.phase,
+            name=f"tool {self.tool.name}",
+            expires=self.expires,
+            on_abandoned=scope.left_behind,
+        )
+
+    def expires(self) -> float | None:
+        if self.end is not None and self.run.scope.tree.loop.time() >= self.end:
+            self.over = True
+        return self.end
+
+    def cancelled(self) -> bool:
+        return self.over or self.run.scope.phase.stopped
+
+    def emit(self, text: str) -> None:
+        """May be called from the tool's thread; nothing comes through once the call has ended."""
+        loop = self.run.scope.tree.loop
+        if on_loop(loop):
+            self._emit(text)
+        else:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._emit, text)
+
+    def _emit(self, text: str) -> None:
+        if not self.over:
+            self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
+
+
+async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
+    value = tool.invoke(kwargs, context)
+    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value

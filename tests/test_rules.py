@@ -1,0 +1,238 @@
+"""Rules by argument: which calls they speak of, and that an allowance never covers more than it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remit import Agent, ApprovalRequest, ToolMessage, UsageError, allow, run, tool
+from remit.messages import Json, JsonObject
+from remit.policy import Decision
+from remit.rules import Rule, decide, parse
+from remit.testing import ScriptedModel, call, say
+from remit.tool import Subject
+
+
+def commands(args: JsonObject) -> list[Subject]:
+    """A stand-in for a shell: parts between semicolons; `eval` cannot be told."""
+    parts = [part.strip() for part in str(args["command"]).split(";")]
+    return [Subject(p, also=(p.removeprefix("sudo "),), clear=not p.startswith("eval")) for p in parts]
+
+
+ran: list[str] = []
+
+
+@tool(subjects=commands)
+def shell(command: str) -> str:
+    """Runs."""
+    ran.append(command)
+    return "ran"
+
+
+@tool(paths=("path",))
+def touch(path: str = ".") -> str:
+    """Changes a file."""
+    return f"touched {path}"
+
+
+@tool(subjects=lambda args: [Subject(str(args["url"]), host=str(args["url"]).split("/")[2])])
+def get(url: str) -> str:
+    """Fetches."""
+    return "page"
+
+
+@tool
+def deploy(place: str, version: str, times: int = 1) -> str:
+    """Brings out."""
+    return "out"
+
+
+class Asked:
+    """A person who says yes and remembers what was asked."""
+
+    def __init__(self, *answers: Decision) -> None:
+        self.answers = list(answers)
+        self.requests: list[ApprovalRequest] = []
+
+    async def __call__(self, request: ApprovalRequest) -> Decision:
+        self.requests.append(request)
+        return self.answers.pop(0) if self.answers else allow()
+
+
+async def judged(policy: list[str], name: str, workspace: Path | None = None, **args: Json) -> str:
+    """allow, ask or deny: what the rules make of this call."""
+    person = Asked()
+    lead = Agent("lead", tools=[shell, touch, get, deploy])
+    model = ScriptedModel([call(name, dict(args)), say("done")])
+    outcome = await run(lead, "go", model=model, policy=policy, approver=person, workspace=workspace)
+    assert outcome.text == "done"
+    result = next(m for m in outcome.messages if isinstance(m, ToolMessage))
+    if person.requests:
+        return "ask"
+    return "allow" if result.ok else "deny"
+
+
+@pytest.mark.parametrize(
+    ("policy", "command", "answer"),
+    [
+        (["allow shell(git status*)"], "git status", "allow"),
+        (["allow shell(git status*)"], "git status -s", "allow"),
+        (["allow shell(git status*)"], "git push", "ask"),
+        (["allow shell(git status:*)"], "git status -s", "allow"),
+        (["allow shell(git status:*)"], "git statusx", "ask"),
+        (["allow shell(git status*)"], "git status; rm x", "ask"),
+        (["allow shell(git *)", "allow shell(ls*)"], "git status; ls", "allow"),
+        (["allow shell(git *)", "deny shell(git push*)"], "git push", "deny"),
+        (["allow shell(git *)", "ask shell(git push*)"], "git push", "ask"),
+        (["allow shell", "deny shell(rm *)"], "ls; rm x", "deny"),
+        (["allow shell", "deny shell(rm *)"], "sudo rm x", "deny"),
+        (["allow shell(rm *)"], "sudo rm x", "ask"),
+        (["allow shell(*)"], "eval x", "allow"),
+        (["allow shell(eval*)"], "eval x", "ask"),
+        (["allow shell", "deny shell(rm *)"], "eval x", "ask"),
+        (["allow shell"], "eval x", "allow"),
+        (["deny shell"], "git status", "deny"),
+        (["allow sh*(git *)"], "git status", "allow"),
+        (["allow shell(Git*)"], "git status", "ask"),
+        (["allow shell( git status )"], "git status", "allow"),
+    ],
+)
+async def test_a_pattern_is_matched_with_each_part_of_a_call(
+    policy: list[str], command: str, answer: str
+) -> None:
+    """A call is allowed where every part of it is, and denied or asked about where any part is."""
+    assert await judged(policy, "shell", command=command) == answer
+
+
+async def test_what_was_denied_by_a_pattern_says_which() -> None:
+    """The model reads the rule that stopped it, so that it can do something else."""
+    model = ScriptedModel([call("shell", command="rm x"), say("done")])
+    outcome = await run(Agent("lead", tools=[shell]), "go", model=model, policy=["deny shell(rm *)"])
+    assert outcome.messages[2].text == "Denied: the policy does not allow shell (rule: deny shell(rm *))."
+
+
+@pytest.mark.parametrize(
+    ("policy", "path", "answer"),
+    [
+        (["allow touch(docs/*)"], "docs/a.md", "allow"),
+        (["allow touch(docs/*)"], "docs/../src/a.py", "ask"),
+        (["allow touch(docs/*)"], "docs/link/a.py", "ask"),
+        (["allow touch(src/*)"], "docs/link/a.py", "allow"),
+        (["allow touch", "deny touch(src/*)"], "docs/link/a.py", "deny"),
+        (["allow touch", "deny touch(src/*)"], "./src//a.py", "deny"),
+        (["allow touch(docs/*)"], "../other/docs/a.md", "ask"),
+        (["allow touch(docs/*)"], "/docs/a.md", "ask"),
+    ],
+)
+async def test_a_path_is_matched_as_the_place_it_leads_to(
+    policy: list[str], path: str, answer: str, tmp_path: Path
+) -> None:
+    """Neither dots nor links take a call round a rule about paths."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "docs" / "link").symlink_to(tmp_path / "src")
+    assert await judged(policy, "touch", tmp_path, path=path) == answer
+
+
+async def test_an_absolute_path_in_the_workspace_is_that_place(tmp_path: Path) -> None:
+    """A path written in full is matched like the same one from the workspace."""
+    (tmp_path / "src").mkdir()
+    path = str(tmp_path / "src" / "a.py")
+    assert await judged(["allow touch", "deny touch(src/*)"], "touch", tmp_path, path=path) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("rule", "url", "answer"),
+    [
+        ("allow get(domain:example.com)", "https://example.com/a", "allow"),
+        ("allow get(domain:example.com)", "https://docs.example.com/a", "allow"),
+        ("allow get(domain:*.example.com)", "https://docs.example.com/a", "allow"),
+        ("allow get(domain:example.com)", "https://badexample.com/a", "ask"),
+        ("allow get(domain:example.com)", "https://evil.com/example.com", "ask"),
+        ("deny get(domain:example.com)", "https://docs.example.com/a", "deny"),
+        ("allow get(https://example.com/*)", "https://example.com/a/b", "allow"),
+        ("allow get(https://example.com/*)", "http://example.com/a", "ask"),
+    ],
+)
+async def test_a_domain_is_the_host_and_what_is_below_it(rule: str, url: str, answer: str) -> None:
+    """`domain:` speaks of hosts, never of what an address only mentions."""
+    assert await judged([rule], "get", url=url) == answer
+
+
+@pytest.mark.parametrize(
+    ("policy", "place", "answer"),
+    [
+        (["allow deploy(test*)"], "test", "ask"),
+        (["allow deploy(test*)", "allow deploy(v1)"], "test", "allow"),
+        (["allow deploy", "deny deploy(prod*)"], "production", "deny"),
+        (["allow deploy", "deny deploy(prod*)"], "test", "allow"),
+    ],
+)
+async def test_other_tools_are_matched_by_every_text_among_their_arguments(
+    policy: list[str], place: str, answer: str
+) -> None:
+    """Where a tool does not say what its calls are about, all of its texts count."""
+    assert await judged(policy, "deploy", place=place, version="v1") == answer
+
+
+async def test_a_yes_for_the_tree_does_not_cover_what_a_rule_has_asked() -> None:
+    """Who allowed commands for good has not allowed those that have a rule of their own."""
+    person = Asked(allow("tree"), allow())
+    model = ScriptedModel(
+        [call("shell", command="ls"), call("shell", command="rm x"), call("shell", command="ls a"), say("x")]
+    )
+    await run(Agent("lead", tools=[shell]), "go", model=model, policy=["ask shell(rm *)"], approver=person)
+    assert [(r.args["command"], r.rule) for r in person.requests] == [("ls", ""), ("rm x", "ask shell(rm *)")]
+
+
+async def test_a_child_only_narrows_by_patterns_too() -> None:
+    """A child's allowance opens nothing that its parent asks about; its denials hold."""
+    person = Asked()
+    child = Agent("child", tools=[shell], policy=["allow shell", "deny shell(git push*)"])
+    model = ScriptedModel(
+        {
+            "lead": [call("task", agent="child", prompt="go"), say("done")],
+            "child": [call("shell", command="ls"), call("shell", command="git push"), say("done")],
+        }
+    )
+    ran.clear()
+    await run(Agent("lead", subagents=[child]), "go", model=model, approver=person)
+    assert [r.args["command"] for r in person.requests] == ["ls"]
+    assert ran == ["ls"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "allow",
+        "permit shell",
+        "allow shell(",
+        "allow shell()",
+        "allow (x)",
+        "allow shell x",
+        "allow shell(x) y",
+        "",
+    ],
+)
+def test_a_rule_that_cannot_be_read_says_so(rule: str) -> None:
+    """A rule with a mistake is a mistake of the caller's, said before anything runs."""
+    with pytest.raises(UsageError, match="rule"):
+        Agent("lead", policy=[rule])
+
+
+def test_a_rule_reads_back_as_it_was_written() -> None:
+    """What is shown of a rule is the rule."""
+    for text in ("allow shell", "deny shell(rm *)", "ask mcp__*(a(b))"):
+        assert str(parse(text, "here")) == text
+
+
+def test_what_a_failing_subjects_function_is_about_cannot_be_told() -> None:
+    """A tool that cannot say what a call is about has it asked about, not allowed."""
+
+    def broken(args: JsonObject) -> list[Subject]:
+        raise KeyError("x")
+
+    made = tool(lambda command="": "x", name="broken", subjects=broken)
+    subjects = made.subjects({"command": "ls"})
+    assert decide([Rule("allow", "broken", "ls")], subjects) is None
