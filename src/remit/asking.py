@@ -11,11 +11,9 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-import msgspec
-
 from remit.limits import Usage
-from remit.messages import Json
 from remit.policy import ApprovalRequest, Decision, allow, deny
+from remit.text import text_of
 
 HEAD_LINES = 40
 TAIL_LINES = 20
@@ -55,7 +53,7 @@ def spent(usage: Usage) -> str:
 def in_words(request: ApprovalRequest, *, whole: bool = False) -> str:
     """A request for a person: who asks, for what exactly, for which task, and what was spent so far."""
     lines = [" › ".join(visible(name) for name in (*request.path, request.tool)) + " asks:"]
-    shown = request.preview.splitlines() if request.preview else list(_arguments(request))
+    shown = request.preview.split("\n") if request.preview else list(_arguments(request))
     lines += (f"  {line}" for line in _cut([visible(line) for line in shown], whole=whole))
     task = visible(" ".join(request.task.split()))
     lines.append(f"Task: {task if len(task) <= 300 else task[:297] + '...'}")
@@ -67,16 +65,11 @@ def in_words(request: ApprovalRequest, *, whole: bool = False) -> str:
 
 def _arguments(request: ApprovalRequest) -> Iterator[str]:
     for name, value in request.args.items():
-        text = value if isinstance(value, str) else _as_json(value)
-        first, *more = text.splitlines() or [""]
+        first, *more = text_of(value).split("\n")
         yield f"{name}: {first}"
         yield from (f"  {line}" for line in more)
     if not request.args:
         yield "(no arguments)"
-
-
-def _as_json(value: Json) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _cut(lines: list[str], *, whole: bool) -> list[str]:

@@ -5,6 +5,7 @@ Plain frozen records. How a provider wants them on the wire is the adapter's bus
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -20,6 +21,13 @@ JsonObject = dict[str, Json]
 
 MARK = "[remit]"
 """Begins what the runtime itself says to a model."""
+
+_FORGED = re.compile(r"\[remit\]|<(/?)(system-reminder)", re.IGNORECASE)
+"""What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
+
+
+def _changed(forged: re.Match[str]) -> str:
+    return f"({forged[1]}{forged[2]}" if forged[2] else "(remit)"
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
@@ -100,8 +108,8 @@ class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag
 
     @property
     def text(self) -> str:
-        """What the model reads. The runtime's mark in the content is not the runtime's, and is changed."""
-        content = self.content.replace(MARK, "(remit)") if MARK in self.content else self.content
+        """What the model reads. What looks like the words of a runtime in the content is not, and is changed."""
+        content = _FORGED.sub(_changed, self.content)
         return f"{content}\n\n{self.note}" if self.note else content
 
 
