@@ -200,14 +200,22 @@ async def test_a_lost_request_is_counted_with_its_price() -> None:
 async def test_a_changing_call_that_was_open_is_unknown_and_an_observing_one_runs_again() -> None:
     """The model reads of the first that it may or may not have happened, and of the second what it gave."""
 
+    @tool(name="change")
+    async def slow_change(what: str) -> str:
+        """Changes something, and takes a while."""
+        await asyncio.sleep(1)
+        return f"changed {what}"
+
+    worker = Agent("worker", tools=[slow_change, stare])
+
     def model() -> ScriptedModel:
         both = calls(call("change", what="a"), call("stare", seconds=9), call("change", what="b"))
         return ScriptedModel(by_turn(both, say("done")))
 
     whole = MemoryStore()
-    await run(WORKER, "go", model=model(), store=whole, policy=["allow *"])
+    await run(worker, "go", model=model(), store=whole, policy=["allow *"])
     store = await died(whole, a(CallStarted), 2)
-    outcome = await resume(store, "r1", agent=WORKER, model=model(), policy=["allow *"])
+    outcome = await resume(store, "r1", agent=worker, model=model(), policy=["allow *"])
     results = [m for m in outcome.messages if isinstance(m, ToolMessage)]
     assert results[0].content.startswith("Unknown: it may or may not have happened")
     assert not results[0].ok

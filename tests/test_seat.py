@@ -7,13 +7,14 @@ import asyncio
 import pytest
 
 from remit import seat
+from remit.hosting import Hosts
 from remit.phase import Phase, Stopped
 from remit.seat import Seat
 from remit.slots import Pool
 
 
 def new_phase() -> Phase:
-    return Phase(asyncio.get_running_loop(), on_cancelled=lambda: None)
+    return Phase(Hosts(asyncio.get_running_loop()), on_cancelled=lambda: None)
 
 
 async def seated(*pools: Pool) -> Seat:

@@ -59,6 +59,8 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = turn.record()
     run.scope.phase.check()
+    if delegating == [False]:
+        await run.scope.phase.breathe()
     if not turn.back:
         await run.scope.seat.enter(run.scope.phase)
     return looping

@@ -1,6 +1,6 @@
 """Code that is not ours (models, tools, approvers, stores), run so that it can always be left behind.
 
-An async function gets a task of its own, a sync one a daemon thread. When its time is up or its run is
+An async function is lent a task (`hosting.py`), a sync one gets a daemon thread. When its time is up or its run is
 stopped, it is cancelled, given a short grace to clean up, cancelled again, and then abandoned: its coroutine closed,
 its result dropped. What refuses even that is never driven again, so that the loop's exit does not wait
 for it.
@@ -17,12 +17,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Literal, NamedTuple, Protocol, cast
 
 import remit.threads as threads
+from remit.hosting import Guest
 from remit.phase import Phase, Stopped, wake
 
 MOST_ABANDONED = 64
 """With this many calls left behind and still running in the process, no new one is started."""
 
-_still_running: set[asyncio.Task[Ended]] = set()
+_still_running: list[str] = []
+"""Names of coroutines that refused to be closed: nobody drives them, and they are never freed."""
 
 
 class Ended(NamedTuple):
@@ -34,12 +36,20 @@ class Ended(NamedTuple):
 
 
 class _Work(Protocol):
-    done: asyncio.Future[object]
+    @property
+    def finished(self) -> bool: ...
 
-    def tell(self, waiter: asyncio.Future[None]) -> None: ...
-    def ended(self) -> Ended: ...
+    def tell(self, waiter: asyncio.Future[None]) -> None:
+        """Wake it when the work has finished, or is to be looked at again."""
+        ...
+
+    def ended(self) -> Ended | None:
+        """How it ended by itself; None when it was cancelled or left."""
+        ...
+
     def cancel(self) -> None: ...
-    def abandon(self) -> None: ...
+
+    def abandon(self, name: str) -> None: ...
 
 
 Expires = Callable[[], float | None]
@@ -48,7 +58,7 @@ Expires = Callable[[], float | None]
 
 def abandoned() -> list[str]:
     """Names of the calls in this process that were left behind and still run."""
-    return [t.get_name() for t in _still_running if not t.done()] + threads.abandoned()
+    return _still_running + threads.abandoned()
 
 
 def is_async(function: object) -> bool:
@@ -68,13 +78,18 @@ async def run(
     poked: Callable[[Callable[[], None]], None] | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run an awaitable in a task of its own. Raises Stopped, after the grace, if the phase is stopped.
+    """Run an awaitable in a task that is lent to it. Raises Stopped, after the grace, if the phase is stopped.
 
     `poked` is given a function that has `expires` asked again at once.
     """
-    work = _TaskWork(awaitable, phase.loop, name)
+    work = _GuestWork(awaitable, phase)
+    if work.finished:
+        ended = _ended(work)
+        if phase.stopped:
+            raise Stopped(_own_end(work))
+        return ended
     if poked is not None:
-        poked(work.poke)
+        poked(work.guest.poke)
     return await _attend(work, phase, name, expires, on_abandoned)
 
 
@@ -101,7 +116,7 @@ async def _attend(
 ) -> Ended:
     try:
         if await _wait(work, phase, expires):
-            return work.ended()
+            return _ended(work)
     except Stopped:
         await _stop(work, phase, name, on_abandoned)
         raise Stopped(_own_end(work)) from None
@@ -112,23 +127,25 @@ async def _attend(
     return Ended("timed_out", own.value, own.error)
 
 
+def _ended(work: _Work) -> Ended:
+    return work.ended() or Ended("raised", error=RuntimeError("it was cancelled from inside"))
+
+
 def _own_end(work: _Work) -> Ended | None:
     """How it ended all the same: what was done is done, and what was said is paid for."""
-    if not work.done.done() or work.done.cancelled():
-        return None
-    ended = work.ended()
-    if inspect.isawaitable(ended.value):
+    ended = work.ended() if work.finished else None
+    if ended is not None and inspect.isawaitable(ended.value):
         # What would have come of it will not be waited for any more.
         if inspect.iscoroutine(ended.value):
             ended.value.close()
         return None
-    return None if isinstance(ended.error, threads.NeverBegan) else ended
+    return None if ended is None or isinstance(ended.error, threads.NeverBegan) else ended
 
 
 async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
     """True when the work is done, False when its time is up."""
     at = expires() if expires else None
-    while not work.done.done():
+    while not work.finished:
         waiter: asyncio.Future[None] = phase.loop.create_future()
         work.tell(waiter)
         timer = None if at is None else phase.loop.call_at(at, wake, waiter)
@@ -137,7 +154,7 @@ async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
         finally:
             if timer:
                 timer.cancel()
-        if not work.done.done() and expires:
+        if not work.finished and expires:
             at = expires()
             if at is not None and at <= phase.loop.time():
                 return False
@@ -149,25 +166,21 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
     grace = phase.grace_s
     work.cancel()
     for rest in (grace / 2, *[grace / 20] * 10):
-        await _rest(work.done, phase, rest)
-        if work.done.done():
+        await _rest(work, phase, rest)
+        if work.finished:
             return
         work.cancel()
-    work.abandon()
+    work.abandon(name)
     on_abandoned(name)
 
 
-async def _rest(done: asyncio.Future[object], phase: Phase, seconds: float) -> None:
+async def _rest(work: _Work, phase: Phase, seconds: float) -> None:
     """Until it is done, or the time is over."""
-    if done.done():
+    if work.finished:
         return
     loop = phase.loop
     waiter: asyncio.Future[None] = loop.create_future()
-
-    def finished(_: object) -> None:
-        wake(waiter)
-
-    done.add_done_callback(finished)
+    work.tell(waiter)
     timer = loop.call_later(seconds, wake, waiter)
     try:
         await waiter
@@ -176,60 +189,40 @@ async def _rest(done: asyncio.Future[object], phase: Phase, seconds: float) -> N
         phase.on_cancelled()
     finally:
         timer.cancel()
-        done.remove_done_callback(finished)
 
 
-class _TaskWork:
-    def __init__(self, awaitable: Awaitable[object], loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self.waiter: asyncio.Future[None] | None = None
-        self.awaitable = awaitable
-        self.task = loop.create_task(self._guard(awaitable), name=name)
-        self.done = cast("asyncio.Future[object]", self.task)
+class _GuestWork:
+    def __init__(self, awaitable: Awaitable[object], phase: Phase) -> None:
+        self.guest = Guest(awaitable, phase.hosts)
 
-    async def _guard(self, awaitable: Awaitable[object]) -> Ended:
-        try:
-            return Ended("returned", await awaitable)
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
-            return Ended("raised", error=error)
-        finally:
-            # From in here, not from a callback of the task: that would cost one more round of the loop.
-            self.poke()
+    @property
+    def finished(self) -> bool:
+        return self.guest.finished
 
     def tell(self, waiter: asyncio.Future[None]) -> None:
-        self.waiter = waiter
+        self.guest.waiter = waiter
 
-    def poke(self) -> None:
-        if self.waiter is not None:
-            wake(self.waiter)
-
-    def ended(self) -> Ended:
-        if self.task.cancelled():
-            return Ended("raised", error=RuntimeError("it was cancelled from inside"))
-        return self.task.result()
+    def ended(self) -> Ended | None:
+        guest = self.guest
+        if guest.cancelled:
+            return None
+        if guest.error is not None:
+            return Ended("raised", error=guest.error)
+        return Ended("returned", guest.value)
 
     def cancel(self) -> None:
-        self.task.cancel()
-        if (
-            inspect.iscoroutine(self.awaitable)
-            and inspect.getcoroutinestate(self.awaitable) == inspect.CORO_CREATED
-        ):
-            # The task never began, so nobody else will close it.
-            self.awaitable.close()
+        self.guest.cancel()
 
-    def abandon(self) -> None:
-        task = self.task
-        task.add_done_callback(_forget)
-        _still_running.add(task)
-        awaited = _chain(task.get_coro())
-        # The guard is closed even where what it awaits refuses: nobody drives that any more.
+    def abandon(self, name: str) -> None:
+        coroutine = self.guest.leave()
+        awaited = _chain(coroutine)
         with contextlib.suppress(BaseException):
-            cast("Coroutine[object, object, Ended]", task.get_coro()).close()
-        for coroutine in awaited:
-            if inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
-                _never_free(coroutine)
-        task.cancel()
+            coroutine.close()
+        refused = [c for c in awaited if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
+        for one in refused:
+            _never_free(one)
+        if refused:
+            _still_running.append(name)
 
 
 class _ThreadWork:
@@ -245,8 +238,11 @@ class _ThreadWork:
         self.waiter: asyncio.Future[None] | None = None
         self.on_begin = on_begin
         self.job = threads.start(function, loop, name=name, urgent=urgent, on_begin=self._begun)
-        self.done = cast("asyncio.Future[object]", self.job.done_future)
-        self.done.add_done_callback(self._wake)
+        self.job.done_future.add_done_callback(self._wake)
+
+    @property
+    def finished(self) -> bool:
+        return self.job.done_future.done()
 
     def _begun(self) -> None:
         if self.on_begin is not None:
@@ -268,14 +264,9 @@ class _ThreadWork:
         """A running thread cannot be cancelled, its function may look at `ctx.cancelled`; a waiting one never begins."""
         self.job.withdraw()
 
-    def abandon(self) -> None:
+    def abandon(self, name: str) -> None:
+        del name
         self.job.abandon()
-
-
-def _forget(task: asyncio.Task[Ended]) -> None:
-    _still_running.discard(task)
-    if not task.cancelled():
-        task.exception()
 
 
 def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:

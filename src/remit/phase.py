@@ -1,18 +1,20 @@
 """Stopping: a stretch of a run's work whose every wait can be ended at once.
 
 All waits of the engine go through `Phase.wait`. Code that is not ours (models, tools, approvers,
-stores) runs in tasks of its own (`foreign.py`), so a stop is never an exception thrown into code
+stores) runs in other tasks (`hosting.py`, `foreign.py`), so a stop is never an exception thrown into code
 that may swallow it, and never has to pass through an `await` that ignores it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remit.foreign import Ended
+    from remit.hosting import Hosts
 
 
 class Stopped(BaseException):
@@ -29,10 +31,11 @@ class Stopped(BaseException):
 class Phase:
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("grace_s", "loop", "on_cancelled", "stopped", "waits")
+    __slots__ = ("grace_s", "hosts", "loop", "on_cancelled", "stopped", "waits")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_cancelled: Callable[[], None]) -> None:
-        self.loop = loop
+    def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
+        self.hosts = hosts
+        self.loop = hosts.loop
         self.stopped = False
         self.grace_s = 5.0
         """How long stopped code is waited for before it is left behind."""
@@ -70,6 +73,15 @@ class Phase:
         if self.stopped:
             raise Stopped
 
+    async def breathe(self) -> None:
+        """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
+        try:
+            await _bare_yield()
+        except asyncio.CancelledError:
+            self.on_cancelled()
+            raise Stopped from None
+        self.check()
+
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = self.loop.create_future()
         timer = self.loop.call_later(seconds, wake, future)
@@ -77,6 +89,11 @@ class Phase:
             await self.wait(future)
         finally:
             timer.cancel()
+
+
+@types.coroutine
+def _bare_yield() -> Generator[None, None, None]:
+    yield
 
 
 def wake(future: asyncio.Future[None]) -> None:

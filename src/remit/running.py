@@ -97,6 +97,7 @@ class Running:
                 await end()
             except Exception:
                 log.exception("the end of %s was not in order", opened.tree.root)
+        tree.hosts.close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

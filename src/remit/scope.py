@@ -19,6 +19,7 @@ from remit.approval import Desk
 from remit.deadline import Deadline
 from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.history import RunRecord, Tree, elapsed
+from remit.hosting import Hosts
 from remit.journal import Journal
 from remit.lanes import Lanes
 from remit.ledger import Account
@@ -89,7 +90,8 @@ class TreeContext:
         self.past = past or Tree()
         self.stream = Stream()
         self.lanes = Lanes(self.loop)
-        self.sources = Sources(self.loop, workspace)
+        self.hosts = Hosts(self.loop)
+        self.sources = Sources(self.hosts, workspace)
         self.desk = desk
         self.deps = deps
         self.workspace = workspace
@@ -174,7 +176,7 @@ class Scope:
         self.warnings: list[str] = []
         self.grants: set[object] = set()
         self.ended: asyncio.Future[None] = tree.loop.create_future()
-        self.phase = Phase(tree.loop, self._cancelled_outside)
+        self.phase = Phase(tree.hosts, self._cancelled_outside)
         self.deadline = Deadline(
             tree.loop,
             limits.seconds if isinstance(limits.seconds, (int, float)) else None,
@@ -262,7 +264,7 @@ class Scope:
 
     def new_phase(self) -> None:
         """Go on after a soft stop. Raises nothing: a hard stop that has come is seen at the next wait."""
-        self.phase = Phase(self.tree.loop, self._cancelled_outside)
+        self.phase = Phase(self.tree.hosts, self._cancelled_outside)
         if self.cause:
             self.phase.stop()
 

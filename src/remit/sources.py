@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import remit.foreign as foreign
+from remit.errors import RemitError
+from remit.hosting import Hosts
 from remit.phase import Phase, Stopped, wake
 from remit.text import describe_error
 from remit.tool import Tool
@@ -68,8 +70,9 @@ class ToolSource(Protocol):
 class Sources:
     """What the runs of one tree have opened."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workspace: Path | None) -> None:
-        self._loop = loop
+    def __init__(self, hosts: Hosts, workspace: Path | None) -> None:
+        self._hosts = hosts
+        self._loop = hosts.loop
         self._workspace = workspace
         self._shared: dict[Hashable, _Shared] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -80,7 +83,7 @@ class Sources:
         """The tools that a run gets. It gives back what it borrowed whatever comes of it. Raises Stopped."""
         shared = self._shared.get(source.key)
         if shared is None:
-            shared = self._shared[source.key] = _Shared(self._loop)
+            shared = self._shared[source.key] = _Shared(self._hosts)
             shared.task = self._loop.create_task(
                 self._open(source, shared), name=f"remit opens {source.name}"
             )
@@ -131,7 +134,8 @@ class Sources:
         if ended.how == "returned" or (ended.value is not None and ended.error is None):
             shared.opening = cast(Opening, ended.value)
         elif ended.error is not None:
-            shared.trouble = describe_error(ended.error)
+            known = isinstance(ended.error, RemitError)
+            shared.trouble = str(ended.error) if known else describe_error(ended.error)
         else:
             shared.trouble = f"it was not ready within {source.open_seconds:g} s"
         shared.done = True
@@ -142,8 +146,8 @@ class Sources:
 class _Shared:
     """One opening, and who waits for it or has borrowed it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.phase = Phase(loop, lambda: None)
+    def __init__(self, hosts: Hosts) -> None:
+        self.phase = Phase(hosts, lambda: None)
         self.task: asyncio.Task[None] | None = None
         self.opening: Opening | None = None
         self.trouble = ""
