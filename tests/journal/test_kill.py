@@ -86,14 +86,22 @@ def test_killed_again(stage: Stage, plain: Plain, say: Say) -> None:
     """
     pairs = [(first, second) for first in FIRST_POINTS for second in points_after(stage, first)]
     chance, count = luck(say, "trees killed twice, at named places", most=len(pairs))
+    spared: list[tuple[str, str]] = []
 
     def crash(pair: tuple[str, str]) -> None:
         story = stage.story()
         story.killed(story.run(point=pair[0]))
-        story.killed(story.go_on(point=pair[1]))
-        check_story(story, story.outcome(story.go_on()), plain, flushed=True)
+        child = story.go_on(point=pair[1])
+        if child.wait() == 0:
+            # A branch that was faster this time had the second place behind it when the first kill came.
+            spared.append(pair)
+        else:
+            story.killed(child)
+            child = story.go_on()
+        check_story(story, story.outcome(child), plain, flushed=True)
 
     check_all(crash, chance.sample(pairs, count))
+    assert len(spared) <= count // 3, spared
 
 
 def points_after(stage: Stage, first: str) -> list[str]:

@@ -34,7 +34,9 @@ MOST_CHARS = 100_000
 Mode = Literal["lines", "files", "count"]
 
 
-@tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "matches", "match", "matches"))
+@tool(
+    tier="observe", paths=("path",), summarise=lambda result: counted(result, "matches", "match", "matches")
+)
 @in_words
 def grep(
     pattern: str,
