@@ -83,6 +83,7 @@ class _Turn:
         past = [run.pending.get(call.id) for call in calls] if run.pending else [None] * len(calls)
         self.results: list[ToolMessage | None] = [p.message if p else None for p in past]
         self.logs: list[ToolCallLog | None] = [p.log if p else None for p in past]
+        self.keys: list[tuple[str, str, str] | None] = [None] * len(calls)
         self.open = [i for i, result in enumerate(self.results) if result is None]
         """Calls whose result is not recorded: all of them, but for a resumed run's first turn."""
         self.left = len(self.open)
@@ -154,7 +155,8 @@ class _Turn:
     def finish(self, index: int, result: ToolResult, duration_ms: int, *, unfinished: bool = False) -> None:
         call, run = self.calls[index], self.run
         # Nudged before it is told, so that the journal has what the model reads.
-        times = run.circles.times(key_of(call, result)) + 1
+        key = self.keys[index] = key_of(call, result)
+        times = run.circles.times(key) + 1
         if NUDGE_AT <= times < STOP_AT:
             result = _nudged(result, times)
         self.results[index] = ToolMessage(
@@ -166,12 +168,12 @@ class _Turn:
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
         looping, keys = "", list[tuple[str, str, str]]()
-        for call, message, entry in zip(self.calls, self.results, self.logs, strict=True):
+        for call, message, entry, key in zip(self.calls, self.results, self.logs, self.keys, strict=True):
             assert message is not None
             assert entry is not None
             self.run.log.append(entry)
             self.run.add(message)
-            keys.append(key_of(call, message))
+            keys.append(key or key_of(call, message))
         self.run.circles.add(keys)
         for call, key in zip(self.calls, keys, strict=True):
             if self.run.circles.times(key) >= STOP_AT:

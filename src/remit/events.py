@@ -8,7 +8,7 @@ that asked for it, a result in the `CallEnded` that has it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +41,9 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     agent: str
     v: int
     """The version it was written with. No default: an event is read as what it was written as."""
+
+    live_only: ClassVar[bool] = False
+    """Whether it is for whoever looks on, and never journalled."""
 
     @property
     def kind(self) -> str:
@@ -129,7 +132,9 @@ class ModelSwitched(Event, frozen=True, kw_only=True, omit_defaults=True, tag="m
 
 
 class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delta_received"):
-    """A piece of a reply, live only: the whole is in `ReplyReceived`."""
+    """A piece of a reply: the whole is in `ReplyReceived`."""
+
+    live_only: ClassVar[bool] = True
 
     turn: int
     text: str = ""
@@ -153,7 +158,9 @@ class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cal
 
 
 class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_progressed"):
-    """A running tool said something through `ctx.emit`; live only."""
+    """A running tool said something through `ctx.emit`."""
+
+    live_only: ClassVar[bool] = True
 
     call: str
     tool: str
@@ -296,13 +303,12 @@ class Warned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="warned")
 
 
 class EventsMissed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="events_missed"):
-    """Only in a live stream: this reader was too slow, and `missed` events were dropped for it."""
+    """This reader was too slow, and `missed` events were dropped for it."""
+
+    live_only: ClassVar[bool] = True
 
     missed: int
 
-
-LIVE_ONLY = (DeltaReceived, CallProgressed, EventsMissed)
-"""Never journalled."""
 
 AnyEvent = (
     RunStarted

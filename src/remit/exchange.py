@@ -148,6 +148,8 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
 
 def _closed(run: Run) -> ModelError | None:
     """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
+    if not run.lane.was_closed:
+        return None
     opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.models)
     if opens_in <= min(MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S, run.scope.deadline.left()):
         return None
@@ -160,6 +162,8 @@ async def _enter(run: Run, lane: Lane, *, front: bool) -> bool:
 
     False when the lane was closed for long meanwhile, and it is time to look again.
     """
+    if lane.step_in(front=front):
+        return True
     scope = run.scope
     while True:
         future: asyncio.Future[None] = scope.tree.loop.create_future()

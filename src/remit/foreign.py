@@ -61,6 +61,10 @@ def abandoned() -> list[str]:
     return _still_running + threads.abandoned()
 
 
+def count_abandoned() -> int:
+    return len(_still_running) + threads.count_abandoned()
+
+
 def is_async(function: object) -> bool:
     """Whether calling it gives something to await, as far as that can be seen from outside."""
     while isinstance(function, functools.partial):

@@ -56,13 +56,24 @@ class Lane:
 
     def enter(self, wake: Callable[[], None], *, front: bool = False) -> Place | None:
         """Take a place now (None), or stand in line; what gives a last word stands in front."""
-        if (front or not self._waiting) and not self._in_front and self._has_room():
-            self.in_flight += 1
+        if self.step_in(front=front):
             return None
         place = Place(wake)
         (self._in_front if front else self._waiting).append(place)
         self._look()
         return place
+
+    def step_in(self, *, front: bool) -> bool:
+        """Take a place if one can be had now."""
+        if (self._waiting and not front) or self._in_front or not self._has_room():
+            return False
+        self.in_flight += 1
+        return True
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether anything was ever refused in it."""
+        return self._open_at > 0.0
 
     def opens_in(self) -> float:
         """Seconds until anybody is let in; 0 when it is open."""
@@ -114,10 +125,14 @@ class Lane:
         self._look()
 
     def _has_room(self) -> bool:
-        return self._loop.time() >= self._open_at and (self.width is None or self.in_flight < self.width)
+        if self.width is not None and self.in_flight >= self.width:
+            return False
+        return not self._open_at or self._loop.time() >= self._open_at
 
     def _look(self) -> None:
         """Let in whoever may go; come back when the lane opens."""
+        if not self._waiting and not self._in_front:
+            return
         while queue := self._in_front or self._waiting:
             if not queue[0].gone and not self._has_room():
                 break

@@ -199,6 +199,8 @@ def total(parts: Iterable[Usage]) -> Usage:
 
 def to_micros(usd: float) -> int:
     """Whole micro-dollars of something spent, rounded up so that a limit is never passed by rounding."""
+    if not usd:
+        return 0
     whole = _nearly_whole(usd)
     return math.ceil(usd * 1_000_000) if whole is None else whole
 

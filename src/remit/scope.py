@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import remit.ledger as ledger
 from remit.approval import Desk
 from remit.deadline import Deadline
-from remit.events import LIVE_ONLY, VERSION, CancelRequested, Event, LimitMet, Overran, Warned
+from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.history import RunRecord, Tree, elapsed
 from remit.hosting import Hosts
 from remit.journal import Journal
@@ -112,9 +112,10 @@ class TreeContext:
 
     def publish(self, event: Event) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
-        if not isinstance(event, LIVE_ONLY):
-            self.journal.append(event)
-            if self.journal.taken_over:
+        if not event.live_only:
+            journal = self.journal
+            journal.append(event)
+            if journal.taken_over:
                 self._leave()
         self.stream.publish(event)
 
@@ -153,6 +154,16 @@ class Scope:
         self.agent = agent
         self.depth = parent.depth + 1 if parent else 0
         self.path: tuple[str, ...] = (*parent.path, agent) if parent else (agent,)
+        self._whose = {
+            "run": run_id,
+            "parent": parent.run_id if parent else None,
+            "root": tree.root,
+            "depth": self.depth,
+            "path": self.path,
+            "agent": agent,
+            "v": VERSION,
+        }
+        """What every event of it says of whose it is."""
         self.limits = limits
         """Effective: every field is a number or None."""
         self.depth_left = depth_left
@@ -186,22 +197,11 @@ class Scope:
             elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
         )
 
-    def emit(self, kind: type[Event], **fields: object) -> Event:
-        seq, at = self.tree.stamp()
-        parent = self.parent.run_id if self.parent else None
-        event = kind(
-            seq=seq,
-            at=at,
-            run=self.run_id,
-            parent=parent,
-            root=self.tree.root,
-            depth=self.depth,
-            path=self.path,
-            agent=self.agent,
-            v=VERSION,
-            **fields,
-        )
-        self.tree.publish(event)
+    def emit(self, kind: Callable[..., Event], **fields: object) -> Event:
+        tree = self.tree
+        seq, at = tree.stamp()
+        event = kind(seq=seq, at=at, **self._whose, **fields)
+        tree.publish(event)
         return event
 
     def warn(self, text: str) -> None:

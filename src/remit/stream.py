@@ -90,11 +90,12 @@ class Stream:
     def publish(self, event: Event) -> None:
         self._count += 1
         self._past.append(event)
-        # A copy: a reader may be freed, and leave the list, at any moment.
-        for ref in tuple(self._readers):
-            reader = ref()
-            if reader is not None:
-                reader.put(event)
+        if self._readers:
+            # A copy: a reader may be freed, and leave the list, at any moment.
+            for ref in tuple(self._readers):
+                reader = ref()
+                if reader is not None:
+                    reader.put(event)
         if self._watcher:
             self._watcher.put(event)
 

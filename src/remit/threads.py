@@ -254,3 +254,7 @@ def abandoned() -> list[str]:
     """Names of the jobs that were abandoned and still run, oldest first."""
     with _pool.lock:
         return [job.name for job in _pool.abandoned]
+
+
+def count_abandoned() -> int:
+    return len(_pool.abandoned)

@@ -32,7 +32,7 @@ def fold(history: Iterable[Event]) -> Tree:
 
 def apply(tree: Tree, event: Event) -> None:
     """Add one event to what is known."""
-    if isinstance(event, events.LIVE_ONLY):
+    if event.live_only:
         return
     if isinstance(event, events.RunStarted) and _belongs(tree, event):
         _started(tree, event)

@@ -32,9 +32,9 @@ MOST_PREVIEW = 20_000
 
 async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
     scope = run.scope
-    left = foreign.abandoned()
-    if len(left) >= foreign.MOST_ABANDONED:
-        return ToolResult(f"Not run: {len(left)} earlier calls could not be stopped and still run.", ok=False)
+    left = foreign.count_abandoned()
+    if left >= foreign.MOST_ABANDONED:
+        return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
     seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
     limit = seconds if isinstance(seconds, (int, float)) else None
     if limit == 0 or scope.limits.call_seconds == 0:

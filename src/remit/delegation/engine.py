@@ -5,6 +5,7 @@ Whatever ends a run, a bug in here included, becomes one `Outcome`.
 
 from __future__ import annotations
 
+import functools
 import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
@@ -50,7 +51,7 @@ class Engine:
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
         """Of the runs that the journal has, when the tree was resumed."""
-        self._narrowed: dict[tuple[int, int, int | None], tuple[Limits, Limits, Agent]] = {}
+        self._narrowed: dict[tuple[int, int, int | None], tuple[Limits, Limits, Limits | None]] = {}
 
     def root(
         self,
@@ -172,10 +173,11 @@ class Engine:
 
     def _limits_below(self, above: Limits, plan: Plan) -> Limits:
         """Siblings of one agent have the same limits, so they are worked out once."""
-        key = (id(above), id(plan.agent), plan.turns)
+        key = (id(above), id(plan.agent.limits), plan.turns)
         if key not in self._narrowed:
+            own = plan.agent.limits
             # With what the ids belong to, so that neither can be freed and its id used again.
-            self._narrowed[key] = (_narrowed(above, plan), above, plan.agent)
+            self._narrowed[key] = (_narrowed(above, own, plan.turns), above, own)
         return self._narrowed[key][0]
 
     def _prepare(
@@ -330,20 +332,29 @@ def _place(child: Outcome) -> int:
 
 def root_limits(agent: Agent, limits: Limits | None, defaults: Limits) -> Limits:
     """What holds at the root: the smaller of the caller's and the agent's, then the defaults."""
-    asked = limits or Limits()
-    return asked.tighter(agent.limits).over(defaults)
+    return _joined(limits or _UNSET, agent.limits, defaults)
 
 
-def _narrowed(above: Limits, plan: Plan) -> Limits:
+_UNSET = Limits()
+
+
+# Limits are few and their runs are many: each is worked out once.
+@functools.lru_cache(maxsize=256)
+def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
+    return asked.tighter(own).over(defaults)
+
+
+@functools.lru_cache(maxsize=256)
+def _narrowed(above: Limits, own: Limits | None, turns: int | None) -> Limits:
     """A child's limits: its own shared numbers (the parent's hold anyway), and its parent's where it has none."""
-    own = plan.agent.limits or Limits()
+    own = own or _UNSET
     fields: dict[str, object] = {f: getattr(own, f) for f in SHARED}
     fields = {f: None if v is msgspec.UNSET else v for f, v in fields.items()}
     for name in OWN:
         value = getattr(own, name)
         fields[name] = getattr(above, name) if value is msgspec.UNSET else value
-    if plan.turns is not None:
-        fields["turns"] = plan.turns
+    if turns is not None:
+        fields["turns"] = turns
     return msgspec.structs.replace(own, **fields)
 
 
