@@ -109,7 +109,8 @@ async def test_a_lane_in_which_everything_is_refused_gives_time() -> None:
     for _ in range(4):
         began = loop.time()
         woken = loop.create_future()
-        if lane.enter(lambda woken=woken: woken.set_result(None)) is not None:
+        if not lane.step_in(front=False):
+            lane.stand_in_line(lambda woken=woken: woken.set_result(None), front=False)
             await woken
         waits.append(loop.time() - began)
         lane.refused(None)
@@ -122,12 +123,40 @@ async def test_who_stops_waiting_gives_back_what_it_was_given() -> None:
     """A place that was granted and not used is the next one's."""
     loop = asyncio.get_running_loop()
     lane = Lane(loop, 1)
-    assert lane.enter(lambda: None) is None
-    first, second = lane.enter(lambda: None), lane.enter(lambda: None)
-    assert first is not None
-    assert second is not None
+    assert lane.step_in(front=False)
+    first, second = (lane.stand_in_line(lambda: None, front=False) for _ in range(2))
     lane.leave()
     assert (first.granted, second.granted) == (True, False)
     lane.withdraw(first)
     assert second.granted
     assert lane.in_flight == 1
+
+
+async def test_a_place_that_its_owner_cannot_use_yet_is_for_whoever_has_a_slot() -> None:
+    """Laid aside, a place is taken by the next who can use it, and never goes round among those who cannot."""
+    lane, woken = Lane(asyncio.get_running_loop(), 1), list[str]()
+    assert lane.step_in(front=False)
+    slow = lane.stand_in_line(lambda: woken.append("slow"), front=False)
+    other = lane.stand_in_line(lambda: woken.append("other"), front=False)
+    lane.leave()
+    lane.lay_aside(slow)
+    # Who stands in line is told to see to a slot, and is not given the place for the asking.
+    assert (woken, other.granted) == (["slow", "other"], False)
+    assert lane.step_in(front=False)
+    assert not lane.take_up(slow)
+    assert not lane.step_in(front=True)
+    assert lane.in_flight == 1
+
+
+async def test_a_place_that_was_laid_aside_is_its_owners_while_nobody_takes_it() -> None:
+    """Who has a slot at last goes on with the place it was given; who gives up leaves it."""
+    lane = Lane(asyncio.get_running_loop(), 1)
+    first = lane.stand_in_line(lambda: None, front=False)
+    lane.lay_aside(first)
+    assert lane.take_up(first)
+    lane.leave()
+    second = lane.stand_in_line(lambda: None, front=False)
+    lane.lay_aside(second)
+    lane.withdraw(second)
+    assert lane.in_flight == 0
+    assert lane.step_in(front=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remit import ledger
-from remit.ledger import LEAST_OUTPUT, NOTHING, Account, Amount, Over, Reservation, Ticket, Want
+from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
+from remit.ledger import Account, Over, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
 
@@ -290,10 +291,10 @@ def test_a_first_look_counts_requests_in_flight() -> None:
 def test_a_limit_in_money_is_rounded_down_and_spending_up() -> None:
     """Rounding to micro-dollars never lets anything pass a limit."""
     root = open_account(usd=0.0000015)
-    assert ledger.cost(Price(0.4, 0.4), 1, 0) == 1
+    assert cost(Price(0.4, 0.4), 1, 0) == 1
     assert isinstance(ask(root, 2, ONE_A_TOKEN), Over)
     assert isinstance(ask(root, 1, ONE_A_TOKEN), Reservation)
-    assert NOTHING.micros == ledger.cost(None, 10**6, 10**6) == 0
+    assert NOTHING.micros == cost(None, 10**6, 10**6) == 0
 
 
 def test_what_stands_in_the_way_is_said_with_its_numbers() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remit import ledger
-from remit.ledger import NOTHING, Account, Amount, Over, Overrun, Reservation, Ticket, Want
+from remit.amounts import NOTHING, Amount, Want
+from remit.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import msgspec
 
 import remit.ledger as ledger
+from remit.amounts import LEAST_OUTPUT
 from remit.artifacts import keep
 from remit.dispatch import refuse_calls
 from remit.events import Compacted, ResultCut
 from remit.exchange import ModelFailed, OverBudget, exchange
 from remit.execution import Run, message_tokens
-from remit.ledger import LEAST_OUTPUT
 from remit.messages import AssistantMessage, Message, ToolMessage, UserMessage, user
 from remit.text import cut_chars
 

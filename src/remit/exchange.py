@@ -16,11 +16,12 @@ from contextlib import suppress
 import remit.foreign as foreign
 import remit.ledger as ledger
 import remit.slots as slots
+from remit.amounts import LEAST_OUTPUT, Want, cost
 from remit.errors import ModelError
 from remit.events import DeltaReceived, ModelCallFailed, ModelSwitched, Purpose, ReplyReceived, TurnStarted
 from remit.execution import Run, message_tokens
 from remit.lanes import Lane
-from remit.ledger import LEAST_OUTPUT, Over, Reservation, Ticket, Want
+from remit.ledger import Over, Reservation, Ticket
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
@@ -160,30 +161,24 @@ def _closed(run: Run) -> ModelError | None:
 async def _enter(run: Run, lane: Lane, *, front: bool) -> bool:
     """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped.
 
-    False when the lane was closed for long meanwhile, and it is time to look again.
+    False when it is time to look again: the lane was closed for long meanwhile, or there is a place for who has a slot.
     """
     if lane.step_in(front=front):
         return True
     scope = run.scope
-    while True:
-        future: asyncio.Future[None] = scope.tree.loop.create_future()
-        place = lane.enter(functools.partial(wake, future), front=front)
-        if place is None:
-            return True
-        scope.seat.leave()
-        try:
-            await scope.phase.wait(future)
-            if place.granted and slots.is_full(scope.seat.pools) and not scope.seat.held:
-                # Not while waiting for a slot: somebody who has one could use the place meanwhile.
-                lane.withdraw(place)
-                place, front = None, True
-            await scope.seat.enter(scope.phase)
-        except Stopped:
-            if place is not None:
-                lane.withdraw(place)
-            raise
-        if place is not None:
-            return place.granted
+    future: asyncio.Future[None] = scope.tree.loop.create_future()
+    place = lane.stand_in_line(functools.partial(wake, future), front=front)
+    scope.seat.leave()
+    try:
+        await scope.phase.wait(future)
+        aside = place.granted and slots.is_full(scope.seat.pools) and not scope.seat.held
+        if aside:
+            lane.lay_aside(place)
+        await scope.seat.enter(scope.phase)
+    except Stopped:
+        lane.withdraw(place)
+        raise
+    return lane.take_up(place) if aside else place.granted
 
 
 async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
@@ -222,7 +217,7 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
         purpose=purpose,
         reserved=reservation.amount.tokens,
         input_tokens=run.estimate,
-        input_usd=None if run.price is None else ledger.cost(run.price, run.estimate, 0) / 1_000_000,
+        input_usd=None if run.price is None else cost(run.price, run.estimate, 0) / 1_000_000,
     )
     request = Request(
         agent=run.agent.name,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import remit.ledger as ledger
 from remit.agent import Agent
+from remit.amounts import Want
 from remit.events import MessageJoined, Purpose
 from remit.history import CallRecord
 from remit.lanes import Lane
-from remit.ledger import Want
 from remit.messages import (
     AssistantMessage,
     Call,

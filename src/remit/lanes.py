@@ -45,6 +45,8 @@ class Lane:
         self._open_at = 0.0
         self._in_front: deque[Place] = deque()
         self._waiting: deque[Place] = deque()
+        self._aside: deque[Place] = deque()
+        """Granted to somebody who has no slot yet; whoever has one may take it."""
         self._timer: asyncio.TimerHandle | None = None
         self._answers = 0
         self._stretch = STRETCH
@@ -54,10 +56,8 @@ class Lane:
         self.why = ""
         """What the provider said when it last refused."""
 
-    def enter(self, wake: Callable[[], None], *, front: bool = False) -> Place | None:
-        """Take a place now (None), or stand in line; what gives a last word stands in front."""
-        if self.step_in(front=front):
-            return None
+    def stand_in_line(self, wake: Callable[[], None], *, front: bool) -> Place:
+        """Wait for a place; what gives a last word stands in front."""
         place = Place(wake)
         (self._in_front if front else self._waiting).append(place)
         self._look()
@@ -66,8 +66,37 @@ class Lane:
     def step_in(self, *, front: bool) -> bool:
         """Take a place if one can be had now."""
         if (self._waiting and not front) or self._in_front or not self._has_room():
-            return False
+            return self._take_over()
         self.in_flight += 1
+        return True
+
+    def lay_aside(self, place: Place) -> None:
+        """Leave a place that was granted to whoever can use it first: its owner still waits for a slot.
+
+        Whoever stands in line is sent to wait for a slot too: who has one takes it, so that it never goes round among
+        those who have none.
+        """
+        self._aside.append(place)
+        self._send_away()
+
+    def _send_away(self) -> None:
+        waiting = [*self._in_front, *self._waiting]
+        self._in_front.clear()
+        self._waiting.clear()
+        for place in waiting:
+            if not place.gone:
+                place.wake()
+
+    def take_up(self, place: Place) -> bool:
+        """Use a place that was laid aside; False when somebody else does."""
+        if place.granted:
+            self._aside.remove(place)
+        return place.granted
+
+    def _take_over(self) -> bool:
+        if not self._aside or self._loop.time() < self._open_at:
+            return False
+        self._aside.popleft().granted = False
         return True
 
     @property
@@ -84,6 +113,8 @@ class Lane:
         place.gone = True
         if place.granted:
             self.in_flight -= 1
+            if place in self._aside:
+                self._aside.remove(place)
         self._look()
 
     def leave(self, *, answered: bool = True) -> None:
@@ -116,12 +147,7 @@ class Lane:
         self._open_at = max(self._open_at, self._loop.time() + wait_s)
         if wait_s > MOST_WAIT_S:
             # Too long to stand in line: whoever waits looks again at what else it can do.
-            waiting = [*self._in_front, *self._waiting]
-            self._in_front.clear()
-            self._waiting.clear()
-            for place in waiting:
-                if not place.gone:
-                    place.wake()
+            self._send_away()
         self._look()
 
     def _has_room(self) -> bool:
@@ -134,13 +160,15 @@ class Lane:
         if not self._waiting and not self._in_front:
             return
         while queue := self._in_front or self._waiting:
-            if not queue[0].gone and not self._has_room():
+            if queue[0].gone:
+                queue.popleft()
+                continue
+            if not self._has_room():
                 break
             place = queue.popleft()
-            if not place.gone:
-                place.granted = True
-                self.in_flight += 1
-                place.wake()
+            place.granted = True
+            self.in_flight += 1
+            place.wake()
         if queue and self._timer is None and self._loop.time() < self._open_at:
             self._timer = self._loop.call_at(self._open_at, self._opened)
 

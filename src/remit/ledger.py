@@ -18,55 +18,17 @@ over budget. Nothing but calls in flight is ever waited for, so waiting cannot d
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
+from remit.amounts import NOTHING, Amount, Want, cost, minus, plus
 from remit.limits import Limits, cap_micros
-from remit.ports import Price
-
-LEAST_OUTPUT = 64
-"""A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
 
 ROOMY_OUTPUT = 256
 """A call that may delegate gives up output down to this, so that its last word is safe."""
 
 _orders = count()
-
-
-class Amount(NamedTuple):
-    """A vector of what model calls use."""
-
-    requests: int = 0
-    tokens: int = 0
-    micros: int = 0
-
-
-NOTHING = Amount()
-_new = tuple.__new__
-
-
-def _amount(requests: int, tokens: int, micros: int) -> Amount:
-    # A named tuple's own way of being made takes twice as long, and these are made several times a turn.
-    return _new(Amount, (requests, tokens, micros))
-
-
-class Want(NamedTuple):
-    """What one model call needs: its estimated input, and the most and the least it may say."""
-
-    input_tokens: int
-    output_tokens: int
-    price: Price | None = None
-
-    @property
-    def least_output(self) -> int:
-        return min(LEAST_OUTPUT, self.output_tokens)
-
-    def amount(self, output_tokens: int) -> Amount:
-        tokens, price = self.input_tokens, self.price
-        micros = 0 if price is None else math.ceil(tokens * price.input + output_tokens * price.output)
-        return _amount(1, tokens + output_tokens, micros)
 
 
 class Over(NamedTuple):
@@ -205,10 +167,10 @@ def settle(reservation: Reservation, used: Amount, *, delegates: bool = False) -
     """
     amount, spare, overruns = reservation.amount, reservation.spare, dict[str, Overrun]()
     for a in reservation.account.capped:
-        a.reserved = _minus(a.reserved, amount)
+        a.reserved = minus(a.reserved, amount)
         if spare is not NOTHING:
-            a.spare = _minus(a.spare, spare)
-        a.spent = _plus(a.spent, used)
+            a.spare = minus(a.spare, spare)
+        a.spent = plus(a.spent, used)
         if a.tokens_cap is not None and used.tokens > amount.tokens:
             a.overran = "tokens"
             overruns["tokens"] = Overrun("tokens", amount.tokens, used.tokens)
@@ -236,8 +198,8 @@ def withdraw(ticket: Ticket) -> None:
     if isinstance(ticket.verdict, Reservation):
         if not ticket.keep:
             for a in ticket.account.capped:
-                a.reserved = _minus(a.reserved, ticket.verdict.amount)
-                a.spare = _minus(a.spare, ticket.verdict.spare)
+                a.reserved = minus(a.reserved, ticket.verdict.amount)
+                a.spare = minus(a.spare, ticket.verdict.spare)
         _set_last_word(ticket.account, ticket.before)
     _look_again(ticket.account)
 
@@ -296,7 +258,7 @@ def left(account: Account) -> Left:
             note("delegations", a.delegations_cap - a.delegations)
         if a.calls_cap is not None:
             note("calls", a.calls_cap - a.calls)
-        held = _plus(a.reserved, a.spare)
+        held = plus(a.reserved, a.spare)
         flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
         for resource, cap, taken in _taken(a, account.last_word):
             mine = {
@@ -308,13 +270,6 @@ def left(account: Account) -> Left:
             note(resource, min(free, mine[resource]) if a.overran else free)
     usd = least["usd"] / 1_000_000 if "usd" in least else None
     return Left(least.get("delegations"), least.get("requests"), least.get("tokens"), usd, least.get("calls"))
-
-
-def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
-    """Micro-dollars, rounded up."""
-    if price is None:
-        return 0
-    return math.ceil(input_tokens * price.input + output_tokens * price.output)
 
 
 def _ask(
@@ -357,9 +312,9 @@ def _at_once(account: Account, want: Want, spare: Want | None) -> Reservation | 
         if cap is not None and spent[2] + withheld[2] + reserved[2] + held[2] + micros > cap:
             return None
     for a in account.capped:
-        a.reserved = _plus(a.reserved, amount)
+        a.reserved = plus(a.reserved, amount)
         if extra is not NOTHING:
-            a.spare = _plus(a.spare, extra)
+            a.spare = plus(a.spare, extra)
     return Reservation(account, amount, want.output_tokens, extra)
 
 
@@ -386,7 +341,7 @@ def _judge(ticket: Ticket) -> Verdict | Account:
         if taken:
             _set_last_word(account, NOTHING)
         for a in account.capped:
-            a.reserved = _plus(a.reserved, amount)
+            a.reserved = plus(a.reserved, amount)
     return Reservation(account, amount, fitting, _hold_spare(ticket))
 
 
@@ -409,12 +364,12 @@ def _hold_spare(ticket: Ticket) -> Amount:
     extra = ticket.spare.amount(ticket.spare.output_tokens)
     more = {"requests": extra.requests, "tokens": extra.tokens, "usd": extra.micros}
     for a in account.capped:
-        held = _plus(a.reserved, a.spare)
+        held = plus(a.reserved, a.spare)
         in_flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
         if a.overran or any(t + in_flight[r] + more[r] > cap for r, cap, t in _taken(a, NOTHING)):
             return NOTHING
     for a in account.capped:
-        a.spare = _plus(a.spare, extra)
+        a.spare = plus(a.spare, extra)
     return extra
 
 
@@ -489,7 +444,7 @@ def _taken(a: Account, own: Amount) -> list[tuple[str, int, int]]:
 
 def _set_last_word(account: Account, amount: Amount) -> None:
     for a in account.capped:
-        a.withheld = _plus(_minus(a.withheld, account.last_word), amount)
+        a.withheld = plus(minus(a.withheld, account.last_word), amount)
     account.last_word = amount
 
 
@@ -521,14 +476,6 @@ def _overran(a: Account) -> Over:
     cap = a.tokens_cap if a.overran == "tokens" else a.micros_cap
     used = a.spent.tokens if a.overran == "tokens" else a.spent.micros
     return Over(a.owner, a.overran, cap or 0, used, overran=True)
-
-
-def _plus(a: Amount, b: Amount) -> Amount:
-    return _new(Amount, (a[0] + b[0], a[1] + b[1], a[2] + b[2]))
-
-
-def _minus(a: Amount, b: Amount) -> Amount:
-    return _new(Amount, (a[0] - b[0], a[1] - b[1], a[2] - b[2]))
 
 
 def _whole(value: object) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from remit.amounts import NOTHING, Want
 from remit.artifacts import keep
 from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
@@ -16,7 +17,6 @@ from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, reserve
 from remit.execution import NOT_IN_FORM, Run
-from remit.ledger import NOTHING, Want
 from remit.messages import AssistantMessage, Reply
 from remit.outcome import Status
 from remit.phase import Stopped

@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 import msgspec
 
-import remit.ledger as ledger
+from remit.amounts import cost
 from remit.errors import RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind
 from remit.execution import Run
 from remit.foreign import Ended
@@ -62,7 +62,7 @@ def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
 def estimated(run: Run, output_chars: int) -> Usage:
     """What a call probably used, marked as an estimate."""
     output = (output_chars + 2) // 3
-    usd = None if run.price is None else ledger.cost(run.price, run.estimate, output) / 1_000_000
+    usd = None if run.price is None else cost(run.price, run.estimate, output) / 1_000_000
     return Usage(1, run.estimate, output, usd=usd, estimated=True)
 
 
@@ -179,7 +179,7 @@ def _priced(run: Run, said: Usage) -> Usage:
     """For exactly one request, and with its cost where the provider did not say and the price is known."""
     usd = said.usd
     if usd is None and run.price is not None:
-        usd = ledger.cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
+        usd = cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
     if said.requests == 1 and usd == said.usd:
         return said
     return msgspec.structs.replace(said, requests=1, usd=usd)

@@ -8,6 +8,7 @@ import msgspec
 
 import remit.dispatch as dispatch
 import remit.ledger as ledger
+from remit.amounts import Amount
 from remit.approval import what
 from remit.events import VERSION, ModelCallFailed, RunEnded
 from remit.exchange import turn_to
@@ -113,7 +114,7 @@ def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:
     raised = [r for r, limits in record.overran.items() if getattr(limits, r) == getattr(scope.limits, r)]
     ledger.restore(
         scope.account,
-        ledger.Amount(spent.requests, spent.tokens, spent.micros),
+        Amount(spent.requests, spent.tokens, spent.micros),
         calls=spent.calls,
         delegations=spent.delegations,
         overran=raised[0] if raised else "",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import remit.ledger as ledger
+from remit.amounts import Amount
 from remit.approval import Desk
 from remit.deadline import Deadline
 from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
@@ -222,7 +223,7 @@ class Scope:
         self.tokens += usage.tokens
         self.tree.spent.append(usage)
         micros = 0 if usage.usd is None else to_micros(usage.usd)
-        used = ledger.Amount(1, usage.tokens, micros)
+        used = Amount(1, usage.tokens, micros)
         for overrun in ledger.settle(reservation, used, delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from remit import ledger
-from remit.ledger import NOTHING, Account, Amount, Over, Reservation, Ticket, Want
+from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want
+from remit.ledger import Account, Over, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
 
@@ -258,7 +259,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def reserve_or_withhold(self, who: int, input_tokens: int, output: int, what: str) -> None:
         run = self.pick(who)
         if not run.is_busy:
-            spare = Want(input_tokens, ledger.LEAST_OUTPUT, run.price) if what == "delegating call" else None
+            spare = Want(input_tokens, LEAST_OUTPUT, run.price) if what == "delegating call" else None
             self.ask(run, Want(input_tokens, output, run.price), keep=what == "word", spare=spare)
 
     @precondition(lambda self: any(r.word != NOTHING and not r.is_busy for r in self.books.runs))
