@@ -103,7 +103,9 @@ class Sources:
             return
         shared.borrowers -= 1
         if shared.borrowers <= 0:
-            shared.timer = self._loop.call_later(LINGER_S, self._let_go, source.key)
+            # What did not open is not kept: the next one may have more luck.
+            wait = LINGER_S if shared.opening is not None else 0.0
+            shared.timer = self._loop.call_later(wait, self._let_go, source.key)
 
     async def close(self) -> None:
         """Close everything; returns when nothing of it is left. Never raises."""

@@ -15,14 +15,15 @@ from remit.policy import ApprovalRequest, Decision
 from remit.testing import ScriptedModel, call, calls, say
 
 READ_ONLY = ["read", "ls", "glob", "grep"]
+CHANGING = ["write", "edit", "terminal", "fetch"]
 
 
 def test_presets() -> None:
     """read_only() has the tools that look, all() those that change things too; tiers say which is which."""
     assert [tool.name for tool in remit.tools.read_only()] == READ_ONLY
-    assert [tool.name for tool in remit.tools.all()] == [*READ_ONLY, "write", "edit"]
+    assert [tool.name for tool in remit.tools.all()] == [*READ_ONLY, *CHANGING]
     tiers = {name: str(tool.tier) for name, tool in remit.tools.built_in().items()}
-    assert tiers == {**dict.fromkeys(READ_ONLY, "observe"), "write": "confirm", "edit": "confirm"}
+    assert tiers == {**dict.fromkeys(READ_ONLY, "observe"), **dict.fromkeys(CHANGING, "confirm")}
 
 
 def test_one_tool_each() -> None:
@@ -44,7 +45,7 @@ def test_models_are_told_every_argument(name: str) -> None:
 
 def test_naming_the_tools_is_light() -> None:
     """Importing the room, and asking for its tools, brings in nothing heavy."""
-    code = "import sys, remit.tools; remit.tools.all(); print(*{'pydantic', 'jsonschema', 'httpx'} & set(sys.modules))"
+    code = "import sys, remit.tools; remit.tools.all(); print(*{'pydantic', 'jsonschema', 'httpx', 'httpx2', 'httpcore2', 'idna', 'mcp'} & set(sys.modules))"
     env = {"PYTHONPATH": str(Path(remit.__file__).parent.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -7,9 +7,10 @@ import os
 import re
 import secrets
 import stat
-from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
+import remit.tools.diffing as diffing
 import remit.tools.loading as loading
 import remit.tools.seen as seen
 from remit.messages import ImagePart
@@ -17,7 +18,7 @@ from remit.result import ToolResult
 from remit.text import clean, count_lines, shorten
 from remit.tool import ToolContext, tool
 from remit.tools.folders import CREATE
-from remit.tools.words import Refused, count, counted, in_words, size, trouble
+from remit.tools.words import Refused, count, counted, in_words, show, size, trouble
 from remit.tools.workspace import Place, Workspace
 
 MOST_LINES = 2000
@@ -27,15 +28,13 @@ MOST_CHARS = 100_000
 """Characters that one `read` gives back."""
 MOST_IMAGE = 5_000_000
 MOST_WRITTEN = 5_000_000
-MOST_DIFF_LINES = 200
-MOST_PAIRS = 50_000
 _WORD = re.compile(r"\w+")
 
 
 # --- read ----------------------------------------------------------------------------------------
 
 
-@tool(tier="observe", summarise=lambda result: counted(result, "lines", "line"))
+@tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "lines", "line"))
 @in_words
 def read(path: str, ctx: ToolContext, *, offset: int = 1, limit: int = MOST_LINES) -> ToolResult:
     """Read a text file or an image of the workspace. Lines come with their numbers, which are not part of the file.
@@ -75,15 +74,8 @@ def _image(place: Place, data: bytes, media: str) -> ToolResult:
     )
 
 
-def _split(text: str) -> list[str]:
-    lines = text.split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
-
-
 def _numbered(place: Place, text: str, first: int, limit: int, *, whole: bool) -> ToolResult:
-    lines = _split(text)
+    lines = diffing.split_lines(text)
     if first > len(lines):
         raise Refused(f"{place.shown} has {count(len(lines), 'line')}; there is no line {first:,}.")
     out: list[str] = []
@@ -106,10 +98,43 @@ def _numbered(place: Place, text: str, first: int, limit: int, *, whole: bool) -
     return ToolResult("\n".join([*out, *notes]), details={"lines": len(out), "of": len(lines)})
 
 
+# --- what a person is shown first ---------------------------------------------------------------
+
+
+def _visible(preview: Callable[..., str]) -> Callable[..., str]:
+    """A preview in which every character can be seen, or why nothing will be done."""
+
+    def wrapped(**asked: object) -> str:
+        try:
+            text = preview(**asked)
+        except Refused as refusal:
+            text = f"It will be refused. {refusal}"
+        except OSError as error:
+            text = f"It will be refused. {trouble(error, str(asked.get('path', '')))}"
+        # Tabs are seen, and common in code.
+        return "\n".join("\t".join(map(show, line.split("\t"))) for line in text.split("\n"))
+
+    return wrapped
+
+
 # --- write ---------------------------------------------------------------------------------------
 
 
-@tool(tier="confirm")
+@_visible
+def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> str:
+    text, data = _writable(content, ctx)
+    with Workspace(ctx.workspace) as workspace:
+        place = _expect(workspace, path) if make_folders else workspace.find(path)
+        if place is not None and place.is_folder:
+            raise Refused(f"{place.shown} is a folder.")
+        old = b"" if place is None or place.info is None else _current(workspace, place, ctx)
+    if place is None or place.info is None:
+        shown = show(path) if place is None else place.shown
+        return f"Make {shown}: {_held(text, data)}.{diffing.added(diffing.split_lines(text))}"
+    return f"Replace {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}"
+
+
+@tool(tier="confirm", paths=("path",), preview=_preview_write)
 @in_words
 def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> ToolResult:
     """Write a whole text file. A file that exists must have been read first, and is replaced.
@@ -119,10 +144,7 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
         content: Everything the file is to hold.
         make_folders: Whether to make folders of the path that are missing.
     """
-    text = clean(content)
-    data = text.encode()
-    if len(data) > MOST_WRITTEN:
-        raise Refused(f"The text is too large: {size(len(data))}, and the limit is {size(MOST_WRITTEN)}.")
+    text, data = _writable(content, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path, make_folders=make_folders)
         if place.is_folder:
@@ -131,11 +153,53 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
             old = b"" if place.info is None else _current(workspace, place, ctx)
             _put(place, data)
             seen.wrote(ctx, workspace.real, place.parts, data)
-    held = f"{count(count_lines(text), 'line')}, {size(len(data))}"
     if place.info is None:
-        return ToolResult(f"Made {place.shown}: {held}.")
-    diff = _diff(place, loading.decode(old)[0], text) if not loading.binary_kind(old) else ""
-    return ToolResult(f"Replaced {place.shown}: {held}.{diff}")
+        return ToolResult(f"Made {place.shown}: {_held(text, data)}.")
+    return ToolResult(f"Replaced {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}")
+
+
+def _writable(content: str, ctx: ToolContext) -> tuple[str, bytes]:
+    """The text and its bytes. Raises Refused for what may not be written."""
+    _check_sandbox(ctx)
+    text = clean(content)
+    data = text.encode()
+    if len(data) > MOST_WRITTEN:
+        raise Refused(f"The text is too large: {size(len(data))}, and the limit is {size(MOST_WRITTEN)}.")
+    return text, data
+
+
+def _check_sandbox(ctx: ToolContext) -> None:
+    if ctx.sandbox.files == "read-only":
+        raise Refused(f"Nothing may be written here (sandbox: {ctx.sandbox}).")
+
+
+def _held(text: str, data: bytes) -> str:
+    return f"{count(count_lines(text), 'line')}, {size(len(data))}"
+
+
+def _replaced_by(place: Place, old: bytes, text: str) -> str:
+    return "" if loading.binary_kind(old) else diffing.changed(place.shown, loading.decode(old)[0], text)
+
+
+def _expect(workspace: Workspace, path: str) -> Place | None:
+    """Where a path leads; None where folders on the way would be made, which a look must not do. Raises Refused."""
+    below = workspace.inside(path) if path.startswith("/") else path.split("/")
+    if below is None:
+        return workspace.find(path)
+    parts = [part for part in below if part not in ("", ".")]
+    number = 1
+    while number < len(parts):
+        above = workspace.find("/".join(parts[:number]))
+        if not above.name or above.info is not None:
+            number += 1
+        elif ".." in parts[number:]:
+            # Nothing is there yet, so no link can be on the way back.
+            back = parts.index("..", number)
+            del parts[back - 1 : back + 1]
+            number = 1
+        else:
+            return None
+    return workspace.find("/".join(parts) or ".")
 
 
 def _current(workspace: Workspace, place: Place, ctx: ToolContext) -> bytes:
@@ -200,7 +264,19 @@ def _name_new(place: Place, temporary: str) -> None:
 # --- edit ----------------------------------------------------------------------------------------
 
 
-@tool(tier="confirm")
+@_visible
+def _preview_edit(
+    path: str, old_text: str, new_text: str, ctx: ToolContext, *, replace_all: bool = False
+) -> str:
+    _check_edit(old_text, new_text, ctx)
+    with Workspace(ctx.workspace) as workspace:
+        place = workspace.find(path)
+        before = _editable(place, _current(workspace, place, ctx))
+    after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
+    return f"Edit {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
+
+
+@tool(tier="confirm", paths=("path",), preview=_preview_edit)
 @in_words
 def edit(
     path: str, old_text: str, new_text: str, ctx: ToolContext, *, replace_all: bool = False
@@ -213,24 +289,30 @@ def edit(
         new_text: What to put there.
         replace_all: Replace every occurrence instead.
     """
-    if not old_text:
-        raise Refused("old_text is empty. Give the text to replace, or use write for a new file.")
-    if old_text == new_text:
-        raise Refused("old_text and new_text are the same: there is nothing to change.")
+    _check_edit(old_text, new_text, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
         with seen.changing(workspace.real, place.parts):
             before = _editable(place, _current(workspace, place, ctx))
             after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
             written = after.encode("utf-8", "surrogateescape")
-            if len(written) > MOST_WRITTEN:
-                raise Refused(
-                    f"The text would be too large: {size(len(written))}, and the limit is {size(MOST_WRITTEN)}."
-                )
             _put(place, written)
             seen.wrote(ctx, workspace.real, place.parts, written)
-    where = "" if times == 1 else f" in {times} places"
-    return ToolResult(f"Edited {place.shown}{where}.{_diff(place, before, after)}")
+    return ToolResult(
+        f"Edited {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
+    )
+
+
+def _check_edit(old_text: str, new_text: str, ctx: ToolContext) -> None:
+    _check_sandbox(ctx)
+    if not old_text:
+        raise Refused("old_text is empty. Give the text to replace, or use write for a new file.")
+    if old_text == new_text:
+        raise Refused("old_text and new_text are the same: there is nothing to change.")
+
+
+def _in_places(times: int) -> str:
+    return "" if times == 1 else f" in {times} places"
 
 
 def _editable(place: Place, data: bytes) -> str:
@@ -255,7 +337,15 @@ def _replaced(place: Place, text: str, old: str, new: str, *, replace_all: bool)
             f"Not changed: old_text occurs {times} times in {place.shown} (lines {numbers}). "
             "Give more of the text around it, or replace_all."
         )
-    return text.replace(old, new), times
+    _check_size(len(text) + times * (len(new) - len(old)))
+    after = text.replace(old, new)
+    _check_size(len(after.encode("utf-8", "surrogateescape")))
+    return after, times
+
+
+def _check_size(number: int) -> None:
+    if number > MOST_WRITTEN:
+        raise Refused(f"The text would be too large: {size(number)}, and the limit is {size(MOST_WRITTEN)}.")
 
 
 def _line_numbers(text: str, piece: str, most: int = 10) -> list[int]:
@@ -270,7 +360,7 @@ def _line_numbers(text: str, piece: str, most: int = 10) -> list[int]:
 def _nearest(text: str, old: str) -> str:
     """What is there that looks most like what was looked for."""
     wanted = [line.strip() for line in old.splitlines() if line.strip()]
-    lines = _split(text)[:20_000]
+    lines = diffing.split_lines(text)[:20_000]
     if not wanted:
         return ""
     stripped = [line.strip() for line in lines]
@@ -292,25 +382,3 @@ def _candidates(wanted: str, lines: list[str], most: int = 50) -> list[str]:
     words = set(_WORD.findall(wanted))
     starts = dict.fromkeys(line[:200] for line in lines if line)
     return sorted(starts, key=lambda line: -len(words.intersection(_WORD.findall(line))))[:most]
-
-
-def _costly(old: list[str], new: list[str]) -> bool:
-    """Whether comparing would take long: difflib looks at every pair of equal lines but those of very common ones."""
-    counts = Counter(new)
-    common = len(new) // 100 + 1 if len(new) >= 200 else len(new)
-    return sum(n for line in old if (n := counts[line]) <= common) > MOST_PAIRS
-
-
-def _diff(place: Place, before: str, after: str) -> str:
-    old, new = _split(clean(before)), _split(clean(after))
-    if _costly(old, new):
-        return f"\n(The diff is left out: {count(max(len(old), len(new)), 'line')} are too many to compare.)"
-    lines = [
-        shorten(line, 500, 497)
-        for line in difflib.unified_diff(old, new, f"a/{place.shown}", f"b/{place.shown}", lineterm="")
-    ]
-    if not lines:
-        return " Only line endings changed." if before != after else " Nothing changed."
-    more = len(lines) - MOST_DIFF_LINES
-    rest = [f"(... {count(more, 'more line')} of the diff)"] if more > 0 else []
-    return "\n" + "\n".join([*lines[:MOST_DIFF_LINES], *rest])

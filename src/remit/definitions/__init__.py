@@ -1,0 +1,36 @@
+"""Agent files and remit.toml: what people write down about agents, read into `Agent`s and settings.
+
+`load_settings` first, then `settings.load_agents()`, then `build`. Nothing heavy is imported, and nothing is run.
+"""
+
+from __future__ import annotations
+
+from remit.definitions.building import Surroundings, build, build_all, check
+from remit.definitions.consent import distrust, is_trusted, trust, trusted_folders
+from remit.definitions.definition import Definition
+from remit.definitions.limit_values import parse_limits
+from remit.definitions.loading import Given, Loaded, load, load_agents
+from remit.definitions.nodes import Problem
+from remit.definitions.settings import SetAside, Settings, SettingsError, load_settings
+
+__all__ = [
+    "Definition",
+    "Given",
+    "Loaded",
+    "Problem",
+    "SetAside",
+    "Settings",
+    "SettingsError",
+    "Surroundings",
+    "build",
+    "build_all",
+    "check",
+    "distrust",
+    "is_trusted",
+    "load",
+    "load_agents",
+    "load_settings",
+    "parse_limits",
+    "trust",
+    "trusted_folders",
+]

@@ -1,0 +1,236 @@
+"""Definitions -> agents: names are looked up, tools and servers are found, circles are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from remit.agent import Agent
+from remit.definitions.definition import Definition, Said
+from remit.definitions.kits import Kit, Shelf, choose_tools
+from remit.definitions.loading import Loaded
+from remit.definitions.modelnames import is_address, read_model
+from remit.definitions.narrowing import CONSENT, Only, narrow_limits, narrow_rules, narrow_settings
+from remit.definitions.nodes import Level, Problem, quoted
+from remit.errors import UsageError
+from remit.limits import Limits
+from remit.messages import Json
+from remit.policy import Policy
+from remit.ports import ModelChoice
+from remit.sources import ToolSource
+from remit.tool import Tool
+
+MOST_LEVELS = 50
+"""Agents below agents; deeper than any tree may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What definitions are joined with. Everything has a default."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """The caller's own tools by name, besides the built-in ones."""
+    servers: Mapping[str, ToolSource] = field(default_factory=dict[str, ToolSource])
+    """MCP servers by name."""
+    withheld: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Servers that exist and may not be used, with the reason; agents go without them."""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What models may be called."""
+    usable: Callable[[str], str | None] = lambda name: None  # noqa: ARG005 - every model is taken to be
+    """Says why a model cannot be used; an agent that names it gets the model of whoever delegates to it."""
+
+
+NOWHERE = Surroundings()
+
+
+def build(
+    definition: Definition,
+    loaded: Loaded,
+    *,
+    surroundings: Surroundings = NOWHERE,
+    model: ModelChoice | None = None,
+    problems: list[Problem] | None = None,
+) -> Agent:
+    """The agent, with everything below it. `model` stands in for its own.
+
+    Warnings are added to `problems`. Raises UsageError with everything that is wrong, each with file and line.
+    """
+    builder = _Builder(loaded, surroundings)
+    agent = builder.make(definition, is_root=True, model=model)
+    if problems is not None:
+        problems += dict.fromkeys(builder.problems)
+    if agent is None:
+        raise UsageError("\n".join(str(problem) for problem in builder.problems if problem.level == "error"))
+    return agent
+
+
+def build_all(
+    loaded: Loaded, *, surroundings: Surroundings = NOWHERE, problems: list[Problem] | None = None
+) -> list[Agent]:
+    """Every agent that others may delegate to; those that cannot be built are left out, and told in `problems`."""
+    builder = _Builder(loaded, surroundings)
+    made = [builder.make(one) for one in loaded.agents.values() if not one.is_primary]
+    if problems is not None:
+        problems += dict.fromkeys(builder.problems)
+    return [agent for agent in made if agent is not None]
+
+
+def check(loaded: Loaded, *, surroundings: Surroundings = NOWHERE) -> list[Problem]:
+    """Everything there is to tell about agents: of their files, and of putting them together."""
+    builder = _Builder(loaded, surroundings)
+    for definition in loaded.agents.values():
+        builder.make(definition)
+    return list(dict.fromkeys([*loaded.problems, *builder.problems]))
+
+
+class _Builder:
+    def __init__(self, loaded: Loaded, surroundings: Surroundings) -> None:
+        self.loaded = loaded
+        self.around = surroundings
+        self.problems: list[Problem] = []
+        self.shelf = Shelf(surroundings.tools, surroundings.servers, surroundings.withheld)
+        self._made: dict[str, Agent | None] = {}
+        self._path: list[str] = []
+
+    def make(
+        self, definition: Definition, *, is_root: bool = False, model: ModelChoice | None = None
+    ) -> Agent | None:
+        """None when it cannot be; the errors are told once."""
+        name = definition.name
+        if name not in self._made or is_root:
+            self._path.append(name)
+            self._made[name] = self._new(definition, is_root=is_root, model=model)
+            self._path.pop()
+        return self._made[name]
+
+    def tell(self, definition: Definition, level: Level, line: int, text: str) -> None:
+        self.problems.append(Problem(level, definition.file, line, text))
+
+    def _new(self, definition: Definition, *, is_root: bool, model: ModelChoice | None) -> Agent | None:
+        before = len(self.problems)
+        kit = choose_tools(definition, self.shelf, partial(self.tell, definition))
+        children = self._children(definition, kit, is_root=is_root)
+        if any(problem.level == "error" for problem in self.problems[before:]):
+            return None
+        try:
+            return Agent(
+                definition.name,
+                nickname=definition.nickname,
+                description=definition.description,
+                instructions=definition.instructions,
+                model=model if model is not None else self._models(definition),
+                settings=self._settings(definition),
+                tools=kit.tools,
+                subagents=children,
+                limits=self._limits(definition),
+                surface=definition.surface,
+                adhoc=definition.adhoc or kit.delegates,
+                summary=definition.summary,
+                output=definition.output,
+                policy=self._policy(definition, kit),
+                sandbox=definition.sandbox,
+            )
+        except UsageError as error:
+            self.tell(definition, "error", 0, str(error))
+            return None
+
+    # --- Who is below -----------------------------------------------------------------------------
+
+    def _children(self, definition: Definition, kit: Kit, *, is_root: bool) -> list[Agent]:
+        named = list(definition.subagents) + kit.agents if kit.may_delegate else []
+        found = dict[str, Agent]()
+        for said in named:
+            child = self._child(definition, said)
+            if child is not None:
+                found.setdefault(child.name, child)
+        if is_root and kit.delegates and not named:
+            found |= {agent.name: agent for agent in self._everybody(definition)}
+        return list(found.values())
+
+    def _child(self, definition: Definition, said: Said) -> Agent | None:
+        target = self.loaded.find(said.text)
+        if target is None:
+            text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text)}"
+            self.tell(definition, "error", said.line, text)
+            return None
+        if target.name in self._path:
+            circle = " -> ".join([*self._path[self._path.index(target.name) :], target.name])
+            text = f"Agents lead in a circle: {circle}. Take one of them out; for children of any kind write `adhoc: true`."
+            self.tell(definition, "error", said.line, text)
+            return None
+        if len(self._path) >= MOST_LEVELS:
+            self.tell(
+                definition, "error", said.line, f"There are more than {MOST_LEVELS} agents below each other."
+            )
+            return None
+        known = target.name in self._made
+        child = self.make(target)
+        if child is None:
+            where = f" (see {target.file})" if known else ""
+            self.tell(definition, "error", said.line, f"The agent {target.name!r} cannot be used{where}.")
+        return child
+
+    def _everybody(self, definition: Definition) -> Iterable[Agent]:
+        """For one that may delegate to whom it likes; others that cannot be built do not stand in its way."""
+        for other in self.loaded.agents.values():
+            if other is definition or other.is_primary:
+                continue
+            apart = _Builder(self.loaded, self.around)
+            apart._path = list(self._path)
+            child = apart.make(other)
+            if child is not None:
+                yield child
+            for problem in apart.problems:
+                level: Level = "warning" if problem.level == "error" else problem.level
+                self.problems.append(Problem(level, problem.file, problem.line, problem.text))
+
+    # --- What it runs with ------------------------------------------------------------------------
+
+    def _models(self, definition: Definition) -> ModelChoice | None:
+        names, line = list[str](), definition.line("model")
+        for written in definition.models:
+            meant = read_model(written, self.around.aliases)
+            if meant is None:
+                continue
+            name = meant.name
+            if is_address(name) and not (definition.trusted or meant.by_alias):
+                text = f"The model {quoted(name)} is an address, which an untrusted file may not choose; {CONSENT}."
+                self.tell(definition, "warning", line, text)
+            elif (why := self.around.usable(name)) is not None:
+                text = f"The model {quoted(name)} is not used, but that of whoever delegates: {why}"
+                self.tell(definition, "warning", line, text)
+            else:
+                names.append(name)
+        return names[0] if len(names) == 1 else names or None
+
+    def _settings(self, definition: Definition) -> Mapping[str, Json] | None:
+        if definition.trusted:
+            return definition.settings or None
+        kept, others = narrow_settings(definition.settings)
+        if others:
+            text = f"settings: {', '.join(others)} may not be set by an untrusted file; {CONSENT}."
+            self.tell(definition, "warning", definition.line("settings"), text)
+        return kept or None
+
+    def _limits(self, definition: Definition) -> Limits | None:
+        if definition.limits is None or definition.trusted:
+            return definition.limits
+        limits, wider = narrow_limits(definition.limits)
+        if wider:
+            text = f"{', '.join(wider)} may not be above the default in an untrusted file; {CONSENT}."
+            self.tell(definition, "warning", definition.line("limits"), text)
+        return limits
+
+    def _policy(self, definition: Definition, kit: Kit) -> Policy | None:
+        rules = list(definition.rules)
+        if not definition.trusted:
+            rules, allowing = narrow_rules(rules)
+            for rule in allowing:
+                text = f"{quoted(rule.text)} is not obeyed: an untrusted file may not allow; {CONSENT}."
+                self.tell(definition, "warning", rule.line, text)
+        texts = [rule.text for rule in rules]
+        if kit.only:
+            where = f"Agent {definition.name!r}"
+            return Only(texts, kit.only, allows=definition.trusted, where=where)
+        return texts or None

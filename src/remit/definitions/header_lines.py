@@ -1,0 +1,106 @@
+"""The lines of front matter, and what can be said of each: a key, a comment, part of an example."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection
+from functools import cached_property
+from typing import NamedTuple
+
+WORD_KEY = re.compile(r"([A-Za-z_][\w.-]{0,60})\s?:(?:\s+|$)")
+"""What is a key beyond doubt: one word and a colon."""
+GLUED_KEY = re.compile(r"([A-Za-z_][\w-]{0,60}):(?=[^\s:/])")
+COLON = re.compile(r":(?=\s|$)")
+_CLOSING = re.compile(r"</([A-Za-z][\w-]{0,40})>")
+
+
+class Vocabulary(NamedTuple):
+    """What the keys of a file may be, in the form that `plain_key` makes of them."""
+
+    known: Collection[str]
+    texts: Collection[str]
+    """Those whose value is running text."""
+
+
+def plain_key(key: str) -> str:
+    """One form for `max_turns`, `maxTurns` and `max-turns`."""
+    return key.lower().replace("_", "").replace("-", "")
+
+
+def indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def is_void(line: str) -> bool:
+    """Whether a line has nothing on it, or only a comment."""
+    stripped = line.lstrip()
+    return not stripped or stripped.startswith("#")
+
+
+class Lines:
+    """The lines, without tabs in front and blanks behind."""
+
+    def __init__(self, lines: list[str], words: Vocabulary) -> None:
+        self.words = words
+        self.tabbed: int | None = None
+        """The first line that was indented with a tab."""
+        self.all = [self._untabbed(at, line) for at, line in enumerate(lines)]
+        first = next((line for line in self.all if not is_void(line)), "")
+        self.base = indent_of(first)
+        self._in_capitals = first.strip()[:1].isupper()
+
+    def _untabbed(self, at: int, line: str) -> str:
+        line = line.rstrip()
+        blank = line[: len(line) - len(line.lstrip())]
+        if not blank.strip(" "):
+            return line
+        self.tabbed = at if self.tabbed is None else self.tabbed
+        return blank.replace("\t", "  ").replace("\u00a0", " ") + line.lstrip()
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __getitem__(self, at: int) -> str:
+        return self.all[at]
+
+    def next_solid(self, at: int) -> int | None:
+        """The next line that is neither empty nor a comment."""
+        return self._next(self._solid, at)
+
+    def next_written(self, at: int) -> int | None:
+        """The next line that is not empty."""
+        return self._next(self._written, at)
+
+    def next_closing(self, tag: str, at: int) -> int | None:
+        """The next line with the end of this tag."""
+        return self._next(self._closings.get(tag, []), at)
+
+    def _next(self, places: list[int], at: int) -> int | None:
+        found = bisect_left(places, at + 1)
+        return places[found] if found < len(places) else None
+
+    @cached_property
+    def _solid(self) -> list[int]:
+        return [at for at, line in enumerate(self.all) if not is_void(line)]
+
+    @cached_property
+    def _written(self) -> list[int]:
+        return [at for at, line in enumerate(self.all) if line]
+
+    @cached_property
+    def _closings(self) -> dict[str, list[int]]:
+        places = dict[str, list[int]]()
+        for at, line in enumerate(self.all):
+            for tag in _CLOSING.findall(line):
+                places.setdefault(tag, []).append(at)
+        return places
+
+    def is_known(self, at: int) -> bool:
+        """Whether a line begins with a key that some system has."""
+        match = WORD_KEY.match(self.all[at].strip())
+        return match is not None and self.is_key(match[1])
+
+    def is_key(self, word: str) -> bool:
+        """Whether a word before a colon is a key. `Output:` is a heading, unless the file writes its keys like that."""
+        return plain_key(word) in self.words.known and (self._in_capitals or not word[0].isupper())

@@ -1,0 +1,85 @@
+"""What a file may not decide alone: rules that allow, limits above the defaults, servers, places of models.
+
+Files of a project that the user has not trusted only narrow; what they ask for beyond that is set aside and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec import UNSET
+
+from remit.definitions.definition import Said
+from remit.definitions.toolnames import ToolWord
+from remit.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.messages import Call, Json
+from remit.policy import Rules, compile_policy
+from remit.tool import Tool
+
+if TYPE_CHECKING:
+    from remit.rules import Rule
+    from remit.scope import Scope
+
+HARMLESS = (
+    *("temperature", "top_p", "top_k", "seed", "thinking", "max_output_tokens", "parallel_tool_calls"),
+    *("presence_penalty", "frequency_penalty", "stop_sequences"),
+)
+"""Model settings that choose neither where a request goes nor what else is sent with it."""
+
+CONSENT = "run `remit trust` in the project if you trust its files"
+
+
+def narrow_rules(rules: Sequence[Said]) -> tuple[list[Said], list[Said]]:
+    """Rules that ask or deny, and those that would allow."""
+    kept = [rule for rule in rules if not rule.text.startswith("allow ")]
+    return kept, [rule for rule in rules if rule not in kept]
+
+
+def narrow_limits(limits: Limits, outer: Limits = ROOT_DEFAULTS) -> tuple[Limits, list[str]]:
+    """Limits that are shared in a tree, not above the outer ones; and the names of those that were."""
+    narrowed, wider = dict[str, object](), list[str]()
+    for name in SHARED:
+        wanted, most = cast(object, getattr(limits, name)), cast(object, getattr(outer, name))
+        if wanted is UNSET or most is UNSET or most is None:
+            continue
+        if wanted is None or cast(float, wanted) > cast(float, most):
+            narrowed[name] = most
+            wider.append(name)
+    return (msgspec.structs.replace(limits, **narrowed) if narrowed else limits), wider
+
+
+def narrow_settings(settings: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
+    """Model settings that are harmless, and the names of the others."""
+    kept = {key: value for key, value in settings.items() if key in HARMLESS}
+    return kept, [key for key in settings if key not in HARMLESS]
+
+
+class Only(Rules):
+    """Rules, and tools that may be used for what their patterns say and for nothing else: `Bash(git *)`."""
+
+    def __init__(self, rules: Sequence[str], only: Sequence[ToolWord], *, allows: bool, where: str) -> None:
+        super().__init__(_compiled(rules, where))
+        self._allows = allows
+        self._within = {
+            name: Rules(_compiled([f"allow {name}({w.within})" for w in only if w.name == name], where))
+            for name in dict.fromkeys(word.name for word in only)
+        }
+        self._denied = {name: _compiled([f"deny {name}"], where)[0] for name in self._within}
+
+    def decide(self, call: Call, tool: Tool, scope: Scope) -> Rule | None:
+        said = super().decide(call, tool, scope)
+        within = self._within.get(call.name)
+        if within is None or (said is not None and said.answer == "deny"):
+            return said
+        found = within.decide(call, tool, scope)
+        if found is None:
+            return self._denied[call.name]
+        return found if said is None and self._allows else said
+
+
+def _compiled(rules: Sequence[str], where: str) -> list[Rule]:
+    made = compile_policy(list(rules), where)
+    assert isinstance(made, Rules)
+    return made.rules

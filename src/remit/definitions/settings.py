@@ -1,0 +1,414 @@
+"""Settings: defaults < the user's file < the project's < the environment < the command line, and where each is from.
+
+A project that is not trusted may only narrow: see `consent.py`, and `untrusted` for what was set aside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from msgspec import UNSET
+
+from remit.definitions.building import Surroundings
+from remit.definitions.consent import is_trusted
+from remit.definitions.definition import Definition, Place
+from remit.definitions.layers import Layer, Setting, definitions_of, from_environment, from_flags
+from remit.definitions.limit_values import make_limits
+from remit.definitions.loading import Given, Loaded, load_agents
+from remit.definitions.modelnames import is_address, read_model
+from remit.definitions.narrowing import CONSENT
+from remit.definitions.nodes import Node, Problem, Wrong, fields
+from remit.definitions.places import config_folder, repository, upwards
+from remit.definitions.text_files import read_text
+from remit.definitions.toml_lines import read_toml
+from remit.errors import UsageError
+from remit.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.sandbox import OPEN, Sandbox
+from remit.sources import ToolSource
+from remit.text import one_line, shorten
+from remit.tool import Tool
+
+FILE = "remit.toml"
+_TABLE = "tool.remit"
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Something that a project asks for and does not get without the user's consent."""
+
+    key: str
+    origin: str
+    why: str
+
+    def __str__(self) -> str:
+        return one_line(f"{self.origin}: {self.key} was set aside: {self.why}; {CONSENT}.")
+
+
+class SettingsError(UsageError):
+    """Raised for settings that cannot be used; `problems` has all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """What holds for a run from a workspace. `origin(key)` says where a value is from."""
+
+    workspace: Path
+    project: Path
+    """The root of its repository, else the workspace."""
+    trusted: bool
+    home: Path
+    environ: Mapping[str, str]
+    values: dict[str, Setting] = field(default_factory=dict[str, Setting])
+    policy: list[str] = field(default_factory=list[str])
+    """Rules of the user, the project, the command line; a later one replaces an earlier one about the same."""
+    rule_origins: dict[str, str] = field(default_factory=dict[str, str])
+    untrusted: list[SetAside] = field(default_factory=list[SetAside])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    """Warnings: nothing was refused for them."""
+    files: list[Path] = field(default_factory=list[Path])
+    """The files that were read."""
+
+    @property
+    def model(self) -> str | tuple[str, ...] | None:
+        return cast("str | tuple[str, ...] | None", self._value("model"))
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Aliases."""
+        return cast("dict[str, str]", dict(self._below("models.")))
+
+    @property
+    def limits(self) -> Limits:
+        """What was said; the rest is unset."""
+        return make_limits(cast("dict[str, int | float | str | None]", dict(self._below("limits."))))
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        return cast("Sandbox | None", self._value("sandbox"))
+
+    @property
+    def agent(self) -> str | None:
+        """The agent to run when none is named."""
+        return cast("str | None", self._value("agent"))
+
+    @property
+    def journal(self) -> str | None:
+        """The store's address; None for the default place, `memory` for none."""
+        return cast("str | None", self._value("journal"))
+
+    @property
+    def agents(self) -> tuple[Definition, ...]:
+        """Agents that the settings themselves describe."""
+        return definitions_of(self.values)
+
+    @property
+    def servers(self) -> dict[str, ToolSource]:
+        """MCP servers by name."""
+        return cast("dict[str, ToolSource]", dict(self._below("mcp.servers.")))
+
+    @property
+    def withheld(self) -> dict[str, str]:
+        """MCP servers that were set aside, and why."""
+        beginning = "mcp.servers."
+        return {
+            one.key.removeprefix(beginning): f"{one.why}; {CONSENT}."
+            for one in self.untrusted
+            if one.key.startswith(beginning)
+        }
+
+    @property
+    def agent_paths(self) -> tuple[Given, ...]:
+        return cast("tuple[Given, ...]", self._value("agents.paths") or ())
+
+    def origin(self, key: str) -> str:
+        """Where a value is from: `remit.toml:12`, `REMIT_MODEL`, `the command line`, or `default`."""
+        found = self.values.get(key)
+        return "default" if found is None else found.origin
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Every value that was set: its key, itself without passwords, where it is from."""
+        for key, setting in self.values.items():
+            yield key, _shown(setting.value), setting.origin
+        for rule in self.policy:
+            yield "policy", rule, self.rule_origins[rule]
+
+    def load_agents(self, extra: Iterable[str | Path] = ()) -> Loaded:
+        """The agents of this workspace: those of `extra`, of the settings, of the project, of the user."""
+        return load_agents(
+            self.workspace,
+            extra=[*extra, *self.agent_paths],
+            inline=self.agents,
+            home=self.home,
+            environ=self.environ,
+            trusted=self.trusted,
+        )
+
+    def surroundings(
+        self, *, tools: Mapping[str, Tool] | None = None, usable: Callable[[str], str | None] | None = None
+    ) -> Surroundings:
+        """What agents of this workspace are built with."""
+        made = Surroundings(
+            tools=tools or {}, servers=self.servers, withheld=self.withheld, aliases=self.models
+        )
+        if usable is None:
+            return made
+        return Surroundings(
+            tools=made.tools,
+            servers=made.servers,
+            withheld=made.withheld,
+            aliases=made.aliases,
+            usable=usable,
+        )
+
+    def _value(self, key: str) -> object:
+        found = self.values.get(key)
+        return None if found is None else found.value
+
+    def _below(self, beginning: str) -> Iterator[tuple[str, object]]:
+        for key, setting in self.values.items():
+            if key.startswith(beginning):
+                yield key.removeprefix(beginning), setting.value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_shown(part) for part in cast("tuple[object, ...]", value))
+    if isinstance(value, Given):
+        return str(value.path)
+    if isinstance(value, Definition):
+        return value.description.partition("\n")[0] or value.name
+    return one_line(_PASSWORD.sub(r"\1:***@", str(value)))
+
+
+def load_settings(
+    workspace: str | Path = ".",
+    *,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    home: str | Path | None = None,
+) -> Settings:
+    """What holds in a workspace. Raises SettingsError with everything that is wrong in any layer.
+
+    `flags` are values by dotted key: `{"model": ..., "limits.usd": 0.5, "policy.allow": [...], "trust": True}`.
+    """
+    here = Path(workspace).resolve()
+    own = Path.home().resolve() if home is None else Path(home).resolve()
+    given = dict(flags or {})
+    trusted = bool(given.pop("trust", None)) or environ.get("REMIT_TRUST", "") == "1"
+    project = repository(here, own)
+    trusted = trusted or is_trusted(project, own, environ)
+    settings = Settings(workspace=here, project=project, trusted=trusted, home=own, environ=environ)
+    problems = list[Problem]()
+    for layer in _layers(settings, given, environ, own):
+        problems += layer.problems
+        if not layer.trusted:
+            _narrow(layer, settings)
+        _join(layer, settings)
+    problems += _bad_aliases(settings)
+    errors = [problem for problem in problems if problem.level == "error"]
+    if errors:
+        raise SettingsError(errors)
+    settings.problems = problems
+    if "workspace" in settings.values:
+        settings.workspace = cast(Path, settings.values["workspace"].value).resolve()
+    return settings
+
+
+def _bad_aliases(settings: Settings) -> Iterator[Problem]:
+    aliases = settings.models
+    for name in aliases:
+        try:
+            read_model(name, aliases)
+        except UsageError as error:
+            where = settings.values[f"models.{name}"]
+            yield Problem("error", where.origin, 0, str(error))
+
+
+def _layers(
+    settings: Settings, flags: Mapping[str, object], environ: Mapping[str, str], home: Path
+) -> Iterator[Layer]:
+    user = config_folder(home, environ) / "remit" / "config.toml"
+    if user.exists():
+        yield _from_file(user, _short(user, settings, home), settings, "user")
+    found = _project_file(settings.workspace, settings.project, home)
+    if found is not None:
+        yield _from_file(found, _short(found, settings, home), settings, "project")
+    servers = _mcp_json(settings, home, environ)
+    if servers is not None:
+        yield servers
+    yield from_environment(environ, Path.cwd())
+    yield from_flags(flags, Path.cwd())
+
+
+def _short(path: Path, settings: Settings, home: Path) -> str:
+    for folder, beginning in ((settings.workspace, ""), (settings.project, ""), (home, "~/")):
+        if path.is_relative_to(folder):
+            return beginning + path.relative_to(folder).as_posix()
+    return str(path)
+
+
+def _project_file(workspace: Path, project: Path, home: Path) -> Path | None:
+    """The nearest remit.toml, or pyproject.toml with [tool.remit]."""
+    for folder in upwards(workspace, project):
+        if folder == home and folder != workspace:
+            return None
+        if (folder / FILE).exists():
+            return folder / FILE
+        other = folder / "pyproject.toml"
+        if other.exists() and _mentions_us(other, project):
+            return other
+    return None
+
+
+def _mentions_us(path: Path, project: Path) -> bool:
+    try:
+        return _TABLE in read_text(path, project).text
+    except Wrong:
+        return False
+
+
+def _from_file(path: Path, name: str, settings: Settings, place: Place) -> Layer:
+    trusted = settings.trusted or place == "user"
+    layer = Layer(name, path.parent, path, trusted, place)
+    try:
+        entries = read_toml(read_text(path, None if trusted else settings.project).text)
+        if path.name == "pyproject.toml":
+            tool = fields(entries.get("tool", Node(None, 0)))
+            entries = fields(tool.get("remit", Node(None, 0)))
+    except Wrong as wrong:
+        layer.tell("error", wrong.line, f"The file {wrong.text}.")
+        return layer
+    settings.files.append(path)
+    layer.read(entries)
+    return layer
+
+
+def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Layer | None:
+    """The servers of the project's .mcp.json. It is read only when the project is trusted: its values are expanded."""
+    path = next(
+        (
+            f / ".mcp.json"
+            for f in upwards(settings.workspace, settings.project)
+            if (f / ".mcp.json").exists()
+        ),
+        None,
+    )
+    if path is None:
+        return None
+    layer = Layer(_short(path, settings, home), path.parent, path, settings.trusted)
+    if not settings.trusted:
+        for name in _server_names(path, settings.project):
+            layer.put(f"mcp.servers.{name}", None, 0)
+        return layer
+    from remit.tools.mcp import read_mcp_json  # noqa: PLC0415 - few projects have one
+
+    try:
+        read_text(path, None)
+        found = read_mcp_json(path, environ)
+    except (Wrong, UsageError) as error:
+        layer.tell("warning", 0, f"The file {error}." if isinstance(error, Wrong) else str(error))
+        return layer
+    settings.files.append(path)
+    for problem in found.problems:
+        layer.tell("warning", 0, problem)
+    for name, server in found.servers.items():
+        # remit's own files have the last word about a server of one name.
+        if f"mcp.servers.{name}" not in settings.values:
+            layer.put(f"mcp.servers.{name}", server, 0)
+    return layer
+
+
+def _server_names(path: Path, project: Path) -> list[str]:
+    try:
+        found = cast(object, json.loads(read_text(path, project).text))
+    except (Wrong, ValueError, RecursionError):
+        return []
+    table = cast("dict[str, object]", found).get("mcpServers") if isinstance(found, dict) else None
+    return (
+        [shorten(one_line(name), 60, 57) for name in cast("dict[str, object]", table)]
+        if isinstance(table, dict)
+        else []
+    )
+
+
+def _join(layer: Layer, settings: Settings) -> None:
+    """Put a layer above what there is."""
+    for key, setting in layer.values.items():
+        value = setting.value
+        if key == "agents.paths":
+            value = tuple(Given(path, layer.trusted, layer.place) for path in cast("tuple[Path, ...]", value))
+        settings.values[key] = Setting(value, setting.origin, setting.line)
+    if layer.trusted:
+        mentioned = {rule.partition(" ")[2] for rule, _ in layer.rules}
+        settings.policy = [rule for rule in settings.policy if rule.partition(" ")[2] not in mentioned]
+    for rule, setting in layer.rules:
+        if rule not in settings.policy:
+            settings.policy.append(rule)
+        settings.rule_origins[rule] = setting.origin
+
+
+def _narrow(layer: Layer, settings: Settings) -> None:
+    """Set aside what an untrusted layer may not say."""
+    for key, setting in list(layer.values.items()):
+        why = _too_wide(key, setting.value, settings)
+        if why:
+            del layer.values[key]
+            settings.untrusted.append(SetAside(key, setting.origin, why))
+    for rule, setting in list(layer.rules):
+        if rule.startswith("allow "):
+            layer.rules.remove((rule, setting))
+            settings.untrusted.append(
+                SetAside(f"policy {rule!r}", setting.origin, "it would allow without asking")
+            )
+
+
+def _too_wide(key: str, value: object, settings: Settings) -> str:
+    """Why an untrusted file may not set this; empty when it may."""
+    if key == "model" or key.startswith("models."):
+        names = cast("tuple[str, ...]", value if isinstance(value, tuple) else (value,))
+        return "it says where conversations are sent" if any(map(is_address, names)) else ""
+    if key.startswith("limits."):
+        return _wider_limit(key.removeprefix("limits."), value, settings.limits)
+    if key == "sandbox":
+        outer = settings.sandbox or OPEN
+        wider = cast(Sandbox, value).within(outer) != value
+        return f"it is wider than yours, {outer}" if wider else ""
+    if key == "journal":
+        return "it says where conversations are kept"
+    if key.startswith("mcp."):
+        return "it would start a program or send things to a server"
+    if key == "workspace":
+        return "" if _inside(cast(Path, value), settings.project) else "it is outside the project"
+    if key == "agents.paths":
+        paths = cast("tuple[Path, ...]", value)
+        return "" if all(_inside(path, settings.project) for path in paths) else "it leads out of the project"
+    return ""
+
+
+def _wider_limit(name: str, value: object, outer: Limits) -> str:
+    if name not in SHARED:
+        return ""
+    most = cast(object, getattr(outer.over(ROOT_DEFAULTS), name))
+    if most is UNSET or most is None:
+        return ""
+    if value is None or cast(float, value) > cast(float, most):
+        return f"it is above {most:g}" if isinstance(most, (int, float)) else "it is wider than yours"
+    return ""
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):
+        return False

@@ -1,0 +1,82 @@
+"""The environment of commands: what they need to work, without secrets and without what would have them wait."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+
+from remit.redaction import Redactor
+
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|PRIVATE|BEARER|WEBHOOK|CONNECTION_?STRING|AUTH(?!OR)"
+    r"|_(PAT|PWD|PASS|DSN|SAS|CREDS?)$|^(PGPASS|AWS|AZURE|DOCKER_AUTH)_",
+    re.IGNORECASE,
+)
+_NEVER = (
+    # Code or settings that every program or shell would load.
+    *("LD_PRELOAD", "LD_AUDIT", "LD_DEBUG*", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "BASH_FUNC_*"),
+    *(
+        "SHELLOPTS",
+        "BASHOPTS",
+        "PROMPT_COMMAND",
+        "PS4",
+        "CDPATH",
+        "GLOBIGNORE",
+        "PYTHONSTARTUP",
+        "PYTHONINSPECT",
+    ),
+    # A repository that is not the one in the workspace: they are set where remit itself runs in a git hook.
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
+    *("GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*"),
+    # Programs that would ask a person.
+    *("SSH_ASKPASS*", "SUDO_ASKPASS", "GIT_ASKPASS", "FORCE_COLOR", "CLICOLOR_FORCE", "PWD", "OLDPWD"),
+)
+_SET = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+    "PYTHONUNBUFFERED": "1",
+    "CI": "1",
+}
+_ONE_TOKEN = re.compile(r"[A-Za-z0-9+/=_.~-]{20,}")
+_SHAPES = Redactor(environment={})
+
+
+def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[str, str]:
+    """What a command gets of an environment; names or patterns that are `passed` it gets as they are."""
+    wanted = tuple(passed)
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not any(fnmatch.fnmatchcase(name, never) for never in _NEVER)
+        and not _SECRET_NAME.search(name)
+        and not _looks_secret(value)
+    }
+    kept |= _SET
+    for name, value in environment.items():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted):
+            kept[name] = value
+    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    return kept
+
+
+def _looks_secret(value: str) -> bool:
+    if len(value) < 8:
+        return False
+    if _SHAPES.redact_text(value) != value:
+        return True
+    if value.startswith(("/", "~/", "./")):
+        return False
+    # Chance without blanks, whatever it is called.
+    assigned = f"secret={value}"
+    return _ONE_TOKEN.fullmatch(value) is not None and _SHAPES.redact_text(assigned) != assigned

@@ -1,0 +1,234 @@
+"""One session with a server. The task that enters it also leaves it; calls come from any task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+import anyio
+
+from remit.messages import JsonObject
+from remit.text import describe_error
+from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
+from remit.tools.mcp.session import answers, list_tools, load, make, roots, shake_hands
+from remit.tools.mcp.web import LOST, NO_ANSWER
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp.client.session import ClientSession
+
+    from remit.tools.mcp.link import Link
+
+log = logging.getLogger("remit.mcp")
+
+LEAVE_S = 2.0
+"""How long a server that is reached by HTTP may take to hear that we leave."""
+
+SEE_S = 0.5
+REFUSAL_CHARS = 2_000
+MOST_ROUNDS = 5
+"""How often a server may ask for more before it answers a call."""
+
+# By their words: the package's codes for these are the codes that servers like for errors of their own.
+_CLOSED = "Connection closed"
+_BROKEN = (_CLOSED, "SSE stream ", "Failed to parse ", "server answered a request with 202")
+
+
+class Progress(Protocol):
+    """Told how far a call is."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
+class Connection:
+    """A session, from the handshake to the end. `how` says how it ended."""
+
+    def __init__(self, name: str, link: Link, veil: Veil, workspace: Path | None) -> None:
+        self._name = name
+        self._link = link
+        self._veil = veil
+        self._workspace = workspace
+        self._session: ClientSession | None = None
+        self._scope = anyio.CancelScope()
+        self._wake = anyio.Event()
+        self._leaving = False
+        self._lost = False
+        self._stale = False
+        self._failure: BaseException | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.listed: Sequence[types.Tool] = ()
+        self.malformed: dict[str, str] = {}
+        """What it lists that is no tool: name to reason."""
+        self.on_listed: Callable[[], None] | None = None
+        """Called when the server has changed its tools."""
+
+    @property
+    def ended(self) -> bool:
+        return self._lost or self._leaving or self._owner is None or self._owner.done()
+
+    def how(self) -> str:
+        """How it ended, in words."""
+        own = self._link.ending()
+        if own or self._failure is None:
+            return own or "the connection was closed"
+        return _in_words(self._failure, self._veil)
+
+    async def start(self, seconds: float) -> None:
+        """Returns when the tools are listed. Raises ServerFailed; when it is cancelled, nothing is left."""
+        await load()
+        self._owner = asyncio.get_running_loop().create_task(self._own(), name=f"MCP server {self._name}")
+        try:
+            await asyncio.wait(
+                {self._ready, self._owner}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._ready.done():
+                return
+            late = not self._owner.done()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        await self.close()
+        if late:
+            words = [f"it was not ready within {seconds:g} s", self._link.ending()]
+            raise ServerFailed(". ".join(word for word in words if word))
+        raise ServerFailed(self.how())
+
+    async def close(self) -> None:
+        """Leave it; returns when nothing of it is left."""
+        self._leaving = True
+        if self._owner is None:
+            return
+        if self._ready.done():
+            self._wake.set()
+            self._scope.deadline = min(self._scope.deadline, anyio.current_time() + LEAVE_S)
+        else:
+            self._scope.cancel()
+        await asyncio.wait({self._owner})
+
+    async def call(self, tool: str, arguments: JsonObject, progress: Progress) -> types.CallToolResult:
+        """Call a tool. Raises ServerFailed, or SessionLost when nothing was done.
+
+        When it is cancelled, the server is told, and other calls go on.
+        """
+        import mcp_types as types  # noqa: PLC0415 - imported by now
+
+        responses: types.InputResponses | None = None
+        state: str | None = None
+        for _ in range(MOST_ROUNDS):
+            params = types.CallToolRequestParams(
+                name=tool, arguments=arguments, input_responses=responses, request_state=state
+            )
+            answer = await self._ask(params, progress)
+            if isinstance(answer, types.CallToolResult):
+                return answer
+            responses, state = await self._input(answer), answer.request_state
+        raise ServerFailed(f"it asked for more {MOST_ROUNDS} times, and gave no answer")
+
+    async def _ask(
+        self, params: types.CallToolRequestParams, progress: Progress
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        import mcp_types as types  # noqa: PLC0415 - imported by now
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - as above
+        from pydantic import ValidationError  # noqa: PLC0415 - as above
+
+        if self._session is None:
+            raise SessionLost(self.how())
+        try:
+            # Not `call_tool`: that throws an answer away that does not match the server's own schema.
+            return await self._session.send_request(
+                types.CallToolRequest(params=params), answers(), progress_callback=progress
+            )
+        except MCPError as error:
+            raise await self._read(error) from error
+        except ValidationError as error:
+            raise ServerFailed("it answered with something that is not the result of a tool") from error
+
+    async def _read(self, error: Exception) -> Exception:
+        code, said = cast(int, getattr(error, "code", 0)), str(error)
+        if code == LOST:
+            self._lost = True
+            self._failure = SessionLost("it no longer knows the session; it was probably started anew")
+            return self._failure
+        if said == _CLOSED and await self._is_put_away():
+            return ServerFailed(self.how())
+        words = self._veil.quote(said, REFUSAL_CHARS) or f"error {code}"
+        no_answer = code in NO_ANSWER or said.startswith(_BROKEN)
+        return ServerFailed(words) if no_answer else Refusal(words)
+
+    async def _is_put_away(self) -> bool:
+        """Whether it has ended, after the owner has seen to it: then `how` knows all there is."""
+        if self._owner is None:
+            return True
+        # One answer may be lost over HTTP while the connection lives on.
+        await asyncio.wait({self._owner}, timeout=None if self.ended else SEE_S)
+        return self._owner.done()
+
+    async def _input(self, asked: types.InputRequiredResult) -> types.InputResponses | None:
+        import mcp_types as types  # noqa: PLC0415 - imported by now
+
+        if not asked.input_requests:
+            await anyio.sleep(0.1)
+            return None
+        if not all(isinstance(r, types.ListRootsRequest) for r in asked.input_requests.values()):
+            raise Refusal("it asked for a person or a model, which it does not get here")
+        return dict.fromkeys(asked.input_requests, roots(self._workspace))
+
+    # The owner: everything that has to be entered and left by one task.
+
+    async def _own(self) -> None:
+        try:
+            with self._scope:
+                async with (
+                    self._link.connected(self._on_lost) as streams,
+                    make(streams, self._workspace, self._on_changed, self.malformed) as session,
+                ):
+                    await shake_hands(session)
+                    self.listed = await list_tools(session)
+                    self._session = session
+                    self._ready.set_result(None)
+                    await self._attend(session)
+        except (Exception, BaseExceptionGroup) as error:
+            log.debug("the connection to the MCP server %s failed", self._name, exc_info=True)
+            self._failure = error
+        finally:
+            self._session = None
+
+    async def _attend(self, session: ClientSession) -> None:
+        """Until we leave or the server is gone. What it lists anew is read in between."""
+        while not (self._leaving or self._lost):
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            if self._stale and not (self._leaving or self._lost):
+                self._stale = False
+                await self._list_again(session)
+
+    async def _list_again(self, session: ClientSession) -> None:
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - imported by now
+
+        with suppress(MCPError, ValueError, ServerFailed):
+            self.listed = await list_tools(session)
+            if self.on_listed is not None:
+                self.on_listed()
+
+    def _on_lost(self) -> None:
+        self._lost = True
+        self._wake.set()
+
+    def _on_changed(self) -> None:
+        self._stale = True
+        self._wake.set()
+
+
+def _in_words(error: BaseException, veil: Veil) -> str:
+    """The first real cause."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, ServerFailed):
+        return str(error)
+    said = str(error) if type(error).__name__ == "MCPError" else describe_error(error)
+    return veil.quote(said) or type(error).__name__

@@ -1,0 +1,237 @@
+"""What a user says about an MCP server, and which of its tools an agent gets."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from remit.errors import UsageError
+from remit.sources import Choice, Opening
+from remit.tool import Tool
+
+if TYPE_CHECKING:
+    from remit.tools.mcp.offers import McpTool
+
+Pairs = tuple[tuple[str, str], ...]
+
+CLOSING_S = 5.0
+"""How long after its time a server that does not start is given to be stopped."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
+_VARIABLE = re.compile(r"[^=\0]+")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class McpServer:
+    """An MCP server: a command to start (stdio) or an address to connect to (streamable HTTP).
+
+    Servers that differ in `only` and `without` alone share one connection in a tree. Values of `env`, `env_from`,
+    `headers` and `headers_from` are never shown. Raises UsageError for what cannot be right.
+    """
+
+    name: str
+    command: str | None
+    args: tuple[str, ...]
+    env: Pairs
+    """Set for the process, besides a few harmless variables of our own environment."""
+    env_from: tuple[str, ...]
+    """Names of variables of our environment that it gets too: keys and tokens are passed only so."""
+    cwd: str | None
+    """Where it is started; relative to the workspace, which is also the default."""
+    url: str | None
+    headers: Pairs
+    headers_from: Pairs
+    """Headers whose value is a variable of our environment (`GITHUB_AUTH`), or a text with some (`Bearer ${TOKEN}`)."""
+    timeout_s: float
+    """Seconds one call may take."""
+    start_s: float
+    """Seconds until it must have listed its tools."""
+    only: tuple[str, ...] | None
+    """Names or patterns of the server's own tool names that the agent gets; None for all."""
+    without: tuple[str, ...]
+    """Names or patterns that it does not get."""
+    trusted: bool
+    """Whether a tool that the server itself calls read-only counts as observing."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: str | None = None,
+        args: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        env_from: Iterable[str] = (),
+        cwd: str | Path | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        headers_from: Mapping[str, str] | None = None,
+        timeout_s: float = 60,
+        start_s: float = 30,
+        only: Iterable[str] | None = None,
+        without: Iterable[str] = (),
+        trusted: bool = False,
+    ) -> None:
+        if not isinstance(cast(object, name), str) or not _NAME.fullmatch(name):
+            raise UsageError(
+                f"An MCP server cannot be called {name!r}: a name is 1 to 48 letters, digits, _ or -."
+            )
+        where = f"MCP server {name}"
+        _check_way(where, command, url)
+        stdio = {"args": args, "env": env, "env_from": env_from, "cwd": cwd}
+        web = {"headers": headers, "headers_from": headers_from}
+        for key, value in (web if command is not None else stdio).items():
+            if value:
+                kind = "a command" if command is not None else "a url"
+                raise UsageError(f"{where}: {key} has no meaning for a server with {kind}.")
+        found: dict[str, object] = {
+            "name": name,
+            "command": command,
+            "args": _texts(where, "args", args),
+            "env": _pairs(where, "env", env, _VARIABLE),
+            "env_from": _texts(where, "env_from", env_from),
+            "cwd": None if cwd is None else str(cwd),
+            "url": url,
+            "headers": _pairs(where, "headers", headers, _HEADER),
+            "headers_from": _pairs(where, "headers_from", headers_from, _HEADER),
+            "timeout_s": _seconds(where, "timeout_s", timeout_s),
+            "start_s": _seconds(where, "start_s", start_s),
+            "only": None if only is None else _texts(where, "only", only),
+            "without": _texts(where, "without", without),
+            "trusted": _flag(where, trusted),
+        }
+        for key, value in found.items():
+            object.__setattr__(self, key, value)
+
+    def __repr__(self) -> str:
+        return f"<MCP server {self.name}: {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where it is, without anything that could be a secret."""
+        if self.url is None:
+            return Path(self.command or "").name
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+        # Some services put the key into the path.
+        return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
+
+    @property
+    def key(self) -> Hashable:
+        return self if self.only is None and not self.without else self.with_tools(only=None, without=())
+
+    @property
+    def open_seconds(self) -> float:
+        # A little longer than it is given, so that the message says what the server itself said.
+        return self.start_s + CLOSING_S
+
+    def with_tools(self, *, only: Iterable[str] | None, without: Iterable[str] = ()) -> McpServer:
+        """The same server, for an agent that gets other tools of it."""
+        kept = {field.name: cast(object, getattr(self, field.name)) for field in fields(self)}
+        made = object.__new__(McpServer)
+        where = f"MCP server {self.name}"
+        kept["only"] = None if only is None else _texts(where, "only", only)
+        kept["without"] = _texts(where, "without", without)
+        for key, value in kept.items():
+            object.__setattr__(made, key, value)
+        return made
+
+    async def open(self, workspace: Path | None) -> Opening:
+        """Start it and list its tools. Raises ServerFailed; a cancelled one leaves nothing behind."""
+        from remit.tools.mcp.opening import ServerOpening  # noqa: PLC0415 - needed once a server is opened
+
+        return await ServerOpening.open(self, workspace)
+
+    def choose(self, tools: Sequence[Tool]) -> Choice:
+        from remit.tools.mcp.offers import Offered, plain_name  # noqa: PLC0415 - as above
+
+        offered = tools if isinstance(tools, Offered) else Offered(cast("Sequence[McpTool]", tools), {})
+        chosen = [tool for tool in offered if self._takes(tool.own_name)]
+        names = [tool.own_name for tool in offered] + list(offered.left_out)
+        trouble = [
+            f"its tool {own!r} cannot be used: {why}"
+            for own, why in offered.left_out.items()
+            if self._takes(own)
+        ]
+        missing = [p for p in self.only or () if not any(fnmatch.fnmatchcase(n, p) for n in names)]
+        if missing:
+            has = ", ".join(sorted(map(plain_name, names))[:20]) or "none"
+            trouble.append(f"it has no tool {', '.join(map(repr, missing))} (it has: {has})")
+        if not names and self.only is None:
+            trouble.append("it offers no tools")
+        return Choice(tuple(chosen), "; ".join(trouble))
+
+    def _takes(self, own: str) -> bool:
+        wanted = self.only is None or any(fnmatch.fnmatchcase(own, p) for p in self.only)
+        return wanted and not any(fnmatch.fnmatchcase(own, p) for p in self.without)
+
+
+def _check_way(where: str, command: object, url: object) -> None:
+    if (command is None) == (url is None):
+        raise UsageError(
+            f"{where}: give it a command to start, or the url of a server that runs. One of them."
+        )
+    if command is not None and (not isinstance(command, str) or not command.strip() or "\0" in command):
+        raise UsageError(f"{where}: command must be the name or path of a program; its arguments are args.")
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        good = parts is not None and parts.scheme in ("http", "https") and parts.hostname and (parts.port, 1)
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(f"{where}: url must be an http or https address.")
+
+
+def _texts(where: str, key: str, values: object) -> tuple[str, ...]:
+    # The values may be secret, so that no message shows them.
+    items = (
+        None
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+        else tuple(cast("Iterable[object]", values))
+    )
+    if items is None or not all(isinstance(item, str) and "\0" not in item for item in items):
+        raise UsageError(f"{where}: {key} must be a list of texts.")
+    return cast("tuple[str, ...]", items)
+
+
+def _pairs(where: str, key: str, values: object, names: re.Pattern[str]) -> Pairs:
+    if values is None:
+        return ()
+    items = dict(cast("Mapping[object, object]", values)) if isinstance(values, Mapping) else None
+    if items is None or not all(isinstance(v, str) for pair in items.items() for v in pair):
+        raise UsageError(f"{where}: {key} must be a table of names and texts.")
+    pairs = cast("dict[str, str]", items)
+    for name, value in pairs.items():
+        if not names.fullmatch(name):
+            raise UsageError(f"{where}: {name!r} in {key} is not a name.")
+        if any(c in value for c in ("\0" if names is _VARIABLE else "\0\r\n")):
+            raise UsageError(
+                f"{where}: the value of {name} in {key} has characters that are not allowed there."
+            )
+    return tuple(sorted(pairs.items()))
+
+
+def _seconds(where: str, key: str, value: object) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value <= 0
+    ):
+        raise UsageError(f"{where}: {key} must be a number of seconds above 0, not {value!r}.")
+    return float(value)
+
+
+def _flag(where: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: trusted must be true or false, not {value!r}.")
+    return value

@@ -1,0 +1,139 @@
+"""Speaking with a server: the package, the handshake, the list of tools, and what the server may ask of us."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import remit.threads as threads
+from remit.tools.mcp.failure import ServerFailed
+from remit.tools.mcp.sieve import dispatcher
+from remit.tools.mcp.web import UNREACHED
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp.client.session import ClientRequestContext, ClientSession
+    from pydantic import TypeAdapter
+
+    from remit.tools.mcp.link import Streams
+
+MOST_PAGES = 100
+
+
+async def load() -> None:
+    """Import the package, in a thread: it takes a second, and other runs go on. Raises ServerFailed."""
+    if "mcp.client.streamable_http" in sys.modules:
+        return
+    job = threads.start(_import, asyncio.get_running_loop(), name="import of mcp", urgent=True)
+    await job.wait()
+    if isinstance(job.error, ImportError):
+        raise ServerFailed(
+            f"MCP servers need the mcp package ({job.error}). Install it with: pip install 'remit[mcp]'"
+        )
+    job.result()
+
+
+def _import() -> None:
+    importlib.import_module("mcp.client.session")
+    importlib.import_module("mcp.client.streamable_http")
+    for name in ("mcp", "client"):
+        # Without a handler Python would print its warnings to the user's terminal.
+        logging.getLogger(name).addHandler(logging.NullHandler())
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and rarely needed
+
+    try:
+        return version("remit")
+    except PackageNotFoundError:
+        return "0"
+
+
+@functools.cache
+def answers() -> TypeAdapter[types.CallToolResult | types.InputRequiredResult]:
+    import mcp_types as types  # noqa: PLC0415 - imported by now
+    from pydantic import TypeAdapter  # noqa: PLC0415 - as above
+
+    return TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+
+
+async def shake_hands(session: ClientSession) -> None:
+    """The newest way first; servers that do not know it are asked the older way."""
+    import mcp_types as types  # noqa: PLC0415 - imported by now
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - as above
+
+    try:
+        await session.discover()
+    except (MCPError, RuntimeError, ValueError) as first:
+        if isinstance(first, MCPError) and first.code == UNREACHED:
+            raise
+        try:
+            await session.initialize()
+        except MCPError as error:
+            # A server that was slow to start has answered the first question meanwhile, and speaks the new way now.
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+                raise
+            await session.discover()
+
+
+async def list_tools(session: ClientSession) -> list[types.Tool]:
+    import mcp_types as types  # noqa: PLC0415 - imported by now
+
+    if session.server_capabilities is not None and session.server_capabilities.tools is None:
+        return []
+    found: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await session.list_tools(
+            params=types.PaginatedRequestParams(cursor=cursor) if cursor else None
+        )
+        found += page.tools
+        if not page.next_cursor or page.next_cursor == cursor:
+            return found
+        cursor = page.next_cursor
+    raise ServerFailed(f"its list of tools has no end ({MOST_PAGES} pages)")
+
+
+def roots(workspace: Path | None) -> types.ListRootsResult:
+    import mcp_types as types  # noqa: PLC0415 - imported by now
+    from pydantic import FileUrl  # noqa: PLC0415 - as above
+
+    root = Path(os.path.abspath(workspace or Path.cwd()))  # noqa: PTH100 - resolve() would follow links
+    return types.ListRootsResult(roots=[types.Root(uri=FileUrl(root.as_uri()), name=root.name)])
+
+
+def make(
+    streams: Streams, workspace: Path | None, changed: Callable[[], None], malformed: dict[str, str]
+) -> ClientSession:
+    """A session that is not begun. `changed` is called when the server says that its tools are others now."""
+    import mcp_types as types  # noqa: PLC0415 - imported by now
+    from mcp.client.session import ClientSession  # noqa: PLC0415 - as above
+
+    async def give_roots(context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        return roots(workspace)
+
+    async def hear(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            changed()
+
+    def version() -> str:
+        # Until the handshake is done the two speak as this version does.
+        return session.protocol_version or "2025-11-25"
+
+    # No callback for sampling and elicitation: a server that asks for them is told that there is none.
+    session = ClientSession(
+        dispatcher=dispatcher(streams, version, malformed),
+        list_roots_callback=give_roots,
+        message_handler=hear,
+        client_info=types.Implementation(name="remit", version=_version()),
+    )
+    return session

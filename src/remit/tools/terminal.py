@@ -1,0 +1,414 @@
+"""The tool `terminal`: shell commands in the workspace, bounded in time and output, ended as a whole.
+
+What a command is about is read in `readings.py`, how it is run and ended in `processes.py`, what holds it in
+`bubblewrap.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import functools
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+import anyio
+
+import remit.threads as threads
+from remit.errors import UsageError
+from remit.messages import Json, JsonObject
+from remit.result import ToolResult
+from remit.text import NO_OUTPUT, count_lines, shorten
+from remit.tool import Subject, Tool, ToolContext, tool
+from remit.tools.bubblewrap import cage
+from remit.tools.disasters import disaster
+from remit.tools.environment import scrub
+from remit.tools.output import Kept, Pieces
+from remit.tools.processes import STOP_S, Ended, Process
+from remit.tools.readings import read_command, subjects
+from remit.tools.words import Refused, count, trouble
+from remit.tools.workspace import Workspace
+
+T = TypeVar("T")
+
+INLINE_CHARS = 30_000
+MOST_COMMAND = 100_000
+"""Bytes of a command: Linux takes no argument above 128 KiB."""
+MOST_SECONDS = 24 * 3600
+SLOW_TEXT = 200_000
+"""Bytes of output from which on it is made into text in a thread."""
+
+NOT_BEGUN = "its sandbox could not be put together"
+
+_SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/sh")
+
+
+def make_terminal(
+    *,
+    allow: Sequence[str] = (),
+    deny: Sequence[str] = (),
+    env: Sequence[str] = (),
+    timeout_s: float | None = None,
+) -> Tool:
+    """A `terminal` of your own.
+
+    With `allow`, every part of a command must match one of these patterns ("git *", or "git:*" for git and whatever
+    follows it); what matches one of `deny` is refused. `env` names variables, or patterns of names, that reach commands
+    although they look like secrets. `timeout_s` is how long one command may take; None leaves that to the run.
+    """
+    rules = _Rules(_patterns("allow", allow), _patterns("deny", deny))
+    passed = _patterns("env", env)
+    if timeout_s is not None and not 0 < timeout_s <= MOST_SECONDS:
+        raise UsageError(f"make_terminal: timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
+
+    async def terminal(
+        command: str,
+        ctx: ToolContext,
+        *,
+        cwd: str = ".",
+        timeout: int | None = None,  # noqa: ASYNC109 - a model asks for it
+    ) -> ToolResult:
+        """Run a command in bash in the workspace, and read what it prints (stdout and stderr together).
+
+        It has no terminal and no input: use options that do not ask. When it ends, everything it started is ended too,
+        so a server cannot be left running for a later call. Each call is a new shell: `cd` and variables do not stay.
+
+        Args:
+            command: The command, as bash reads it.
+            cwd: The folder to run it in, relative to the workspace.
+            timeout: Seconds after which it is stopped; by default, what the run allows for one call.
+        """
+        try:
+            seconds = _seconds(timeout, timeout_s)
+            rules.check(command)
+            return await _Call(command, ctx, seconds, passed).run(cwd)
+        except Refused as refusal:
+            return ToolResult(str(refusal), ok=False)
+        except OSError as error:
+            return ToolResult(f"Not run: {trouble(error, 'the command')}", ok=False)
+
+    return tool(
+        terminal,
+        tier="confirm",
+        # The command is stopped first, and has its say; this is for one that could not be.
+        timeout_s=None if timeout_s is None else timeout_s + 2 * STOP_S,
+        display_name="Terminal",
+        subjects=subjects,
+        summarise=_summarise,
+        inline_chars=INLINE_CHARS,
+    )
+
+
+def _patterns(what: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError(f"make_terminal: {what} must be a list of texts, not {given!r}.")
+    items = cast("Sequence[object]", given)
+    if not all(isinstance(item, str) and item for item in items):
+        raise UsageError(f"make_terminal: {what} must be a list of texts, not {given!r}.")
+    return tuple(cast("Sequence[str]", items))
+
+
+def _seconds(asked: int | None, most: float | None) -> float | None:
+    if asked is not None and asked < 1:
+        raise Refused(f"timeout is a number of seconds, at least 1, not {asked}.")
+    return min((s for s in (asked, most) if s is not None), default=None)
+
+
+# --- Whether it may run --------------------------------------------------------------------------
+
+
+class _Rules(NamedTuple):
+    """What the one who made the tool allows, besides the run's policy."""
+
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+
+    def check(self, command: str) -> None:
+        """Raises Refused, with the reason."""
+        if not command.strip():
+            raise Refused("The command is empty.")
+        if "\0" in command:
+            raise Refused("A command cannot contain a NUL character.")
+        if len(command.encode("utf-8", "replace")) > MOST_COMMAND:
+            raise Refused(
+                f"The command is too long ({len(command):,} characters). Write it to a file, and run that."
+            )
+        parts = read_command(command)
+        if said := disaster(command, parts):
+            raise Refused(
+                f"Refused, always and by everyone: it would {said}. Do what you need in a narrower way."
+            )
+        for part in parts:
+            self._check_part(part)
+
+    def _check_part(self, part: Subject) -> None:
+        shown = shorten(part.text, 200, 197)
+        for pattern in self.deny:
+            if any(_matches(text, pattern) for text in (part.text, *part.also)):
+                raise Refused(f"Refused: `{shown}` is not allowed here (the rule is {pattern!r}).")
+        if not self.allow:
+            return
+        if not part.clear:
+            raise Refused(
+                f"Refused: it cannot be told what `{shown}` would run. Write it more plainly, as separate commands;"
+                f" allowed are: {', '.join(self.allow)}."
+            )
+        if not any(_matches(part.text, pattern) for pattern in self.allow):
+            raise Refused(f"Refused: `{shown}` is not among what is allowed here: {', '.join(self.allow)}.")
+
+
+def _matches(text: str, pattern: str) -> bool:
+    if pattern.endswith(":*"):
+        start = pattern[:-2]
+        return text == start or text.startswith(f"{start} ")
+    return fnmatch.fnmatchcase(text, pattern)
+
+
+# --- One call ------------------------------------------------------------------------------------
+
+
+class _Call:
+    """One command, from its start to its result."""
+
+    def __init__(self, command: str, ctx: ToolContext, seconds: float | None, passed: Sequence[str]) -> None:
+        self.command = command
+        self.ctx = ctx
+        self.seconds = seconds
+        self.env = scrub(os.environ, passed)
+        self.loop = asyncio.get_running_loop()
+        self.kept = Kept()
+        self.timed_out = False
+        self.cancelled = False
+        self.planted: list[str] = []
+
+    async def run(self, cwd: str) -> ToolResult:
+        with Workspace(self.ctx.workspace) as workspace:
+            place = workspace.find_folder(cwd)
+            folder = workspace.real.joinpath(*place.parts)
+            root = workspace.real
+        began = self.loop.time()
+        pieces = Pieces(self.ctx.emit)
+        try:
+            ended = await self._attempts(root, str(folder), pieces)
+        finally:
+            pieces.close()
+        return await self._result(ended, self.loop.time() - began)
+
+    async def _attempts(self, root: Path, folder: str, pieces: Pieces) -> Ended:
+        """In a sandbox, again when it could not be put together: what it covers may have gone meanwhile."""
+
+        def hear(data: bytes) -> None:
+            self.kept.add(data)
+            pieces.add(data)
+
+        if self.ctx.sandbox.is_open:
+            return await self._once([_shell(), "-c", self.command], folder, hear, ())
+        for last in (False, False, True):
+            ended = await self._caged(root, folder, hear)
+            if last or ended.failed != NOT_BEGUN or self.cancelled:
+                break
+            self.kept = Kept()
+        return ended
+
+    async def _caged(self, root: Path, folder: str, hear: Callable[[bytes], None]) -> Ended:
+        held = await self._in_thread(lambda: cage(self.ctx.sandbox, root, folder))
+        heard, report = os.pipe()
+        said = b""
+        if self.ctx.sandbox.files != "open":
+            self.env["TMPDIR"] = "/tmp"  # noqa: S108 - a private one
+            self.env.pop("XDG_RUNTIME_DIR", None)
+        try:
+            argv = [*held.before, *_reporting(_shell(), self.command, report)]
+            ended = await self._once(argv, "/", hear, (report, *held.fds))
+        finally:
+            for fd in (report, *held.fds):
+                os.close(fd)
+            os.set_blocking(heard, False)
+            with suppress(BlockingIOError):
+                said = os.read(heard, 4096)
+            os.close(heard)
+            self.planted += held.planted()
+        return _with_report(ended, said)
+
+    async def _once(
+        self, argv: Sequence[str], folder: str, hear: Callable[[bytes], None], fds: Sequence[int]
+    ) -> Ended:
+        if self.cancelled:
+            return Ended(failed="it was not started")
+        process = Process(argv, cwd=folder, env=self.env, on_data=hear, pass_fds=fds)
+        try:
+            try:
+                await asyncio.wait({process.ended}, timeout=self.seconds)
+                self.timed_out = not process.ended.done()
+            except asyncio.CancelledError:
+                # What it has printed so far is worth more than an exception: whoever cancelled is to have it.
+                self.cancelled = True
+            return await self._stop(process)
+        finally:
+            process.close()
+
+    async def _stop(self, process: Process) -> Ended:
+        """How it ended; what has not ended yet is ended. Takes at most `STOP_S`, however often it is cancelled."""
+        if not process.ended.done():
+            process.stop()
+        end = self.loop.time() + STOP_S
+        with anyio.CancelScope(shield=True):
+            while not process.ended.done() and (left := end - self.loop.time()) > 0:
+                try:
+                    await asyncio.wait({process.ended}, timeout=left)
+                except asyncio.CancelledError:
+                    # Whoever asks twice will not wait much longer.
+                    self.cancelled = True
+                    process.stop(at_once=True)
+        if process.ended.done():
+            return process.ended.result()
+        process.kill()
+        return Ended(failed="it did not end when it was told to, and is being killed")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """What takes a moment; it is waited for, also by one who is cancelled."""
+        job = threads.start(work, self.loop, name="terminal", urgent=True)
+        with anyio.CancelScope(shield=True):
+            while not job.done_future.done():
+                try:
+                    await job.wait()
+                except asyncio.CancelledError:
+                    self.cancelled = True
+        return job.result()
+
+    async def _result(self, ended: Ended, seconds: float) -> ToolResult:
+        slow = self.kept.total > SLOW_TEXT
+        text = (await self._in_thread(self.kept.text) if slow else self.kept.text()).rstrip("\n") or NO_OUTPUT
+        status = self._status(ended, seconds)
+        details: JsonObject = {
+            "exit_code": ended.code,
+            "signal": None if ended.signal is None else _name(ended.signal),
+            "seconds": round(seconds, 3),
+            "bytes": self.kept.total,
+            "timed_out": self.timed_out,
+            "lines": count_lines(text) if self.kept.total else 0,
+        }
+        ok = ended.code == 0 and not (self.timed_out or self.cancelled or ended.failed)
+        return ToolResult(f"{text}\n{status}", ok=ok, details=details)
+
+    def _status(self, ended: Ended, seconds: float) -> str:
+        # No fractions, and nothing for short ones: the same command is to have the same result each time.
+        after = f" after {round(seconds):,} s" if seconds >= 1 else ""
+        if self.timed_out:
+            how = f"timed out: it was stopped{after}"
+        elif self.cancelled:
+            how = f"stopped{after}, because the run was to stop or the call had had its time"
+        elif ended.failed:
+            how = f"not run to its end: {ended.failed}"
+        elif ended.signal is not None:
+            how = f"ended by {_name(ended.signal)}{after}"
+        elif ended.code is None:
+            how = f"nobody knows how it ended{after}"
+        else:
+            how = f"exit code {ended.code}{_hint(ended.code)}{after}"
+        notes = [how, *_notes(ended)]
+        sandbox = self.ctx.sandbox
+        if ended.code != 0 and not sandbox.is_open:
+            # Whoever wonders why it failed should not have to guess.
+            notes.append(f"in a sandbox: {sandbox.files}, {'with' if sandbox.network else 'no'} network")
+        notes += [f"{name} was put aside: a command in a sandbox may not make it" for name in self.planted]
+        return f"({'; '.join(notes)})"
+
+
+def _notes(ended: Ended) -> list[str]:
+    notes: list[str] = []
+    if ended.left:
+        names = ", ".join(ended.names) + (", ..." if ended.left > len(ended.names) else "")
+        notes.append(
+            f"{count(ended.left, 'process', 'processes')} left in the background, now ended: {names}"
+        )
+    if ended.stuck:
+        notes.append(f"{count(ended.stuck, 'process', 'processes')} could not be ended: not this user's")
+    return notes
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _hint(code: int) -> str:
+    return f" (128 + {_name(code - 128)})" if code - 128 in signal.valid_signals() else ""
+
+
+def _summarise(result: ToolResult) -> str:
+    about: object = result.details
+    details = cast("dict[str, Json]", about) if isinstance(about, dict) else {}
+    if result.ok and isinstance(lines := details.get("lines"), int):
+        return count(lines, "line") if lines else "done"
+    if details.get("timed_out"):
+        return "timed out"
+    if details.get("signal"):
+        return str(details["signal"])
+    if details.get("exit_code"):
+        return f"exit code {details['exit_code']}"
+    return shorten(result.content.split("\n", 1)[0], 80, 77)
+
+
+# --- The shell -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _shell() -> str:
+    """bash, or sh. Not looked for on the PATH, which may lead to folders that commands can write."""
+    if os.name != "posix":
+        raise Refused("terminal needs a Unix system.")
+    found = next((shell for shell in _SHELLS if Path(shell).is_file()), shutil.which("bash") or "")
+    if not found:
+        raise Refused("There is neither bash nor sh here.")
+    return found
+
+
+_REPORT = """\
+echo begun >&FD
+exec 2>/dev/null
+"$0" -c "$1" 2>&1 FD>&-
+code=$?
+for round in 1 2 3 4 5 6 7 8; do
+  left=0 names=
+  for place in /proc/[0-9]*; do
+    case ${place#/proc/} in 1|$$) continue;; esac
+    IFS= read -r line < "$place/stat" || continue
+    rest=${line##*) }
+    case $rest in Z*|X*) continue;; esac
+    name=${line#*(}
+    left=$((left + 1)) names=$names,${name%)*}
+  done
+  [ $left = 0 ] && break
+  sleep 0.02
+done
+echo "left $left ${names#,}" >&FD
+exit $code
+"""
+"""A shell over the one that runs the command: inside a sandbox only it can see what is left at the end."""
+
+
+def _reporting(shell: str, command: str, fd: int) -> list[str]:
+    if not shell.endswith("bash"):
+        # Others know no descriptors above 9.
+        return [shell, "-c", f'echo begun >/proc/self/fd/{fd}; exec "$0" -c "$1"', shell, command]
+    return [shell, "-c", _REPORT.replace("FD", str(fd)), shell, command]
+
+
+def _with_report(ended: Ended, said: bytes) -> Ended:
+    if not said.startswith(b"begun"):
+        return ended if ended.failed or ended.code is None else ended._replace(failed=NOT_BEGUN)
+    found = re.search(r"^left (\d{1,6}) ([\w.+, -]*)$", said.decode("utf-8", "replace"), re.MULTILINE)
+    names = tuple(found[2].split(",")[:5]) if found and found[2] else ()
+    return ended._replace(left=int(found[1]) if found else 0, names=names)
+
+
+terminal = make_terminal()

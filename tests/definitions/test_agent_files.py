@@ -1,0 +1,265 @@
+"""Where agent files are found, which of two comes first, and what a folder may not do to its reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit.definitions import Given, Loaded, load, load_agents
+from remit.errors import UsageError
+
+
+def write(path: Path, name: str, description: str = "d", more: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\nDo it.\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    folder = tmp_path / "project"
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+def found(project: Path, folder: str = "", **options: object) -> Loaded:
+    home = project.parent / "home"
+    return load_agents(project / folder, home=home, environ={}, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ".remit/agents",
+        ".claude/agents",
+        ".agents/agents",
+        ".opencode/agents",
+        ".opencode/agent",
+        ".qwen/agents",
+    ],
+)
+def test_every_systems_folder_is_read(project: Path, place: str) -> None:
+    """Agents are read where people have them, subfolders included."""
+    write(project / place / "one.md", "one")
+    write(project / place / "deep" / "er" / "two.md", "two")
+    (project / place / "notes.txt").write_text("no agent")
+    assert sorted(found(project).agents) == ["one", "two"]
+
+
+def test_codex_agents_are_toml(project: Path) -> None:
+    """A .codex agent is TOML with Codex's own words, and knows the lines of its keys."""
+    path = project / ".codex" / "agents" / "audit.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        'name = "audit"\ndescription = "Audits: all"\nmodel = "gpt-5"\nmodel_reasoning_effort = "high"\n'
+        'sandbox_mode = "read-only"\nnickname_candidates = ["Ada", "Bob"]\nmcp_servers = ["docs"]\n'
+        'developer_instructions = """\nname = "not this"\n"""\n'
+    )
+    audit = found(project).agents["audit"]
+    assert (audit.description, audit.instructions, audit.models) == (
+        "Audits: all",
+        'name = "not this"',
+        ("gpt-5",),
+    )
+    assert (str(audit.sandbox), audit.settings, audit.nickname) == ("read-only", {"thinking": "high"}, "Ada")
+    assert (audit.line("mcpServers"), audit.line("instructions")) == (7, 8)
+
+
+def test_the_nearest_comes_first_and_remit_among_equals(project: Path) -> None:
+    """The project comes before the user, the nearer folder before the farther, .remit before the others."""
+    home = project.parent / "home"
+    write(home / ".remit/agents/a.md", "a", "user")
+    write(project / ".claude/agents/a.md", "a", "root claude")
+    write(project / ".remit/agents/a.md", "a", "root remit")
+    write(project / "pkg/.claude/agents/a.md", "a", "pkg claude")
+    assert found(project, "pkg").agents["a"].description == "pkg claude"
+    assert found(project).agents["a"].description == "root remit"
+    assert [d.description for d in found(project).hidden] == ["root claude", "user"]
+    assert load_agents(project.parent, home=home, environ={}).agents["a"].description == "user"
+
+
+def test_nothing_above_the_repository_is_read(project: Path) -> None:
+    """Folders above the repository's root are not looked into; without a repository, only the folder itself."""
+    write(project.parent / ".claude/agents/a.md", "a")
+    (project / "pkg").mkdir()
+    assert found(project, "pkg").agents == {}
+    (project / ".git").rmdir()
+    write(project / ".claude/agents/b.md", "b")
+    assert found(project, "pkg").agents == {}
+    assert list(found(project).agents) == ["b"]
+
+
+def test_the_users_folders_are_trusted_the_projects_are_not(project: Path) -> None:
+    """Files of the user, and those the caller names, may widen; the project's only when it is trusted."""
+    home = project.parent / "home"
+    write(home / ".config/opencode/agents/mine.md", "mine")
+    write(project / ".claude/agents/theirs.md", "theirs")
+    extra = write(project.parent / "extra.md", "extra")
+    loaded = found(project, extra=[extra])
+    assert {name: one.trusted for name, one in loaded.agents.items()} == {
+        "extra": True,
+        "theirs": False,
+        "mine": True,
+    }
+    assert found(project, trusted=True).agents["theirs"].trusted
+
+
+def test_two_of_one_name_in_one_folder_are_told(project: Path) -> None:
+    """Two files of one folder with one name: the first has it, the second is told about."""
+    write(project / ".claude/agents/a.md", "same", "first")
+    write(project / ".claude/agents/b.md", "same", "second")
+    loaded = found(project)
+    assert loaded.agents["same"].description == "first"
+    (warning,) = [p for p in loaded.problems if p.level == "warning"]
+    assert warning.file == project / ".claude/agents/b.md"
+    assert "Rename one of them" in warning.text
+
+
+def test_papers_beside_agents_are_no_agents(project: Path) -> None:
+    """A README without front matter is not taken for an agent."""
+    (project / ".claude/agents").mkdir(parents=True)
+    (project / ".claude/agents/README.md").write_text("# Our agents\n")
+    loaded = found(project)
+    assert loaded.agents == {}
+    assert [p.level for p in loaded.problems] == ["note"]
+
+
+def test_an_agent_that_is_switched_off_is_not_there(project: Path) -> None:
+    """`disable: true` takes an agent away without a word of complaint."""
+    write(project / ".opencode/agents/a.md", "a", more="disable: true\n")
+    loaded = found(project)
+    assert (loaded.agents, loaded.errors) == ({}, [])
+
+
+def test_agents_are_found_whatever_the_case(project: Path) -> None:
+    """A name is found in another case, with blanks, and by what the file calls it."""
+    write(project / ".claude/agents/a.md", "Code Reviewer")
+    loaded = found(project)
+    for name in ("code-reviewer", "Code Reviewer", "CODE_REVIEWER"):
+        assert loaded.find(name) is loaded.agents["code-reviewer"]
+    assert loaded.find("reviewer") is None
+    assert "'code-reviewer'" in loaded.suggest("code-reviewr")
+
+
+def test_links_out_of_a_project_are_not_read(project: Path) -> None:
+    """A link in an untrusted project cannot bring a file from elsewhere into a prompt; inside it links are followed."""
+    secret = write(project.parent / "secret.md", "secret")
+    agents = project / ".claude" / "agents"
+    write(agents / "good.md", "good")
+    (agents / "leak.md").symlink_to(secret)
+    (agents / "folder").symlink_to(project.parent)
+    (project / ".qwen").mkdir()
+    (project / ".qwen" / "agents").symlink_to(project.parent)
+    write(project / "shared" / "in.md", "inside")
+    (agents / "in.md").symlink_to(project / "shared" / "in.md")
+    loaded = found(project)
+    assert sorted(loaded.agents) == ["good", "inside"]
+    told = {p.file for p in loaded.errors if "outside the project" in p.text}
+    assert told == {agents / "leak.md", agents / "folder", project / ".qwen" / "agents"}
+    untrusted = load_agents(
+        project, home=project.parent / "home", environ={}, extra=[Given(agents, trusted=False)]
+    )
+    assert sorted(untrusted.agents) == ["good", "inside"]
+
+
+def test_links_in_circles_end(project: Path) -> None:
+    """Folders that contain themselves, and links to themselves, are read once or told about."""
+    agents = project / ".claude" / "agents"
+    write(agents / "a.md", "a")
+    (agents / "again").symlink_to(agents)
+    (agents / "self.md").symlink_to(agents / "self.md")
+    loaded = found(project)
+    assert list(loaded.agents) == ["a"]
+    assert [p.file for p in loaded.errors] == [agents / "self.md"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes with names")
+def test_a_pipe_is_not_waited_for(project: Path) -> None:
+    """Something that is no ordinary file is told about at once, and hides nothing."""
+    agents = project / ".claude" / "agents"
+    write(agents / "a.md", "a")
+    os.mkfifo(agents / "pipe.md")
+    (agents / "gone.md").symlink_to(agents / "nowhere.md")
+    (agents / "folder.md").mkdir()
+    loaded = found(project)
+    assert list(loaded.agents) == ["a"]
+    assert {p.file.name: p.text for p in loaded.errors if isinstance(p.file, Path)} == {
+        "gone.md": "The file cannot be read: no such file or directory.",
+        "pipe.md": "The file is no ordinary file.",
+    }
+
+
+def test_one_file_or_folder_may_be_named(project: Path) -> None:
+    """`load` reads one file or one folder, and says when there is no such thing."""
+    path = write(project / "one.md", "one")
+    assert list(load(path).agents) == list(load(project).agents) == ["one"]
+    with pytest.raises(UsageError, match="no file or folder"):
+        load(project / "two.md")
+
+
+def test_control_characters_do_not_reach_a_terminal(project: Path) -> None:
+    """Escape sequences are left out of descriptions and messages."""
+    write(
+        project / ".claude/agents/a.md",
+        "a \x1b[1m",
+        "\x1b]0;owned\x07 \u202enice",
+        more="bad\x1b[31mkey: 1\n",
+    )
+    write(project / ".claude/agents/\x1b[2J.md", "b", more="colr: x\n")
+    loaded = found(project)
+    seen = [f"{one.name} {one.nickname} {one.description}" for one in loaded.agents.values()]
+    assert not any(char in text for text in seen for char in "\x1b\x07\u202e")
+    assert not any("\x1b" in str(p) for p in loaded.problems)
+
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(LAUGHS, id="a billion laughs"),
+        pytest.param("tools: " + "[" * 20_000, id="open brackets"),
+        pytest.param("tools: " + "{a: " * 9_000, id="open braces"),
+        pytest.param("".join(f"{' ' * n}a:\n" for n in range(400)), id="nested keys"),
+        pytest.param("mcpServers:\n" + "".join(f"{' ' * n}- a:\n" for n in range(1, 300)), id="nested items"),
+        pytest.param("a: [ ] x\n" * 9_000, id="brackets that end badly"),
+        pytest.param('a: "" x\n' * 9_000, id="quotes that end badly"),
+        pytest.param("description: x\n" + "\n" * 90_000, id="empty lines"),
+        pytest.param("description: " + "<a" * 20_000 + "<b>" * 10_000, id="tags"),
+        pytest.param("".join(f"description: <t{n}>\n" for n in range(4_000)), id="tags that never close"),
+        pytest.param("tools: " + "Read," * 19_000, id="endless list"),
+        pytest.param(f"description: {' ' * 90_000}x", id="blanks"),
+        pytest.param(f"tools: {'(' * 90_000}", id="round brackets"),
+        pytest.param("maxTurns: " + "9" * 90_000, id="digits"),
+        pytest.param("-" * 90_000 + ":\n", id="dashes"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_hostile_headers_cost_little(tmp_path: Path, header: str) -> None:
+    """A header that is made to be slow or to grow is read in a moment, whatever comes of it."""
+    (tmp_path / "a.md").write_text(f"---\nname: a\n{header}\n---\nx", encoding="utf-8")
+    loaded = load(tmp_path)
+    assert len(loaded.agents) + bool(loaded.errors) >= 1
+
+
+def test_reading_files_is_light(project: Path) -> None:
+    """Reading settings and agent files imports no provider, web, MCP or schema package."""
+    write(project / ".claude/agents/a.md", "a", more="tools: Read, mcp__x__y\n")
+    (project / "remit.toml").write_text(
+        'model = "openai:gpt-5"\n[agents.b]\ndescription = "d"\ninstructions = "x"\n'
+    )
+    heavy = ("pydantic", "pydantic_ai", "httpx", "mcp", "jsonschema", "sqlite3", "yaml", "anyio.streams")
+    code = (
+        "import sys; from remit.definitions import load_settings\n"
+        f"loaded = load_settings({str(project)!r}, environ={{}}, home={str(project.parent)!r}).load_agents()\n"
+        f"print(len(loaded.agents), [name for name in {heavy!r} if name in sys.modules])"
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("2 []", "")

@@ -1,0 +1,59 @@
+"""docs/agent-files.md: what it shows is loaded without a word, and every key it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from remit.definitions import build, load, load_settings
+from remit.definitions.header_lines import plain_key
+from remit.definitions.keys import VOCABULARY
+from remit.definitions.layers import KEYS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agent-files.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_files_it_shows_are_right(tmp_path: Path) -> None:
+    """Every agent file on the page loads without a problem, and they can be put together."""
+    for number, text in enumerate(blocks("markdown")):
+        (tmp_path / f"{number}.md").write_text(text, encoding="utf-8")
+    loaded = load(tmp_path)
+    assert (sorted(loaded.agents), loaded.problems) == (["explorer", "lead"], [])
+    assert [child.name for child in build(loaded.agents["lead"], loaded).subagents] == ["explorer"]
+
+
+def test_the_settings_it_shows_are_right(tmp_path: Path) -> None:
+    """Every remit.toml on the page is read in full, and the long one has every key there is."""
+    (tmp_path / "team").mkdir()
+    short, long = blocks("toml")
+    for text in (short, long):
+        (tmp_path / "remit.toml").write_text(text, encoding="utf-8")
+        assert load_settings(tmp_path, environ={}, home=tmp_path / "home").problems == []
+    found = load_settings(tmp_path, environ={"REMIT_TRUST": "1"}, home=tmp_path / "home")
+    loaded = found.load_agents()
+    assert (loaded.problems, found.untrusted) == ([], [])
+    build(loaded.agents["lead"], loaded, surroundings=found.surroundings())
+    assert {key.partition(".")[0] for key, _, _ in found.rows()} == set(KEYS)
+
+
+def test_the_python_it_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code on the page runs as it stands."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for text in blocks("python"):
+        exec(compile(text, "agent-files.md", "exec"), {"__name__": "page"})
+
+
+def test_the_keys_it_names_exist() -> None:
+    """Every key in the table of keys is one that remit knows."""
+    table = PAGE.partition("## Keys")[2].partition("Other systems' keys")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(named) > 20
+    assert [name for name in named if plain_key(name) not in VOCABULARY.known] == []

@@ -1,0 +1,169 @@
+"""Servers from remit.toml and from .mcp.json: what is read, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from remit.errors import UsageError
+from remit.tools.mcp import McpServer, Servers, read_mcp_json, read_servers
+
+TOML = """
+[files]
+command = "npx"
+args = ["-y", "server-filesystem", "."]
+env = { MODE = "ro" }
+env_from = ["TOKEN"]
+cwd = "sub"
+timeout_s = 5
+start_s = 10
+trusted = true
+
+[web]
+url = "https://mcp.example.com/mcp"
+headers = { X-A = "b" }
+headers_from = { Authorization = "Bearer ${TOKEN}" }
+
+[off]
+command = "x"
+disabled = true
+"""
+
+
+def test_every_key_is_read() -> None:
+    """A table is a server; a disabled one is left out without a word."""
+    found = read_servers(tomllib.loads(TOML), "remit.toml: mcp.servers")
+    files = McpServer(
+        "files",
+        command="npx",
+        args=["-y", "server-filesystem", "."],
+        env={"MODE": "ro"},
+        env_from=["TOKEN"],
+        cwd="sub",
+        timeout_s=5,
+        start_s=10,
+        trusted=True,
+    )
+    web = McpServer(
+        "web",
+        url="https://mcp.example.com/mcp",
+        headers={"X-A": "b"},
+        headers_from={"Authorization": "Bearer ${TOKEN}"},
+    )
+    assert found == Servers({"files": files, "web": web})
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ('comand = "x"', "remit.toml: mcp.servers.bad: there is no key 'comand'; did you mean 'command'?"),
+        ('zzz = "x"', "there is no key 'zzz'; it may have: command, args"),
+        ("args = []", "mcp.servers.bad: MCP server bad: give it a command"),
+        ('command = "x"\nargs = "y"', "args must be a list of texts"),
+        ('command = "x"\ndisabled = "no"', "disabled must be true or false"),
+        ('command = "x"\nurl = 7', "One of them"),
+        ('command = "x"\ntimeout_s = "soon"', "timeout_s must be a number of seconds"),
+        ('command = "x"\nenv = { K = 1234567 }', "env must be a table"),
+    ],
+)
+def test_a_bad_server_is_named_and_hides_no_other(entry: str, words: str) -> None:
+    """The file, the server and the key are in the message; the good one is there."""
+    table = tomllib.loads(f'[good]\ncommand = "x"\n[bad]\n{entry}\n')
+    found = read_servers(table, "remit.toml: mcp.servers")
+    assert list(found.servers) == ["good"]
+    assert len(found.problems) == 1
+    assert words in found.problems[0]
+    assert "1234567" not in found.problems[0]
+
+
+def test_what_is_no_table_and_what_is_no_name_is_said() -> None:
+    """Neither stops the reading."""
+    found = read_servers({"a": 1, "b c": {"command": "x"}, "d": {"command": "x"}}, "f")
+    assert list(found.servers) == ["d"]
+    assert found.problems[0] == "f.a: it must be a table."
+    assert "cannot be called 'b c'" in found.problems[1]
+
+
+def test_what_is_no_table_of_servers_is_an_error() -> None:
+    """It names the place."""
+    with pytest.raises(UsageError, match=r"remit.toml: mcp.servers: it must be a table"):
+        read_servers([], "remit.toml: mcp.servers")  # pyright: ignore[reportArgumentType]
+
+
+def mcp_json(folder: Path, **servers: object) -> Path:
+    path = folder / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
+    """Variables are replaced everywhere, defaults stand in, what others may do by themselves changes nothing."""
+    path = mcp_json(
+        tmp_path,
+        files={
+            "type": "stdio",
+            "command": "${BIN:-npx}",
+            "args": ["-y", "${PKG}"],
+            "env": {"K": "${TOKEN:-}"},
+        },
+        web={"type": "http", "url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+        plain={"command": "x", "autoApprove": ["*"], "timeout": 5000},
+        off={"command": "x", "disabled": True},
+    )
+    found = read_mcp_json(path, {"PKG": "pkg", "HOST": "h.example", "TOKEN": "s3cret"})
+    assert found.problems == ()
+    assert found.servers == {
+        "files": McpServer("files", command="npx", args=["-y", "pkg"], env={"K": "s3cret"}),
+        "web": McpServer("web", url="https://h.example/mcp", headers={"Authorization": "Bearer s3cret"}),
+        "plain": McpServer("plain", command="x", timeout_s=5),
+    }
+    assert "s3cret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"type": "sse", "url": "http://h/sse"}, '"sse" are not supported'),
+        ({"type": "carrier-pigeon", "command": "x"}, "type must be"),
+        ({"type": "http", "command": "x"}, "needs a url"),
+        ({"command": "x", "env": {"K": "${NOT_SET}"}}, "env.K needs NOT_SET, which is not set"),
+        ({"comand": "x"}, "did you mean 'command'?"),
+        ({"command": "x", "timeout": "1"}, "milliseconds"),
+        ("npx", "it must be a table"),
+    ],
+)
+def test_what_is_wrong_in_mcp_json_is_named(tmp_path: Path, entry: object, words: str) -> None:
+    """The file and the server are in the message; the good one is there."""
+    path = mcp_json(tmp_path, good={"command": "x"}, bad=entry)
+    found = read_mcp_json(path, {})
+    assert list(found.servers) == ["good"]
+    assert found.problems[0].startswith(f"{path}: mcpServers.bad: ")
+    assert words in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        (b"{", "is not JSON (line 1, column 2)"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"{}", 'must have a table "mcpServers"'),
+        (b"[" * 100_000, "is not JSON"),
+        (b" " * 1_000_001, "more than 1,000,000 bytes"),
+    ],
+)
+def test_a_file_that_is_no_list_of_servers_is_an_error(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    """It names the file and says what is wrong with it."""
+    path = tmp_path / ".mcp.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_mcp_json(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)

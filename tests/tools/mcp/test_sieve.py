@@ -1,0 +1,75 @@
+"""What servers get wrong in an answer hides nothing of the rest."""
+
+from __future__ import annotations
+
+import mcp_types as types
+import pytest
+from mcp_types import methods
+
+from remit.messages import JsonObject
+from remit.tools.mcp.results import to_result
+from remit.tools.mcp.sieve import sift_result, sift_tools
+
+VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
+MORE: JsonObject = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+GOOD: JsonObject = {"name": "good", "inputSchema": {"type": "object"}}
+
+
+def more(version: str) -> JsonObject:
+    return dict(MORE) if version.startswith("2026") else {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    [
+        ({"name": "bad"}, "bad"),
+        ({"name": "bad", "inputSchema": None}, "bad"),
+        ({"name": "bad", "inputSchema": {"type": "object"}, "description": 7}, "bad"),
+        ({"inputSchema": {"type": "object"}}, "(without a name)"),
+        ("bad", "(without a name)"),
+    ],
+)
+def test_one_bad_tool_does_not_void_the_list(version: str, bad: object, name: str) -> None:
+    """What is left is right by the protocol, and what was taken out is named."""
+    malformed: dict[str, str] = {}
+    found = sift_tools({**more(version), "tools": [GOOD, bad, GOOD]}, version, malformed)
+    methods.validate_server_result("tools/list", version, found)
+    assert found["tools"] == [GOOD, GOOD]
+    assert list(malformed) == [name]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            {"content": [{"type": "video", "uri": "x"}, {"type": "text", "text": "hi"}]},
+            '{"type":"video","uri":"x"}\nhi',
+        ),
+        ({"content": "plain words"}, "plain words"),
+        ({"content": [], "isError": "yes"}, "(The tool gave no output.)"),
+        ({"content": [{"type": "text", "text": 5}]}, '{"type":"text","text":5}'),
+        ({"structuredContent": {"a": 1}}, '{"a":1}'),
+    ],
+)
+def test_what_is_odd_in_a_result_is_told(version: str, answer: JsonObject, words: str) -> None:
+    """The call was made: nothing that came of it is thrown away for its form."""
+    found = sift_result({**more(version), **answer}, version)
+    methods.validate_server_result("tools/call", version, found)
+    assert to_result(types.CallToolResult.model_validate(found)).content == words
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_structured_content_of_any_kind_is_told(version: str) -> None:
+    """Where the protocol wants an object, a list is told all the same."""
+    found = sift_result({**more(version), "content": [], "structuredContent": [1, 2]}, version)
+    assert to_result(types.CallToolResult.model_validate(found)).content == "[1,2]"
+
+
+def test_what_is_right_is_left_alone() -> None:
+    """A good answer passes as it is."""
+    answer: JsonObject = {"content": [{"type": "text", "text": "hi"}]}
+    assert sift_result(answer, "2025-11-25") is answer
+    asking: JsonObject = {"resultType": "input_required", "inputRequests": {}}
+    assert sift_result(asking, "2026-07-28") is asking

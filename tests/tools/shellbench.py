@@ -1,0 +1,87 @@
+"""A workspace to run commands in, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from remit.messages import JsonObject
+from remit.result import ToolResult, render
+from remit.sandbox import OPEN, Sandbox
+from remit.tool import Tool, ToolContext
+from remit.tools.terminal import terminal
+
+MARK = "REMIT_TEST_MARK"
+
+
+class Shell:
+    """Calls `terminal` as a run does; everything that its commands start carries a mark."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.sandbox: Sandbox = OPEN
+        self.tool: Tool = terminal
+        self.emitted: list[str] = []
+        self.mark = secrets.token_hex(6)
+
+    async def run(self, command: str, **args: object) -> ToolResult:
+        """What a call gives a run."""
+        ctx = ToolContext(
+            run_id="r",
+            path=("lead",),
+            depth=0,
+            workspace=self.workspace,
+            deps=None,
+            emit=self.emitted.append,
+            cancelled=lambda: False,
+            sandbox=self.sandbox,
+        )
+        checked = self.tool.check(cast(JsonObject, {"command": command, **args}))
+        made = self.tool.invoke(checked, ctx)
+        assert hasattr(made, "__await__")
+        return render(await made)  # pyright: ignore[reportGeneralTypeIssues]
+
+    def running(self) -> list[str]:
+        """The command lines of what is running with the mark."""
+        sign = f"{MARK}={self.mark}".encode()
+        found: list[str] = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if entry.name != str(os.getpid()) and sign in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+        return found
+
+    def assert_nothing_left(self, seconds: float = 0.0) -> None:
+        """No process with the mark, and no zombie of ours."""
+        end = time.monotonic() + seconds
+        while (self.running() or self.zombies()) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert self.running() == []
+        assert self.zombies() == []
+
+    def zombies(self) -> list[str]:
+        me = f"{os.getpid()}"
+        found: list[str] = []
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                name, _, rest = entry.read_text().rpartition(") ")
+                if rest.split()[:2] == ["Z", me]:
+                    found.append(name)
+        return found
+
+
+@contextmanager
+def open_shell(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell that must have left nothing at the end."""
+    workspace.mkdir(exist_ok=True)
+    shell = Shell(workspace.resolve())
+    monkeypatch.setenv(MARK, shell.mark)
+    yield shell
+    shell.assert_nothing_left()

@@ -1,0 +1,165 @@
+"""What a person sees of a `write` or an `edit` before it is made, and that a read-only sandbox has neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workbench import Bench
+
+import remit.tools.diffing as diffing
+from remit import Agent, allow, run
+from remit.policy import ApprovalRequest, Decision
+from remit.sandbox import Sandbox
+from remit.testing import ScriptedModel, call, say
+from remit.tool import Tool, ToolContext
+from remit.tools.files import edit, read, write
+
+pytestmark = pytest.mark.real_time
+
+
+def context(bench: Bench, sandbox: str = "open") -> ToolContext:
+    return ToolContext(
+        run_id="r",
+        path=("lead", "r"),
+        depth=0,
+        workspace=bench.root,
+        deps=None,
+        emit=lambda text: None,
+        cancelled=lambda: False,
+        sandbox=Sandbox(sandbox, network=True),  # pyright: ignore[reportArgumentType]
+    )
+
+
+def preview(bench: Bench, tool: Tool, sandbox: str = "open", /, **args: object) -> str:
+    """What the person is shown; looking changes nothing."""
+    before = everything(bench.root)
+    said = tool.preview(tool.check(dict(args)), context(bench, sandbox))
+    assert everything(bench.root) == before
+    return said
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() if p.is_file() else b"" for p in root.rglob("*")}
+
+
+def after(content: str) -> str:
+    return content.split("\n", 1)[1]
+
+
+def test_an_edit_is_shown_as_the_diff_that_it_makes(bench: Bench) -> None:
+    """The preview of an edit and its result have the same diff."""
+    bench.file("a.py", "one\ntwo\nthree\n")
+    bench.use(read, path="a.py")
+    change: dict[str, object] = {"path": "a.py", "old_text": "two", "new_text": "2\n\tand"}
+    said = preview(bench, edit, **change)
+    assert said == "Edit a.py.\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,4 @@\n one\n-two\n+2\n+\tand\n three"
+    assert after(bench.use(edit, **change).content) == after(said)
+
+
+def test_a_replaced_file_is_shown_as_a_diff(bench: Bench) -> None:
+    """The preview of a write over a file and its result have the same diff."""
+    bench.file("a.txt", "one\ntwo\n")
+    bench.use(read, path="a.txt")
+    said = preview(bench, write, path="a.txt", content="one\n2\n")
+    assert said.startswith("Replace a.txt: 2 lines, 6 bytes.\n--- a/a.txt\n+++ b/a.txt\n")
+    assert after(bench.use(write, path="a.txt", content="one\n2\n").content) == after(said)
+
+
+@pytest.mark.parametrize("path", ["new.txt", "a/b/new.txt", "./a/./b/../new.txt"])
+def test_a_new_file_is_shown_whole(bench: Bench, path: str) -> None:
+    """Every line of a new file is shown; folders that it needs are not made by looking."""
+    said = preview(bench, write, path=path, content="one\n\ntwo", make_folders=True)
+    assert said == f"Make {path}: 3 lines, 8 bytes.\n+one\n+\n+two"
+    assert "new/.." not in preview(bench, write, path="new/../x.txt", content="x", make_folders=True)
+    absolute = preview(bench, write, path=str(bench.root / "a/b.txt"), content="x", make_folders=True)
+    assert absolute.endswith("b.txt: 1 line, 1 byte.\n+x")
+
+
+def test_long_changes_are_cut(bench: Bench) -> None:
+    """At most 200 lines are shown, each of bounded length, and what is left out is counted."""
+    said = preview(bench, write, path="new.txt", content="x\n" * 1000 + "y" * 9000)
+    assert said.count("\n") == diffing.MOST_LINES + 1
+    assert said.endswith("(... 801 more lines of the text)")
+    assert len(preview(bench, write, path="new.txt", content="y" * 100_000)) < 1000
+    bench.file("a.txt", "x\n" * 1000)
+    bench.use(read, path="a.txt")
+    said = preview(bench, edit, path="a.txt", old_text="x", new_text="y", replace_all=True)
+    assert said.startswith("Edit a.txt in 1000 places.")
+    assert said.count("\n") <= diffing.MOST_LINES + 1
+
+
+def test_nothing_hides_in_a_preview(bench: Bench) -> None:
+    """What would drive a terminal or turn the text around is shown escaped, in the text and in the name."""
+    said = preview(bench, write, path="a\x1b[2J.txt", content="rm\r\x1b[1A ok\u202e\n\tx\x00\u200b")
+    assert "\x1b" not in said
+    assert said == "Make a\\x1b[2J.txt: 2 lines, 20 bytes.\n+rm\\r\\x1b[1A ok\\u202e\n+\tx\\x00\\u200b"
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        (edit, {"path": "a.txt", "old_text": "missing", "new_text": "x"}),
+        (edit, {"path": "gone.txt", "old_text": "a", "new_text": "x"}),
+        (edit, {"path": "../outside/secret.txt", "old_text": "s", "new_text": "x"}),
+        (edit, {"path": "unread.txt", "old_text": "u", "new_text": "x"}),
+        (write, {"path": "unread.txt", "content": "x"}),
+        (write, {"path": "../outside/new.txt", "content": "x"}),
+        (write, {"path": "../outside/new.txt", "content": "x", "make_folders": True}),
+        (write, {"path": "link/new/x.txt", "content": "x", "make_folders": True}),
+        (write, {"path": "new/../../outside/x.txt", "content": "x", "make_folders": True}),
+        (write, {"path": "a.txt/x/y.txt", "content": "x", "make_folders": True}),
+        (write, {"path": "no/folder.txt", "content": "x"}),
+        (write, {"path": ".", "content": "x"}),
+        (write, {"path": "new.txt", "content": "x" * 6_000_000}),
+    ],
+)
+def test_what_will_be_refused_says_so(bench: Bench, tool: Tool, args: dict[str, object]) -> None:
+    """A person is not asked to decide about what cannot happen: the preview has the refusal's own words."""
+    bench.file("a.txt", "text\n")
+    bench.file("unread.txt", "unread\n")
+    (bench.root / "link").symlink_to("../outside")
+    bench.use(read, path="a.txt")
+    said = preview(bench, tool, **args)
+    assert said.startswith("It will be refused. ")
+    result = bench.use(tool, **args)
+    assert not result.ok
+    bench.assert_contained(result)
+
+
+@pytest.mark.parametrize("sandbox", ["read-only", "workspace-write"])
+def test_a_read_only_sandbox(bench: Bench, sandbox: str) -> None:
+    """Where nothing may be written, `write` and `edit` refuse in words, before they look at anything."""
+    bench.file("a.txt", "one\n")
+    bench.use(read, path="a.txt")
+    ctx = context(bench, sandbox)
+    changes: list[tuple[Tool, dict[str, object]]] = [
+        (edit, {"path": "a.txt", "old_text": "one", "new_text": "1"}),
+        (write, {"path": "b/new.txt", "content": "x", "make_folders": True}),
+    ]
+    for tool, args in changes:
+        said = preview(bench, tool, sandbox, **args)
+        assert said.startswith("It will be refused. Nothing may be written here") is (sandbox == "read-only")
+        result = tool.invoke(tool.check(args), ctx)
+        assert result.ok is (sandbox != "read-only")  # pyright: ignore[reportAttributeAccessIssue]
+    assert (bench.root / "b").exists() is (sandbox != "read-only")
+
+
+async def test_the_person_who_is_asked_sees_it(bench: Bench) -> None:
+    """The request for approval carries the diff."""
+    bench.file("a.txt", "one\n")
+    shown: list[str] = []
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        shown.append(request.preview)
+        return allow()
+
+    script = [
+        call("read", path="a.txt"),
+        call("edit", path="a.txt", old_text="one", new_text="1"),
+        say("done"),
+    ]
+    agent = Agent("editor", tools=[read, edit])
+    model = ScriptedModel({"editor": script})
+    await run(agent, "go", model=model, workspace=bench.root, approver=approve)
+    assert shown == ["Edit a.txt.\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1"]

@@ -1,0 +1,331 @@
+"""However a command ends, everything that it started has ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from shellbench import Shell, open_shell
+
+import remit
+import remit.tools.terminal as terminals
+from remit import Agent, Limits
+from remit.testing import ScriptedModel, call, say
+from remit.tools.processes import MARK, Process, read_ended, sweep
+from remit.tools.terminal import make_terminal, terminal
+
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here to look into"),
+]
+
+_DAEMON = f"{sys.executable} -c 'import os,time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(99)'"
+
+_STUBBORN = "bash -c 'trap \"\" TERM INT HUP; while :; do sleep 0.01; done'"
+
+_WAYS = {
+    "children": [
+        "sleep NAP",
+        "bash -c 'sleep NAP; :'",
+        "yes | cat > /dev/null",
+        "{ sleep NAP & kill -STOP $!; }",
+    ],
+    "those who have left": [
+        *("setsid sleep NAP", "nohup sleep NAP >/dev/null 2>&1", "(sleep NAP &)", "(setsid sleep NAP &)"),
+        *(_DAEMON, "env -i /bin/sleep NAP"),
+    ],
+    "those who ignore signals": [_STUBBORN, f"setsid {_STUBBORN}", f"(setsid nohup {_STUBBORN} &)"],
+}
+
+
+def _started(how: str, nap: int = 99) -> str:
+    """A command that has started this when it says so, and goes on; those in it that sleep have the same number."""
+    return f"{' & '.join(_WAYS[how])} & sleep 0.1; echo here; sleep NAP".replace("NAP", str(nap))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    with open_shell(tmp_path / "ws", monkeypatch) as made:
+        yield made
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+def _sleepers(nap: int) -> list[str]:
+    """Processes that sleep for so many seconds, marked or not."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if entry.read_bytes() in (f"/bin/sleep\0{nap}\0".encode(), f"sleep\0{nap}\0".encode()):
+                found.append(entry.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("how", _WAYS)
+async def test_a_cancelled_command_leaves_nothing(shell: Shell, how: str) -> None:
+    """A cancel ends whatever a command has started, in whatever way, and what it printed is returned."""
+    nap = 10_000 + secrets.randbelow(90_000)
+    task = asyncio.create_task(shell.run(_started(how, nap)))
+    await _until(lambda: shell.emitted)
+    assert len(shell.running()) > len(_WAYS[how])
+    task.cancel()
+    result = await task
+    shell.assert_nothing_left()
+    assert not _sleepers(nap)
+    assert not result.ok
+    assert result.content.startswith("here\n(stopped")
+
+
+@pytest.mark.parametrize("how", ["those who have left", "those who ignore signals"])
+async def test_a_command_that_timed_out_leaves_nothing(shell: Shell, how: str) -> None:
+    """At its timeout a command is ended as a whole; the result has what it printed, and says so."""
+    shell.tool = make_terminal(timeout_s=0.4)
+    result = await shell.run(_started(how))
+    shell.assert_nothing_left()
+    assert not result.ok
+    assert result.content.startswith("here\n(timed out: it was stopped")
+
+
+async def test_what_a_command_leaves_in_the_background_is_ended(shell: Shell) -> None:
+    """A command that ends by itself leaves nothing behind either, and the model is told what was ended."""
+    result = await shell.run(
+        f"echo a; setsid sleep 99 >/dev/null & {_DAEMON}; {_STUBBORN} >/dev/null & exit 3"
+    )
+    shell.assert_nothing_left()
+    assert not result.ok
+    status = result.content.splitlines()[-1]
+    assert status.startswith("(exit code 3; ")
+    assert "left in the background, now ended: " in status
+    assert "sleep" in status
+
+
+async def test_what_ends_in_a_moment_is_waited_for(shell: Shell) -> None:
+    """bash does not wait for a process substitution; its last words are not lost."""
+    result = await shell.run("echo one > >(sleep 0.05; sed s/one/two/)")
+    assert result.content == "two\n(exit code 0)"
+
+
+async def test_500_processes(shell: Shell) -> None:
+    """A command that starts 500 processes is cleaned up completely."""
+    result = await shell.run("for i in $(seq 500); do sleep 99 & done; echo started")
+    shell.assert_nothing_left()
+    assert "; 500 processes left in the background, now ended: sleep, " in result.content
+
+
+async def test_those_who_keep_forking_do_not_outrun_the_kill(shell: Shell) -> None:
+    """Processes that replace themselves by new ones all the time, each in a session of its own, are all caught."""
+    forker = shell.workspace / "forker.py"
+    forker.write_text(
+        textwrap.dedent("""
+            import os, signal, time
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                if os.fork():
+                    os._exit(0)
+                os.setsid()
+        """)
+    )
+    result = await shell.run(
+        f"for i in 1 2 3 4 5 6; do {sys.executable} -S forker.py & done; sleep 0.2; echo on; wait; sleep 99",
+        timeout=1,
+    )
+    shell.assert_nothing_left()
+    assert "(timed out" in result.content
+
+
+async def test_two_commands_at_once_do_not_touch_each_other(shell: Shell) -> None:
+    """Ending one command leaves another one alone."""
+    lasting = asyncio.create_task(shell.run("echo up; until test -e go; do sleep 0.01; done; echo done"))
+    await _until(lambda: shell.emitted)
+    shell.tool = make_terminal(timeout_s=0.2)
+    short = await shell.run("setsid sleep 99 & sleep 99")
+    (shell.workspace / "go").touch()
+    other = await lasting
+    assert "(timed out" in short.content
+    assert other.content.startswith("up\ndone\n(exit code 0")
+
+
+async def test_a_gigabyte_of_output_in_constant_memory(shell: Shell) -> None:
+    """However much a command prints, head and tail are kept and memory stays the same; events stay few."""
+    await shell.run("yes | head -c 5000000")
+    shell.emitted.clear()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = await shell.run("echo first; yes 'a line of output' | head -c 1G; echo last", timeout=50)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < 32_000_000
+    assert result.ok
+    assert isinstance(result.details, dict)
+    assert result.details["bytes"] == 2**30 + len("first\nlast\n")
+    assert len(result.content) < 4_100_000
+    assert result.content.startswith("first\na line")
+    assert "\n[... 1.1 GB left out ...]\n" in result.content
+    assert "last\n(exit code 0" in result.content[-50:]
+    assert sum(map(len, shell.emitted)) < 200_000
+
+
+async def test_output_that_nobody_could_keep_up_with_stops_with_the_command(shell: Shell) -> None:
+    """A command that floods its output is ended as fast as any other."""
+    shell.tool = make_terminal(timeout_s=0.3)
+    result = await shell.run("yes & yes & yes")
+    shell.assert_nothing_left()
+    assert "(timed out" in result.content[-200:]
+
+
+async def test_a_supervisor_that_is_killed_is_not_the_end(shell: Shell) -> None:
+    """A command that kills what watches over it is found by its mark, and ended."""
+    result = await shell.run("setsid sleep 99 & kill -9 $PPID; sleep 99")
+    shell.assert_nothing_left(1)
+    assert "what watched over it was killed" in result.content
+    assert not result.ok
+
+
+async def test_a_supervisor_that_is_stopped_is_killed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that stops what watches over it gains nothing: after the grace everything is killed."""
+    monkeypatch.setattr(terminals, "STOP_S", 0.2)
+    shell.tool = make_terminal(timeout_s=0.3)
+    result = await shell.run("setsid sleep 99 & kill -STOP $PPID; sleep 99")
+    shell.assert_nothing_left(1)
+    assert not result.ok
+
+
+async def test_our_death_is_the_end_of_the_command(shell: Shell) -> None:
+    """When the process that started a command is killed, nothing of the command is left."""
+    program = textwrap.dedent(f"""
+        import asyncio, os
+        from pathlib import Path
+        from remit.tool import ToolContext
+        from remit.tools.terminal import make_terminal, terminal
+        ctx = ToolContext(run_id="r", path=(), depth=0, workspace=Path({str(shell.workspace)!r}), deps=None,
+                          emit=lambda text: print(text, end="", flush=True), cancelled=lambda: False)
+        asyncio.run(terminal({f"echo up; setsid sleep 99 & {_DAEMON} & {_STUBBORN}"!r}, ctx))
+    """)
+    victim = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)  # noqa: ASYNC220 - nothing else is to run
+    assert victim.stdout is not None
+    assert await asyncio.to_thread(victim.stdout.readline) == b"up\n"
+    await _until(lambda: len(shell.running()) > 4)
+    victim.kill()
+    victim.wait()
+    victim.stdout.close()
+    shell.assert_nothing_left(5)
+
+
+async def test_a_coroutine_that_is_closed_ends_its_command(shell: Shell) -> None:
+    """A call that is given up without another word, as what ignores every cancel is, still ends its command."""
+    made = shell.run("echo up; sleep 99")
+    task = asyncio.create_task(made)
+    await _until(lambda: shell.emitted)
+    with suppress(RuntimeError):
+        task.get_coro().close()
+    task.cancel()
+    with suppress(asyncio.CancelledError, RuntimeError):
+        await task
+    await _until(lambda: not shell.running())
+
+
+# --- Through a run -------------------------------------------------------------------------------
+
+
+def _lead(*steps: object) -> tuple[Agent, ScriptedModel]:
+    return Agent("lead", tools=[terminal]), ScriptedModel({"lead": [*steps]})  # pyright: ignore[reportArgumentType]
+
+
+async def test_the_end_of_a_call_is_the_end_of_its_command(shell: Shell) -> None:
+    """When a call has had its time, its command is ended, and the model reads what it had printed."""
+    lead, model = _lead(call("terminal", command=f"echo here; {_DAEMON} & {_STUBBORN}"), say("seen"))
+    outcome = await remit.run(
+        lead,
+        "go",
+        model=model,
+        policy=["allow terminal"],
+        workspace=shell.workspace,
+        limits=Limits(call_seconds=0.4),
+    )
+    shell.assert_nothing_left()
+    assert outcome.ok
+    result = outcome.messages[2].text
+    assert "Timed out: terminal did not end within 0.4 s. After that it ended with: here\n(stopped" in result
+
+
+async def test_the_deadline_of_a_run_is_the_end_of_its_commands(shell: Shell) -> None:
+    """A run whose time is over leaves no process."""
+    lead, model = _lead(call("terminal", command=f"setsid sleep 99 & {_STUBBORN}"), say("late"))
+    outcome = await remit.run(
+        lead,
+        "go",
+        model=model,
+        policy=["allow terminal"],
+        workspace=shell.workspace,
+        limits=Limits(seconds=1),
+    )
+    shell.assert_nothing_left()
+    assert outcome.status == "timed_out"
+
+
+async def test_cancelling_a_run_ends_its_commands(shell: Shell) -> None:
+    """`cancel` returns when nothing of the run is running, commands included; what was printed is in its log."""
+    lead, model = _lead(call("terminal", command=f"echo here; {_DAEMON} & sleep 99"), say("never"))
+    async with remit.start(
+        lead, "go", model=model, policy=["allow terminal"], workspace=shell.workspace
+    ) as running:
+        await _until(lambda: len(shell.running()) > 3)
+        await running.cancel("enough")
+        shell.assert_nothing_left()
+        outcome = await running.outcome()
+    assert outcome.status == "cancelled"
+    assert outcome.warnings == ()
+
+
+# --- The parts -----------------------------------------------------------------------------------
+
+
+async def test_a_process_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+    """A program that is not there is a failure in words, and its supervisor is gone too."""
+    process = Process([str(tmp_path / "none")], cwd=str(tmp_path), env={}, on_data=lambda data: None)
+    try:
+        ended = await process.wait()
+    finally:
+        process.close()
+    assert ended.code is None
+    assert "No such file" in ended.failed
+
+
+def test_what_a_supervisor_writes_is_read_with_care() -> None:
+    """A line that is not one of a supervisor's is no exit code."""
+    assert read_ended("ended 768 2 0 sleep,cat\n") == (3, None, 2, ("sleep", "cat"), 0, "")
+    assert read_ended("ended 9 0 1 ") == (None, 9, 0, (), 1, "")
+    assert read_ended("ended -1 0 0 ") == (None, None, 0, (), 0, "")
+    assert read_ended("").failed
+    assert read_ended("failed x: no").failed == "x: no"
+
+
+def test_a_sweep_kills_by_mark_and_nothing_else() -> None:
+    """The last resort ends what carries the mark of one command, and leaves others alone."""
+    mine, other = (
+        subprocess.Popen(["/bin/sleep", "99"], env={MARK: mark, "X": "1"}, start_new_session=True)
+        for mark in ("remit-test-a", "remit-test-b")
+    )
+    try:
+        sweep("remit-test-a")
+        assert mine.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
