@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from remit.testing import run_virtual
+
+# What tests of several files tell their stories with.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.hookimpl(tryfirst=True)

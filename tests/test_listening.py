@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
+from stories import by_turn, change, journal, stare
 
-from remit import Agent, Outcome, Request, StoreError, allow, deny, reopen, resume, start, tool
+from remit import Agent, Outcome, StoreError, allow, deny, reopen, resume, start
 from remit.commands import Answer, AnyCommand, Cancel, Send
-from remit.events import ApprovalAnswered, CancelRequested, Event, MessageJoined
-from remit.messages import AssistantMessage, ToolMessage
+from remit.events import ApprovalAnswered, CancelRequested, MessageJoined
+from remit.messages import ToolMessage
 from remit.policy import ApprovalRequest, Decision
 from remit.ports import Posted
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.testing.scripted import Line
 from remit.tree import fold
-
-
-def by_turn(*steps: Line) -> Callable[[Request], Line]:
-    """A script without a memory: the step follows from how often the run has spoken."""
-    return lambda request: steps[sum(isinstance(m, AssistantMessage) for m in request.messages)]
-
-
-@tool(tier="observe")
-async def stare(seconds: float) -> str:
-    """Looks for long."""
-    await asyncio.sleep(seconds)
-    return "saw it all"
-
-
-@tool
-async def change(what: str) -> str:
-    """Changes something."""
-    return f"changed {what}"
-
 
 LEAF = Agent("leaf", tools=[stare, change])
 LEAD = Agent("lead", subagents=[LEAF])
@@ -53,10 +33,6 @@ def model() -> ScriptedModel:
 
 def changing() -> ScriptedModel:
     return ScriptedModel(by_turn(call("change", what="a"), say("done")))
-
-
-async def journal(store: MemoryStore) -> list[Event]:
-    return [event async for event in store.read("r1")]
 
 
 def texts(outcome: Outcome) -> list[str]:

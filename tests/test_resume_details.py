@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from remit import Agent, Limits, Outcome, Request, Usage, allow, resume, run, start, tool
+from stories import a, by_turn, change, died, journal, look, stare
+
+from remit import Agent, Limits, Outcome, Usage, allow, resume, run, start, tool
 from remit.events import (
     ApprovalAnswered,
     CallEnded,
     CallStarted,
     CancelRequested,
-    Event,
     MessageJoined,
     RunEnded,
     RunResumed,
@@ -19,62 +19,13 @@ from remit.events import (
     TurnStarted,
     Warned,
 )
-from remit.messages import AssistantMessage, ToolMessage
+from remit.messages import ToolMessage
 from remit.policy import ApprovalRequest, Decision
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
-from remit.testing.scripted import Line
 from remit.tree import fold
 
-
-def by_turn(*steps: Line, wrap: Line = "in short") -> Callable[[Request], Line]:
-    """A script without a memory: the step follows from how often the run has spoken."""
-
-    def play(request: Request) -> Line:
-        if request.tool_choice == "none":
-            return wrapped(wrap) if isinstance(wrap, str) else wrap
-        return steps[sum(isinstance(m, AssistantMessage) for m in request.messages)]
-
-    return play
-
-
-@tool(tier="observe")
-async def look(what: str) -> str:
-    """Looks."""
-    return f"saw {what}"
-
-
-@tool(tier="observe")
-async def stare(seconds: float) -> str:
-    """Looks for long."""
-    await asyncio.sleep(seconds)
-    return "saw it all"
-
-
-@tool
-async def change(what: str) -> str:
-    """Changes something."""
-    return f"changed {what}"
-
-
 WORKER = Agent("worker", tools=[look, stare, change])
-
-
-async def journal(store: MemoryStore) -> list[Event]:
-    return [event async for event in store.read("r1")]
-
-
-async def died(store: MemoryStore, kind: type[Event], times: int = 1, run: str = "r1") -> MemoryStore:
-    """The store of a process that died right after a run's n-th event of that kind."""
-    left, dead = times, MemoryStore()
-    await dead.claim("r1", new=True)
-    for event in await journal(store):
-        dead.append(event)
-        left -= isinstance(event, kind) and event.run == run
-        if not left:
-            await dead.release("r1")
-            return dead
-    raise AssertionError("it never got that far")
 
 
 def results(outcome: Outcome) -> list[str]:
@@ -120,7 +71,7 @@ async def test_a_message_that_joined_the_wrap_up_joins_after_the_results_again()
     assert [m.text for m in first.messages].count("mind the gap") == 1
     outcome = await resume(store, "r1", agent=WORKER, model=model(), limits=Limits(seconds=300))
     assert [m.text for m in outcome.messages] == ["go", "", "saw it all", "mind the gap", "done"]
-    again = await died(store, MessageJoined, 3)
+    again = await died(store, a(MessageJoined, run="r1"), 3)
     assert (await resume(again, "r1", agent=WORKER, model=model())).messages == outcome.messages
 
 
@@ -146,7 +97,7 @@ async def test_calls_are_numbered_on() -> None:
         return ScriptedModel(by_turn(*[call("look", what=w) for w in "abc"], say("done")))
 
     await run(WORKER, "go", model=model(), store=whole)
-    store = await died(whole, CallStarted, 2)
+    store = await died(whole, a(CallStarted, run="r1"), 2)
     await resume(store, "r1", agent=WORKER, model=model())
     assert [e.count for e in await journal(store) if isinstance(e, CallStarted)] == [1, 2, 2, 3]
     assert [e.count for e in await journal(store) if isinstance(e, CallEnded)] == [1, 2, 3]
@@ -160,7 +111,7 @@ async def test_a_call_that_runs_again_is_charged_once() -> None:
         return ScriptedModel(by_turn(call("look", what="a"), call("look", what="b"), say("done")))
 
     await run(WORKER, "go", model=model(), store=whole, limits=Limits(calls=1))
-    store = await died(whole, CallStarted)
+    store = await died(whole, a(CallStarted, run="r1"))
     outcome = await resume(store, "r1", agent=WORKER, model=model())
     assert results(outcome)[0] == "saw a"
     assert results(outcome)[1].startswith("Not run: ")
@@ -179,7 +130,7 @@ async def test_a_person_is_told_of_everything_that_was_spent() -> None:
 
     whole = MemoryStore()
     await run(WORKER, "go", model=model(), store=whole, approver=person)
-    store = await died(whole, TurnStarted, 2)
+    store = await died(whole, a(TurnStarted, run="r1"), 2)
     await resume(store, "r1", agent=WORKER, model=model(), approver=person)
     assert [(u.requests, u.estimated) for u in seen] == [(2, False), (3, True)]
 
@@ -196,10 +147,10 @@ async def test_warnings_of_an_earlier_life_are_in_the_outcome_once() -> None:
     whole = MemoryStore()
     first = await run(WORKER, "go", model=model(), store=whole, approver=broken)
     assert len(first.warnings) == 1
-    store = await died(whole, Warned)
+    store = await died(whole, a(Warned, run="r1"))
     outcome = await resume(store, "r1", agent=WORKER, model=model(), approver=broken)
     assert outcome.warnings[0] == first.warnings[0]
-    store = await died(whole, CallEnded)
+    store = await died(whole, a(CallEnded, run="r1"))
     assert (await resume(store, "r1", agent=WORKER, model=model())).warnings == first.warnings
 
 
@@ -228,7 +179,7 @@ async def test_a_grant_for_the_tree_is_not_for_another_tool_of_that_name() -> No
     await run(lead, "go", model=model(), store=whole, approver=person)
     assert asked == [("lead", "worker"), ("lead", "other")]
     asked.clear()
-    store = await died(whole, ApprovalAnswered, run="r1.1")
+    store = await died(whole, a(ApprovalAnswered, run="r1.1"))
     await resume(store, "r1", agent=lead, model=model(), approver=person)
     assert asked == [("lead", "other")]
 
@@ -264,7 +215,7 @@ async def test_a_child_that_is_not_taken_up_again_has_an_end_and_can_be_taken_up
 
     whole = MemoryStore()
     await run(lead, "go", model=model(), store=whole)
-    store = await died(whole, CallEnded, 2, run="r1.1")
+    store = await died(whole, a(CallEnded, run="r1.1"), 2)
     idle = model()
     outcome = await resume(store, "r1", agent=lead, model=idle, limits=Limits(seconds=20))
     assert [outcome.status, outcome.children[0].status] == ["timed_out", "interrupted"]
@@ -294,7 +245,7 @@ async def test_a_child_that_a_person_cancelled_as_the_process_died_stays_cancell
         await asyncio.sleep(10)
         await running.cancel("not this one", run="r1.1")
         await running.outcome()
-    store, again = await died(whole, CancelRequested, run="r1.1"), model()
+    store, again = await died(whole, a(CancelRequested, run="r1.1")), model()
     outcome = await resume(store, "r1", agent=lead, model=again)
     assert [c.status for c in outcome.children] == ["cancelled", "completed"]
     assert "not this one" in outcome.children[0].reason
@@ -315,7 +266,7 @@ async def test_what_goes_on_is_decided_once() -> None:
     first = await run(lead, "go", model=model(), store=whole, limits=Limits(seconds=30))
     assert [first.status, first.children[0].status] == ["timed_out", "timed_out"]
     await resume(whole, "r1", agent=lead, model=model(), limits=Limits(seconds=600))
-    store = await died(whole, RunResumed)
+    store = await died(whole, a(RunResumed, run="r1"))
     outcome = await resume(store, "r1", agent=lead, model=model(), limits=Limits(seconds=600))
     assert (outcome.text, outcome.children[0].text) == ("done", "ok")
 
@@ -336,12 +287,7 @@ async def test_a_cancelled_tree_whose_process_died_before_its_end_goes_on_all_th
     events = await journal(whole)
     asked = next(n for n, e in enumerate(events) if isinstance(e, CancelRequested))
     for last in events[asked:]:
-        store = await died(
-            whole,
-            type(last),
-            sum(type(e) is type(last) and e.seq <= last.seq and e.run == last.run for e in events),
-            run=last.run,
-        )
+        store = await died(whole, a(type(last), seq=last.seq))
         outcome = await resume(store, "r1", agent=lead, model=model())
         assert (outcome.text, outcome.children[0].text) == ("done", "ok"), last.kind
         assert results(outcome)[1] == "saw it all"
@@ -363,7 +309,7 @@ async def test_interrupted_runs_with_open_children_go_on_at_every_level() -> Non
 
     whole = MemoryStore()
     await run(lead, "go", model=model(), store=whole)
-    store = await died(whole, CallStarted, 2, run="r1.1.1")
+    store = await died(whole, a(CallStarted, run="r1.1.1"), 2)
     short = await resume(store, "r1", agent=lead, model=model(), limits=Limits(seconds=0.0))
     assert [short.children[0].status, short.children[0].children[0].status] == ["interrupted"] * 2
     again = model()

@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import pytest
+from stories import DAY_S, by_turn, folded, journal, look, stare, timeless
 
-from remit import Agent, Limits, Outcome, Request, Usage, reopen, resume, run, start, tool
+from remit import Agent, Limits, Outcome, Request, Usage, reopen, resume, run, start
 from remit.events import Event, ReplyReceived, RunResumed, TurnStarted
-from remit.history import Tree
 from remit.messages import AssistantMessage, ToolMessage
 from remit.ports import Price
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wait, wrapped
 from remit.testing.scripted import Line
-from remit.tree import fold
-
-DAY_S = 86_400.0
-
-
-def by_turn(*steps: Line, wrap: str = "in short") -> Callable[[Request], Line]:
-    """A script without a memory: the step follows from how often the run has spoken."""
-
-    def play(request: Request) -> Line:
-        if request.tool_choice == "none":
-            return wrapped(wrap)
-        return steps[sum(isinstance(m, AssistantMessage) for m in request.messages)]
-
-    return play
-
-
-@tool(tier="observe")
-async def look(what: str) -> str:
-    """Looks."""
-    return f"saw {what}"
-
-
-@tool(tier="observe")
-async def stare(seconds: float) -> str:
-    """Looks for long."""
-    await asyncio.sleep(seconds)
-    return "saw it all"
-
-
-async def journal(store: MemoryStore, root: str = "r1") -> list[Event]:
-    return [event async for event in store.read(root)]
-
-
-async def folded(store: MemoryStore) -> Tree:
-    return fold(await journal(store))
-
-
-def timeless(outcome: Outcome) -> Outcome:
-    below = tuple(timeless(child) for child in outcome.children)
-    return msgspec.structs.replace(outcome, duration_s=0.0, output=None, children=below)
 
 
 def asked(model: ScriptedModel) -> list[tuple[str, int]]:

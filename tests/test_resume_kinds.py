@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from stories import by_turn, journal, look, timeless
 
-from remit import Agent, Limits, Outcome, Request, Usage, resume, run, tool
+from remit import Agent, Limits, Outcome, Request, Usage, resume, run
 from remit.events import (
     ArtifactSaved,
     CallEnded,
@@ -21,46 +22,13 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.messages import AssistantMessage, ToolMessage
+from remit.messages import ToolMessage
 from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, fail, say, wrapped
+from remit.testing import ScriptedModel, call, calls, fail, say
 from remit.testing.scripted import Line
 from remit.tree import fold
 
 DELEGATING = ("task", "subagent", "subagent_helper")
-
-
-def by_turn(*steps: Line, wrap: str = "in short") -> Callable[[Request], Line]:
-    """A script without a memory: the step follows from how often the run has spoken."""
-
-    def play(request: Request) -> Line:
-        if request.tool_choice == "none":
-            return wrapped(wrap)
-        return steps[sum(isinstance(m, AssistantMessage) for m in request.messages)]
-
-    return play
-
-
-@tool(tier="observe")
-async def look(what: str) -> str:
-    """Looks."""
-    await asyncio.sleep(1)
-    return f"saw {what}"
-
-
-@tool
-async def change(what: str) -> str:
-    """Changes something."""
-    return f"changed {what}"
-
-
-async def journal(store: MemoryStore) -> list[Event]:
-    return [event async for event in store.read("r1")]
-
-
-def timeless(outcome: Outcome) -> Outcome:
-    below = tuple(timeless(child) for child in outcome.children)
-    return msgspec.structs.replace(outcome, duration_s=0.0, output=None, children=below)
 
 
 def unpaid(outcome: Outcome) -> Outcome:
