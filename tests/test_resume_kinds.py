@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from stories import by_turn, journal, look, timeless
+from stories import by_turn, journal, timeless
 
-from remit import Agent, Limits, Outcome, Request, Usage, resume, run
+from remit import Agent, Limits, Outcome, Request, Usage, resume, run, tool
 from remit.events import (
     ArtifactSaved,
     CallEnded,
@@ -29,6 +29,13 @@ from remit.testing.scripted import Line
 from remit.tree import fold
 
 DELEGATING = ("task", "subagent", "subagent_helper")
+
+
+@tool(tier="observe")
+async def look(what: str) -> str:
+    """Looks for a while."""
+    await asyncio.sleep(1)
+    return f"saw {what}"
 
 
 def unpaid(outcome: Outcome) -> Outcome:
