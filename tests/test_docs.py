@@ -88,6 +88,19 @@ SAID = {
         "- licences: LICENSE (MIT)",
         "completed: ",
     ],
+    "07_commands_and_rules.py": [
+        "asked: cat notes.txt && rm notes.txt",
+        "  a note",
+        "  Denied: keep the notes.",
+        "  (exit code 0; 1 process left in the background, now ended: sleep)",
+    ],
+    "08_agents_from_files.py": [
+        "reader: Use this agent for reading: it reads, and says what it saw",
+        "- reader.md:3: description has a colon outside quotes",
+        "- reader.md:4: remit has no tool 'WebSearch'; the agent goes without it.",
+        "completed: It is about milk.",
+        "reader completed: It says: remember the milk.",
+    ],
 }
 
 
