@@ -80,6 +80,11 @@ class TreeInfo(Struct, frozen=True, kw_only=True):
     """Its events and artifacts, as they are stored."""
     owner: str
     """Which process runs it, in words; empty when no live process does."""
+    runs: int = 0
+    requests: int = 0
+    tokens: int = 0
+    usd: float | None = None
+    """What its model calls cost; None where the price of one of them is not known."""
 
     @property
     def live(self) -> bool:

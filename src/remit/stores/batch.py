@@ -8,7 +8,8 @@ from typing import cast
 
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
-from remit.events import Event, RunEnded, RunResumed, RunStarted
+from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted
+from remit.limits import to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.place import Link
@@ -28,7 +29,7 @@ COLUMNS = 6
 class Part:
     """What a batch adds to one tree."""
 
-    __slots__ = ("beginning", "resumed", "size", "status", "values")
+    __slots__ = ("beginning", "resumed", "size", "spent", "status", "values")
 
     def __init__(self, agent: str, at: float) -> None:
         self.values: list[object] = []
@@ -37,6 +38,8 @@ class Part:
         """Of the events' JSON, in bytes."""
         self.beginning: tuple[str, str, float] = (agent, "", at)
         """Agent, task and time, for a tree that has no events yet."""
+        self.spent = [0, 0, 0, 0, 0]
+        """Runs, requests, tokens, micro-dollars, and requests whose price is not known."""
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
@@ -50,7 +53,21 @@ class Part:
             if cast(int, row[1]) > last_seq:
                 left.values += row
                 left.size += len(str(row[5]).encode())
+        if len(left.values) == len(self.values):
+            # Written in one transaction: all of it is there, or nothing.
+            left.spent = self.spent
         return left
+
+    def count(self, event: Event) -> None:
+        """Add what an event says was used."""
+        if isinstance(event, RunStarted):
+            self.spent[0] += 1
+        elif isinstance(event, ReplyReceived | ModelCallFailed):
+            usage = event.usage
+            self.spent[1] += usage.requests
+            self.spent[2] += usage.tokens
+            self.spent[3] += to_micros(usage.usd) if usage.usd is not None else 0
+            self.spent[4] += usage.usd is None and usage.tokens > 0
 
 
 class Buffer:
@@ -83,6 +100,7 @@ class Batch:
             part = self.parts[event.root] = Part(event.agent, event.at)
         part.size += size
         part.values += (event.root, event.seq, _KINDS[type(event)], event.run, event.at, text)
+        part.count(event)
         if event.run != event.root:
             return
         if isinstance(event, RunStarted):
@@ -133,7 +151,7 @@ def _count(link: Link, owner: str, root: str, part: Part) -> bool:
     count = len(part.values) // COLUMNS
     ours = link.change(
         _count_sql(link.now),
-        (*part.beginning, count, part.size, last_seq, last_at, LEASE_S, root, owner),
+        (*part.beginning, count, part.size, last_seq, last_at, *part.spent, LEASE_S, root, owner),
     )
     if ours and (part.resumed or part.status is not None):
         link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, root))
@@ -159,7 +177,9 @@ def _count_sql(now: str) -> str:
             agent = CASE WHEN events = 0 THEN ? ELSE agent END,
             task = CASE WHEN events = 0 THEN ? ELSE task END,
             started_at = CASE WHEN events = 0 THEN ? ELSE started_at END,
-            events = events + ?, bytes = bytes + ?, last_seq = ?, last_at = ?, expires = {now} + ?
+            events = events + ?, bytes = bytes + ?, last_seq = ?, last_at = ?,
+            runs = runs + ?, requests = requests + ?, tokens = tokens + ?, micros = micros + ?,
+            unpriced = unpriced + ?, expires = {now} + ?
         WHERE root = ? AND owner = ?
         """  # noqa: S608 - our own constant
 

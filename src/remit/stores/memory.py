@@ -10,7 +10,8 @@ from remit.commands import AnyCommand
 from remit.commands import decode as decode_command
 from remit.commands import encode as encode_command
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event, RunEnded, RunResumed, RunStarted, encode
+from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode
+from remit.limits import total
 from remit.outcome import Status
 from remit.ports import Posted, TreeInfo
 
@@ -150,6 +151,7 @@ def _info(root: str, kept: _Kept) -> TreeInfo:
     first, last = kept.events[0], kept.events[-1]
     turns = [event for event in kept.events if event.run == root and isinstance(event, RunEnded | RunResumed)]
     status: Status | None = turns[-1].outcome.status if turns and isinstance(turns[-1], RunEnded) else None
+    used = total(e.usage for e in kept.events if isinstance(e, ReplyReceived | ModelCallFailed))
     return TreeInfo(
         root=root,
         agent=first.agent,
@@ -161,4 +163,8 @@ def _info(root: str, kept: _Kept) -> TreeInfo:
         bytes=sum(len(encode(event)) for event in kept.events)
         + sum(len(text.encode("utf-8", "replace")) for text in kept.artifacts.values()),
         owner="this process" if kept.owned else "",
+        runs=sum(isinstance(event, RunStarted) for event in kept.events),
+        requests=used.requests,
+        tokens=used.tokens,
+        usd=used.usd or None,
     )

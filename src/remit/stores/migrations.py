@@ -66,6 +66,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    # What a list of trees shows, so that nobody reads the events for it.
+    tuple(
+        f"ALTER TABLE remit_trees ADD COLUMN {name} BIGINT NOT NULL DEFAULT 0"
+        for name in ("runs", "requests", "tokens", "micros", "unpriced")
+    ),
 )
 
 VERSION = len(MIGRATIONS)

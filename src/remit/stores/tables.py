@@ -252,8 +252,8 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
 
 def trees(link: Link) -> list[TreeInfo]:
     found = link.rows(
-        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now}"  # noqa: S608
-        " FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
+        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now},"  # noqa: S608
+        " runs, requests, tokens, micros, unpriced FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
     )
     listed: list[TreeInfo] = []
     for row in found:
@@ -268,9 +268,10 @@ _STATUSES = frozenset(map(str, Status))
 
 
 def _info(row: Row) -> TreeInfo:
-    root, agent, task, status, started, last, events, size, owner, left = cast(
-        tuple[str, str, str, str | None, float, float, int, int, str, float], row
+    root, agent, task, status, started, last, events, size, owner, left, *spent = cast(
+        tuple[str, str, str, str | None, float, float, int, int, str, float, int, int, int, int, int], row
     )
+    runs, requests, tokens, micros, unpriced = spent
     return TreeInfo(
         root=root,
         agent=agent,
@@ -281,6 +282,10 @@ def _info(row: Row) -> TreeInfo:
         events=events,
         bytes=size,
         owner=owners.words(owner) if owners.is_live(owner, float(left)) else "",
+        runs=runs,
+        requests=requests,
+        tokens=tokens,
+        usd=None if unpriced or not micros else micros / 1_000_000,
     )
 
 

@@ -17,6 +17,7 @@ import anyio
 from remit.commands import Answer, AnyCommand, Cancel, Send
 from remit.errors import StoreError, TreeOwned
 from remit.events import RunResumed
+from remit.limits import Usage
 from remit.outcome import Status
 from remit.ports import Posted, Store
 from remit.testing.specimens import (
@@ -28,6 +29,7 @@ from remit.testing.specimens import (
     new_tree,
     read,
     refused,
+    replied,
     second,
     send,
     speaks,
@@ -396,6 +398,16 @@ class StoreBattery:
         assert (await known(store, root)).bytes == line.bytes + 10
         await store.release(root)
         assert not (await known(store, root)).live
+
+    async def check_trees_say_what_was_used(self, store: Store) -> None:
+        """A line counts runs, and what replies used; money only where every price is known."""
+        root = await new_tree(store)
+        store.append(started(root, 1))
+        store.append(replied(root, 2, Usage(1, 100, 20, usd=0.5)))
+        line = await known(store, root)
+        assert (line.runs, line.requests, line.tokens, line.usd) == (1, 1, 120, 0.5)
+        store.append(replied(root, 3, Usage(1, 10, 0)))
+        assert (await known(store, root)).usd is None
 
     async def check_trees_say_how_the_root_ended(self, store: Store) -> None:
         """The status is the root's, whatever came after it; resuming takes it back."""

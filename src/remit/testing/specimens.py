@@ -11,8 +11,9 @@ import anyio
 
 from remit.commands import Send
 from remit.errors import StoreError
-from remit.events import VERSION, Event, RunEnded, RunStarted, Warned
-from remit.messages import Json, user
+from remit.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned
+from remit.limits import Usage
+from remit.messages import Json, Reply, user
 from remit.outcome import Outcome, Status
 from remit.ports import Store, TreeInfo
 
@@ -53,6 +54,10 @@ def started(root: str, seq: int, *, task: str = "a task") -> RunStarted:
 
 def warned(root: str, seq: int, text: str = "mind the gap") -> Warned:
     return Warned(text=text, **head(root, seq))
+
+
+def replied(root: str, seq: int, usage: Usage) -> ReplyReceived:
+    return ReplyReceived(turn=1, reply=Reply("yes", usage=usage), usage=usage, **head(root, seq))
 
 
 def ended(
