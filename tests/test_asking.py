@@ -20,7 +20,7 @@ from remit.policy import Decision, allow, deny
 
 
 def asked(
-    args: JsonObject | None = None, *, preview: str = "", task: str = "Tidy up", rule: str = ""
+    args: JsonObject | None = None, *, preview: str = "", task: str = "Tidy up", rules: tuple[str, ...] = ()
 ) -> ApprovalRequest:
     return ApprovalRequest(
         id="r1/approval1",
@@ -31,17 +31,17 @@ def asked(
         args={"command": "git push"} if args is None else args,
         total_usage=Usage(12, 34_000, 567, usd=0.1234),
         preview=preview,
-        rule=rule,
+        rules=rules,
     )
 
 
 def test_a_request_says_who_what_for_which_task_and_at_what_cost() -> None:
     """The person sees the path of who asks, the exact arguments, the task, the rule and the spending."""
-    assert in_words(asked(rule="ask terminal(git push*)")).splitlines() == [
+    assert in_words(asked(rules=("ask terminal(git push*)",))).splitlines() == [
         "lead › reviewer › terminal asks:",
         "  command: git push",
         "Task: Tidy up",
-        "Rule: ask terminal(git push*)",
+        "Asked because of: ask terminal(git push*)",
         "Spent so far: 12 model calls, 34,567 tokens, $0.1234",
     ]
 
@@ -58,7 +58,7 @@ def test_a_preview_stands_in_the_place_of_the_arguments() -> None:
 )
 def test_what_a_model_wrote_cannot_drive_or_deceive_the_terminal(words: str) -> None:
     """Escapes, carriage returns and characters that reorder or hide text are shown escaped, wherever they stand."""
-    shown = in_words(asked({words: f"x{words}y", "deep": [words]}, task=words, rule=f"ask t({words})"))
+    shown = in_words(asked({words: f"x{words}y", "deep": [words]}, task=words, rules=(f"ask t({words})",)))
     shown += in_words(asked(preview=f"a{words}b"))
     assert all(c.isprintable() or c == "\n" for c in shown)
     shown.encode()

@@ -183,7 +183,10 @@ async def test_a_yes_for_the_tree_does_not_cover_what_a_rule_has_asked() -> None
         [call("shell", command="ls"), call("shell", command="rm x"), call("shell", command="ls a"), say("x")]
     )
     await run(Agent("lead", tools=[shell]), "go", model=model, policy=["ask shell(rm *)"], approver=person)
-    assert [(r.args["command"], r.rule) for r in person.requests] == [("ls", ""), ("rm x", "ask shell(rm *)")]
+    assert [(r.args["command"], r.rules) for r in person.requests] == [
+        ("ls", ()),
+        ("rm x", ("ask shell(rm *)",)),
+    ]
 
 
 async def test_a_child_only_narrows_by_patterns_too() -> None:
@@ -236,3 +239,53 @@ def test_what_a_failing_subjects_function_is_about_cannot_be_told() -> None:
     made = tool(lambda command="": "x", name="broken", subjects=broken)
     subjects = made.subjects({"command": "ls"})
     assert decide([Rule("allow", "broken", "ls")], subjects) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "first", "then"),
+    [
+        (["allow shell(ls*)", "ask shell(echo push*)"], "echo push origin", "echo push; touch evil"),
+        (["allow shell", "ask shell(echo push*)", "deny shell(touch *)"], "echo push origin", "eval touch"),
+        (["ask shell(git*)", "ask shell(rm *)"], "git push", "git push; rm x"),
+    ],
+)
+async def test_a_yes_for_the_tree_covers_no_part_that_was_not_asked_about(
+    policy: list[str], first: str, then: str
+) -> None:
+    """Who allowed one rule's commands for good is asked again as soon as a call has another reason to be asked about."""
+    person = Asked(allow("tree"))
+    model = ScriptedModel(
+        [call("shell", command=first), call("shell", command=first), call("shell", command=then), say("x")]
+    )
+    await run(Agent("lead", tools=[shell]), "go", model=model, policy=policy, approver=person)
+    assert [r.args["command"] for r in person.requests] == [first, then]
+
+
+async def test_what_cannot_be_told_is_asked_about_every_time() -> None:
+    """A yes for the tree to something unclear says nothing about the next unclear thing."""
+    person = Asked(allow("tree"), allow("tree"))
+    model = ScriptedModel([call("shell", command="eval a"), call("shell", command="eval b"), say("x")])
+    await run(
+        Agent("lead", tools=[shell]),
+        "go",
+        model=model,
+        policy=["allow shell", "deny shell(rm *)"],
+        approver=person,
+    )
+    assert [r.args["command"] for r in person.requests] == ["eval a", "eval b"]
+    assert "cannot be told" in person.requests[0].rules[0]
+
+
+async def test_the_reasons_of_every_policy_are_asked_about() -> None:
+    """A parent's yes for its own rule is not one for the child's."""
+    person = Asked(allow("tree"), allow())
+    child = Agent("child", tools=[shell], policy=["ask shell(git*)"])
+    lead = Agent("lead", tools=[shell], subagents=[child])
+    model = ScriptedModel(
+        {
+            "lead": [call("shell", command="git log"), call("task", agent="child", prompt="go"), say("x")],
+            "child": [call("shell", command="git log"), say("x")],
+        }
+    )
+    await run(lead, "go", model=model, policy=["ask shell"], approver=person)
+    assert [r.rules for r in person.requests] == [("ask shell",), ("ask shell", "ask shell(git*)")]

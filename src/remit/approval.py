@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import remit.foreign as foreign
@@ -18,6 +18,7 @@ from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
 from remit.phase import Phase, Stopped, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
+from remit.rules import UNCLEAR
 from remit.text import clean, clean_json, describe_error, safe_str
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ class Desk:
             question.phase.grace_s = LET_GO_S
             question.phase.stop()
 
-    def grant(self, tool: Tool, rule: str) -> None:
+    def grant(self, tool: Tool, reasons: Iterable[str]) -> None:
         """Allow a tool for the whole tree, as somebody did before the tree was resumed."""
-        self._granted.add(what(tool, rule))
+        self._granted |= what(tool, reasons)
 
     async def ask(
         self,
@@ -76,13 +77,14 @@ class Desk:
         args: JsonObject,
         request: str = "",
         preview: str = "",
-        rule: str = "",
+        reasons: tuple[str, ...] = ("",),
     ) -> Decision:
         """The person's answer. Raises Stopped when the run is stopped while it waits.
 
-        `request` is the id under which it was asked before the tree was resumed, `rule` the one that has it asked.
+        `request` is the id under which it was asked before the tree was resumed, `reasons` why it is
+        asked.
         """
-        if self._is_granted(scope, what(tool, rule)):
+        if self._is_granted(scope, tool, reasons):
             return allow()
         if not request:
             self._count += 1
@@ -96,7 +98,7 @@ class Desk:
             args=cast("JsonObject", clean_json(args)),
             total_usage=total(scope.tree.spent),
             preview=preview,
-            rule=rule,
+            rules=tuple(filter(None, reasons)),
         )
         scope.emit(
             ApprovalRequested,
@@ -105,9 +107,9 @@ class Desk:
             tool=tool.name,
             context=context,
             preview=preview,
-            rule=rule,
+            reasons=reasons,
         )
-        asked = self._open[request] = _Question(question, scope)
+        asked = self._open[request] = _Question(question, scope, reasons)
         asked.answer = self._answers.pop(request, None)
         decision = deny("nobody can be asked: no approver was given to run()")
         stopped = False
@@ -124,16 +126,17 @@ class Desk:
             self._answered(scope, asked, call, tool, decision, stopped=stopped)
         return decision
 
-    def _is_granted(self, scope: Scope, what: object) -> bool:
-        return what in self._granted or what in scope.grants
+    def _is_granted(self, scope: Scope, tool: Tool, reasons: tuple[str, ...]) -> bool:
+        wanted = what(tool, reasons)
+        return len(wanted) == len(reasons) and wanted <= (self._granted | scope.grants)
 
     def _answered(
         self, scope: Scope, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
     ) -> None:
         if decision.allowed and decision.scope == "run":
-            scope.grants.add(what(tool, asked.request.rule))
+            scope.grants |= what(tool, asked.reasons)
         if decision.allowed and decision.scope == "tree":
-            self._granted.add(what(tool, asked.request.rule))
+            self._granted |= what(tool, asked.reasons)
         scope.emit(
             ApprovalAnswered,
             request=asked.request.id,
@@ -170,7 +173,7 @@ class Desk:
         try:
             await self._wait_for_turn(asked.phase)
             try:
-                if self._is_granted(scope, what(tool, asked.request.rule)):
+                if self._is_granted(scope, tool, asked.reasons):
                     return allow()
                 ended = await _answer(approver, asked.request, scope, asked.phase)
             finally:
@@ -228,8 +231,9 @@ def _tidy(answer: object) -> Decision | None:
 class _Question:
     """A request that waits. Its phase ends with the run's, or when somebody has answered."""
 
-    def __init__(self, request: ApprovalRequest, scope: Scope) -> None:
+    def __init__(self, request: ApprovalRequest, scope: Scope, reasons: tuple[str, ...]) -> None:
         self.request = request
+        self.reasons = reasons
         self.answer: tuple[Decision, str] | None = None
         """From another process, with the command it came by."""
         self.phase = Phase(scope.tree.hosts, scope.phase.on_cancelled)
@@ -250,12 +254,14 @@ class _Question:
         self._above.waits.pop(self._link, None)
 
 
-def what(tool: Tool, rule: str) -> object:
-    """What an allowance is about: this very tool, as far as the same rule has it asked.
+def what(tool: Tool, reasons: Iterable[str]) -> set[object]:
+    """What an allowance is about: this very tool, as far as it is asked about for these reasons.
 
-    Another agent's may only share its name; and who allows commands has not allowed those with a rule of their own.
+    Another agent's may only share its name; who allows commands has not allowed those with a rule of their own; and
+    what cannot be told apart is asked about every time.
     """
-    return (tool.name if tool.delegates else tool, rule)
+    about = tool.name if tool.delegates else tool
+    return {(about, reason) for reason in reasons if reason != UNCLEAR}
 
 
 async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope, phase: Phase) -> foreign.Ended:

@@ -57,8 +57,7 @@ def in_words(request: ApprovalRequest, *, whole: bool = False) -> str:
     lines += (f"  {line}" for line in _cut([visible(line) for line in shown], whole=whole))
     task = visible(" ".join(request.task.split()))
     lines.append(f"Task: {task if len(task) <= 300 else task[:297] + '...'}")
-    if request.rule:
-        lines.append(f"Rule: {visible(request.rule)}")
+    lines += (f"Asked because of: {visible(reason)}" for reason in request.rules)
     lines.append(f"Spent so far: {spent(request.total_usage)}")
     return "\n".join(lines)
 

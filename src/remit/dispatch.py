@@ -239,7 +239,7 @@ async def _judge(
     if verdict.answer == "allow":
         return None
     if verdict.answer == "deny":
-        why = f" (rule: {verdict.rule})" if "(" in verdict.rule else ""
+        why = next((f" (rule: {rule})" for rule in verdict.reasons if "(" in rule), "")
         return ToolResult(f"Denied: the policy does not allow {call.name}{why}.", ok=False)
     if past is not None and past.answer is not None:
         return None if past.answer.allowed else _denied(past.answer.reason)
@@ -261,7 +261,7 @@ async def _judge(
         args=args,
         request=past.request if past is not None else "",
         preview=await preview(run, call, tool, kwargs) if tool.has_preview else "",
-        rule=verdict.rule,
+        reasons=verdict.reasons,
     )
     return None if decision.allowed else _denied(decision.reason)
 

@@ -234,7 +234,8 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     tool: str
     context: str = ""
     preview: str = ""
-    rule: str = ""
+    reasons: tuple[str, ...] = ("",)
+    """Rules that have it asked; "" is the tool's tier."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_answered"):

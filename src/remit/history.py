@@ -189,8 +189,8 @@ class Grant(NamedTuple):
     path: tuple[str, ...]
     tool: str
     scope: str
-    rule: str = ""
-    """The rule that had it asked."""
+    reasons: tuple[str, ...] = ("",)
+    """Why it was asked; "" is the tool's tier."""
 
 
 class Tree(Struct, omit_defaults=True):

@@ -26,6 +26,11 @@ _FORGED = re.compile(r"\[remit\]|<(/?)(system-reminder)", re.IGNORECASE)
 """What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
 
 
+def unforge(text: str) -> str:
+    """Foreign text in which nothing looks like the words of a runtime."""
+    return _FORGED.sub(_changed, text)
+
+
 def _changed(forged: re.Match[str]) -> str:
     return f"({forged[1]}{forged[2]}" if forged[2] else "(remit)"
 
@@ -109,7 +114,7 @@ class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag
     @property
     def text(self) -> str:
         """What the model reads. What looks like the words of a runtime in the content is not, and is changed."""
-        content = _FORGED.sub(_changed, self.content)
+        content = unforge(self.content)
         return f"{content}\n\n{self.note}" if self.note else content
 
 

@@ -7,14 +7,14 @@ one set of rules the strictest that matches wins. A child's rules only narrow it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.limits import Usage
 from remit.messages import Call, JsonObject
-from remit.rules import Answer, Rule, decide, parse
+from remit.rules import Answer, Rule, Ruling, decide, parse
 from remit.text import clean, safe_str
 from remit.tool import Tier, Tool
 
@@ -40,8 +40,8 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     """What the whole tree has spent so far."""
     preview: str = ""
     """What the call would change, where its tool can tell: a diff."""
-    rule: str = ""
-    """The rule that has this asked; empty when the tool's tier has."""
+    rules: tuple[str, ...] = ()
+    """Why this is asked: rules, or that it cannot be told what it does; none when the tool's tier has it asked."""
 
 
 class Decision(Struct, frozen=True):
@@ -82,7 +82,7 @@ class Rules:
     def __init__(self, rules: list[Rule]) -> None:
         self.rules = rules
 
-    def decide(self, call: Call, tool: Tool, scope: Scope) -> Rule | None:
+    def decide(self, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
         rules = [rule for rule in self.rules if rule.names(call.name)]
         if not any(rule.pattern for rule in rules) or isinstance(call.args, str):
             return decide(rules, ())
@@ -91,47 +91,49 @@ class Rules:
     def __call__(self, call: Call, scope: Scope) -> Answer:
         """By the tools' names alone: for those who call it like any other policy."""
         del scope
-        rule = decide([rule for rule in self.rules if rule.names(call.name)], ())
-        return "allow" if rule is None else rule.answer
+        ruling = decide([rule for rule in self.rules if rule.names(call.name)], ())
+        return "allow" if ruling is None else ruling.answer
 
 
-class Verdict(NamedTuple):
-    """What a policy says of a call, and the rule that says so."""
-
-    answer: Answer
-    rule: str = ""
+_BY_TIER = Ruling("ask", ("",))
+_ALLOWED = Ruling("allow", ())
 
 
-def judge(call: Call, tool: Tool, scope: Scope) -> Verdict:
+def judge(call: Call, tool: Tool, scope: Scope) -> Ruling:
     """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
 
     `scope.policies` is the caller's, the root agent's, and those of the agents below it.
     """
     caller, root, *narrower = scope.policies
-    verdict = _asked(caller, call, tool, scope)
-    if verdict is not None:
+    ruling = _asked(caller, call, tool, scope)
+    if ruling is not None:
         narrower.append(root)
     else:
-        verdict = _asked(root, call, tool, scope)
-    if verdict is None:
-        verdict = Verdict("ask" if tool.tier is Tier.CONFIRM and not tool.delegates else "allow")
+        ruling = _asked(root, call, tool, scope)
+    if ruling is None:
+        ruling = _BY_TIER if tool.tier is Tier.CONFIRM and not tool.delegates else _ALLOWED
     for policy in narrower:
-        verdict = _stricter(verdict, _asked(policy, call, tool, scope))
-    return verdict
+        if policy is not None:
+            ruling = _stricter(ruling, _asked(policy, call, tool, scope))
+    return ruling
 
 
-def _stricter(one: Verdict, other: Verdict | None) -> Verdict:
-    return one if other is None or _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
+def _stricter(one: Ruling, other: Ruling | None) -> Ruling:
+    """Where both ask, a person is asked for the reasons of both."""
+    if other is None:
+        return one
+    if one.answer == other.answer == "ask":
+        return Ruling("ask", tuple(sorted({*one.reasons, *other.reasons})))
+    return one if _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
 
 
-def _asked(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Verdict | None:
+def _asked(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
     """None where a policy has no opinion."""
     if policy is None:
         return None
     if isinstance(policy, Rules):
-        rule = policy.decide(call, tool, scope)
-        return None if rule is None else Verdict(rule.answer, str(rule))
+        return policy.decide(call, tool, scope)
     answer = policy(call, scope)
     if answer not in _ANSWERS:
         raise UsageError(f'policy returned {answer!r}; it must be "allow", "ask" or "deny".')
-    return Verdict(answer)
+    return Ruling(answer, ("",))

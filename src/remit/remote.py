@@ -80,7 +80,7 @@ async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
                 args=call.call.args if call is not None and isinstance(call.call.args, dict) else {},
                 total_usage=tree.usage(),
                 preview=event.preview,
-                rule=event.rule,
+                rules=tuple(filter(None, event.reasons)),
             )
         )
     return found

@@ -59,9 +59,9 @@ def restore_grants(run: Run, tree: TreeContext) -> None:
         if tool is None or grant.path != run.scope.path:
             continue
         if grant.scope == "tree":
-            tree.desk.grant(tool, grant.rule)
+            tree.desk.grant(tool, grant.reasons)
         elif grant.run == run.scope.run_id:
-            run.scope.grants.add(what(tool, grant.rule))
+            run.scope.grants |= what(tool, grant.reasons)
 
 
 def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Spending) -> None:

@@ -68,22 +68,40 @@ def parse(rule: object, where: str) -> Rule:
     return Rule(answer, found["name"], "" if pattern in (None, "*") else pattern.strip())
 
 
-def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Rule | None:
-    """The rule that decides about a call; None when they have no opinion on all of it.
+class Ruling(NamedTuple):
+    """What rules say of a call, and why: the rules as they are written.
+
+    Where they ask, also "" for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart.
+    """
+
+    answer: Answer
+    reasons: tuple[str, ...]
+
+
+UNCLEAR = "it cannot be told what this does, and a rule has a pattern that may speak of it"
+
+
+def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Ruling | None:
+    """What the rules say of a call; None when they have no opinion on all of it.
 
     The strictest that matches any part of the call wins, and an allowance holds only where every part has one.
     What cannot be told apart is asked about where a pattern would ask or deny.
     """
     if not subjects:
-        return _strictest([rule for rule in rules if not rule.pattern])
-    found = [_strictest([rule for rule in rules if rule.matches(subject)]) for subject in subjects]
-    strictest = _strictest([rule for rule in found if rule is not None])
-    if strictest is not None and strictest.answer != "allow":
-        return strictest
-    wary = next((rule for rule in rules if rule.pattern and rule.answer != "allow"), None)
-    if wary is not None and not all(subject.clear for subject in subjects):
-        return wary._replace(answer="ask")
-    return None if None in found else strictest
+        found = [_strictest([rule for rule in rules if not rule.pattern])]
+    else:
+        found = [_strictest([rule for rule in rules if rule.matches(subject)]) for subject in subjects]
+    denying = [rule for rule in found if rule is not None and rule.answer == "deny"]
+    if denying:
+        return Ruling("deny", (str(denying[0]),))
+    reasons = {str(rule) for rule in found if rule is not None and rule.answer == "ask"}
+    if any(rule.pattern and rule.answer != "allow" for rule in rules) and not all(s.clear for s in subjects):
+        reasons.add(UNCLEAR)
+    if reasons:
+        return Ruling("ask", tuple(sorted(reasons | {""} if None in found else reasons)))
+    if None in found:
+        return None
+    return Ruling("allow", tuple(sorted({str(rule) for rule in found})))
 
 
 _ORDER = ("deny", "ask", "allow")

@@ -286,7 +286,7 @@ def _approval_answered(tree: Tree, record: RunRecord, event: events.ApprovalAnsw
     if call is not None and not event.stopped:
         call.answer = event
     if asked is not None and event.allowed and event.scope != "once":
-        tree.grants.append(Grant(record.id, record.path, asked.tool, event.scope, asked.rule))
+        tree.grants.append(Grant(record.id, record.path, asked.tool, event.scope, asked.reasons))
     for run in _lineage(tree, record):
         run.waits = max(0, run.waits - 1)
         if run.waits == 0 and run.clock is None and run.outcome is None:

@@ -264,7 +264,9 @@ async def test_s1_15_the_summary_is_asked_in_the_same_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    "second", [fail("down", "auth"), say(""), refuse("no"), say("cut o", stop="length")], ids=repr
+    "second",
+    [fail("down", "auth"), say(""), refuse("no"), say("cut o", stop="length")],
+    ids=["failed", "empty", "refused", "cut off"],
 )
 async def test_s1_15_without_a_summary_the_answer_itself_is_the_output(second: Any) -> None:
     """S1.15: when the summary fails, is empty, refused or cut off, the parent reads the answer itself."""

@@ -304,7 +304,7 @@ def test_an_untrusted_file_only_narrows(tmp_path: Path) -> None:
     )
     agent, problems = made(tmp_path, "a", trusted=False)
     assert (agent.model, agent.settings) == (None, {"temperature": 0.1})
-    assert agent.limits == Limits(seconds=600.0, usd=1, depth=1, turns=90)
+    assert agent.limits == Limits(seconds=600.0, usd=1, depth=1, turns=50)
     assert [p.line for p in problems] == [4, 6, 5]
     agent, problems = made(tmp_path, "a")
     assert (agent.model, agent.limits, problems) == (

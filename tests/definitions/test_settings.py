@@ -268,7 +268,7 @@ fast = "openai:gpt-5"
 seconds = 1e9
 usd = 100
 depth = 2
-turns = 80
+turns = 40
 
 [policy]
 allow = ["terminal"]
@@ -297,7 +297,7 @@ def test_an_untrusted_project_only_narrows(project: Path) -> None:
     }
     assert all("remit trust" in str(one) for one in found.untrusted)
     assert (found.model, found.journal, found.workspace) == (None, None, project)
-    assert (found.limits, str(found.sandbox)) == (Limits(usd=1, depth=2, turns=80), "read-only")
+    assert (found.limits, str(found.sandbox)) == (Limits(usd=1, depth=2, turns=40), "read-only")
     assert (found.policy, found.models, found.servers) == (["deny fetch"], {"fast": "openai:gpt-5"}, {})
     assert list(found.withheld) == ["evil"]
 

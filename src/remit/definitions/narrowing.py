@@ -13,9 +13,10 @@ from msgspec import UNSET
 
 from remit.definitions.definition import Said
 from remit.definitions.toolnames import ToolWord
-from remit.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.limits import OWN, ROOT_DEFAULTS, SHARED, Limits
 from remit.messages import Call, Json
 from remit.policy import Rules, compile_policy
+from remit.rules import Ruling, parse
 from remit.tool import Tool
 
 if TYPE_CHECKING:
@@ -28,19 +29,26 @@ HARMLESS = (
 )
 """Model settings that choose neither where a request goes nor what else is sent with it."""
 
+NUMBERS = tuple(name for name in (*SHARED, *OWN) if name != "when_full")
+
 CONSENT = "run `remit trust` in the project if you trust its files"
 
 
 def narrow_rules(rules: Sequence[Said]) -> tuple[list[Said], list[Said]]:
     """Rules that ask or deny, and those that would allow."""
-    kept = [rule for rule in rules if not rule.text.startswith("allow ")]
+    kept = [rule for rule in rules if not allows(rule.text)]
     return kept, [rule for rule in rules if rule not in kept]
 
 
+def allows(rule: str) -> bool:
+    """By what it says, however it is written: any blank may stand behind the answer."""
+    return parse(rule, "policy").answer == "allow"
+
+
 def narrow_limits(limits: Limits, outer: Limits = ROOT_DEFAULTS) -> tuple[Limits, list[str]]:
-    """Limits that are shared in a tree, not above the outer ones; and the names of those that were."""
+    """Limits that are not above the outer ones, and the names of those that were."""
     narrowed, wider = dict[str, object](), list[str]()
-    for name in SHARED:
+    for name in NUMBERS:
         wanted, most = cast(object, getattr(limits, name)), cast(object, getattr(outer, name))
         if wanted is UNSET or most is UNSET or most is None:
             continue
@@ -66,16 +74,15 @@ class Only(Rules):
             name: Rules(_compiled([f"allow {name}({w.within})" for w in only if w.name == name], where))
             for name in dict.fromkeys(word.name for word in only)
         }
-        self._denied = {name: _compiled([f"deny {name}"], where)[0] for name in self._within}
 
-    def decide(self, call: Call, tool: Tool, scope: Scope) -> Rule | None:
+    def decide(self, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
         said = super().decide(call, tool, scope)
         within = self._within.get(call.name)
         if within is None or (said is not None and said.answer == "deny"):
             return said
         found = within.decide(call, tool, scope)
         if found is None:
-            return self._denied[call.name]
+            return Ruling("deny", (f"only {call.name}({', '.join(r.pattern for r in within.rules)})",))
         return found if said is None and self._allows else said
 
 

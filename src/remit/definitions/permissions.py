@@ -10,7 +10,7 @@ from remit.definitions.definition import Draft, Said
 from remit.definitions.nodes import Node, Wrong, quoted
 from remit.definitions.toolnames import ALSO, ToolWord, read_word
 from remit.errors import UsageError
-from remit.policy import compile_policy
+from remit.rules import parse
 from remit.sandbox import OPEN, Sandbox, read_sandbox
 
 READ_ONLY = Sandbox("read-only", network=True)
@@ -155,17 +155,20 @@ def policy_rules(node: Node) -> list[Said]:
             ]
     else:
         found += [Said(_renamed(nodes.text(word)), word.line) for word in nodes.words(node)]
-    for rule in found:
-        try:
-            compile_policy([rule.text], "policy")
-        except UsageError as error:
-            raise Wrong(str(error).removeprefix("policy: policy ").rstrip("."), rule.line) from None
-    return found
+    return [_checked(rule) for rule in found]
+
+
+def _checked(rule: Said) -> Said:
+    """The rule in the one form that rules have, so that nothing depends on how it was written."""
+    try:
+        return rule._replace(text=str(parse(rule.text, "policy")))
+    except UsageError as error:
+        raise Wrong(str(error).removeprefix("policy: policy ").rstrip("."), rule.line) from None
 
 
 def _renamed(rule: str) -> str:
-    answer, _, rest = rule.strip().partition(" ")
-    return f"{answer} {_tool_rule(rest)}" if rest else rule
+    answer, *rest = rule.split(None, 1) or [""]
+    return f"{answer} {_tool_rule(rest[0])}" if rest else rule
 
 
 def _tool_rule(written: str) -> str:

@@ -22,13 +22,13 @@ from remit.definitions.layers import Layer, Setting, definitions_of, from_enviro
 from remit.definitions.limit_values import make_limits
 from remit.definitions.loading import Given, Loaded, load_agents
 from remit.definitions.modelnames import is_address, read_model
-from remit.definitions.narrowing import CONSENT
+from remit.definitions.narrowing import CONSENT, NUMBERS, allows
 from remit.definitions.nodes import Node, Problem, Wrong, fields
 from remit.definitions.places import config_folder, repository, upwards
 from remit.definitions.text_files import read_text
 from remit.definitions.toml_lines import read_toml
 from remit.errors import UsageError
-from remit.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.limits import ROOT_DEFAULTS, Limits
 from remit.sandbox import OPEN, Sandbox
 from remit.sources import ToolSource
 from remit.text import one_line, shorten
@@ -366,7 +366,7 @@ def _narrow(layer: Layer, settings: Settings) -> None:
             del layer.values[key]
             settings.untrusted.append(SetAside(key, setting.origin, why))
     for rule, setting in list(layer.rules):
-        if rule.startswith("allow "):
+        if allows(rule):
             layer.rules.remove((rule, setting))
             settings.untrusted.append(
                 SetAside(f"policy {rule!r}", setting.origin, "it would allow without asking")
@@ -397,7 +397,7 @@ def _too_wide(key: str, value: object, settings: Settings) -> str:
 
 
 def _wider_limit(name: str, value: object, outer: Limits) -> str:
-    if name not in SHARED:
+    if name not in NUMBERS:
         return ""
     most = cast(object, getattr(outer.over(ROOT_DEFAULTS), name))
     if most is UNSET or most is None:
