@@ -166,14 +166,14 @@ class Note(Struct, omit_defaults=True):
     more: dict[str, int] = {}
 
 
-def render(facts: Facts, label: str) -> str:
-    """A report for people, and in its second line the same for `parse`."""
+def render(facts: Facts, label: str, *, for_people: bool) -> str:
+    """A report; unless it is for people, its second line has the same for `parse`."""
     languages = sorted(facts.languages.items(), key=lambda item: (-item[1][1], item[0]))
     todo = [f"{path} {n}" for path, n in _by_count(facts.todo)]
     more = facts.more
     lines = [
         f"# Survey of `{facts.folder}`",
-        f"<!-- {msgspec.json.encode(_note(facts)).decode()} -->",
+        *([] if for_people else [f"<!-- {msgspec.json.encode(_note(facts)).decode()} -->"]),
         f"(by {label})",
         "",
         f"- files: {facts.count:,}, about {_size(facts.size)}",

@@ -138,7 +138,7 @@ class _Survey:
             facts.missing += [
                 f"{name} (too many folders)" for name in self._own_listing().folders[MOST_PARTS:]
             ]
-        return render(facts, LABEL)
+        return render(facts, LABEL, for_people=self.request.depth == 0)
 
 
 def _results(request: Request) -> list[Done]:
