@@ -1,10 +1,12 @@
 # Needs Python 3.11 or newer, make and a package index. Everything is installed in $(VENV), nothing elsewhere.
 #   make test ARGS="-k ledger"                        a part of the tests
+#   make test JOBS=0                                  in one process, for a debugger
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another Python, in an environment of its own
 
 PYTHON ?=
 VENV ?= .venv
 ARGS ?=
+JOBS ?= auto
 
 # Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
 RUN := "$(VENV)/bin/python" -m
@@ -23,7 +25,7 @@ help: ## show this list
 check: lint types layers test ## everything that must hold before a change goes in
 
 test: $(READY) ## run the tests
-	@$(RUN) pytest -q $(ARGS)
+	@$(RUN) pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_SEED), and resume them
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
@@ -42,8 +44,8 @@ format: $(READY) ## put the code into its one format
 	@$(RUN) ruff check --quiet --fix-only .
 	@$(RUN) ruff format --quiet .
 
-demo: $(INSTALLED) ## run the first example: a small tree, no network, no key
-	@"$(VENV)/bin/python" examples/01_first_tree.py
+demo: $(INSTALLED) ## survey this folder with a live tree of agents: no network, no key
+	@$(RUN) remit demo
 
 lock: $(READY) ## write the pinned versions anew, from pyproject.toml
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"

@@ -26,6 +26,7 @@ FLOORS = {
     "one run": "execution artifacts trip reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
     "the door": "checks running wiring door reopening remote asking survey",
+    "the command line": "cli __main__",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores models tools definitions testing"
@@ -44,6 +45,7 @@ def _allowed() -> dict[str, set[str]]:
     table["tools"] |= {"tool", "result", "sandbox", "signature", "sources"}
     table["definitions"] |= {"agent", "policy", "rules", "tool", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
+    table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}
     return table
 
 

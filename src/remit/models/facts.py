@@ -177,10 +177,10 @@ def render(facts: Facts, label: str, *, for_people: bool) -> str:
         f"(by {label})",
         "",
         f"- files: {facts.count:,}, about {_size(facts.size)}",
-        f"- languages: {_listed([f'{name} {n:,} files about {_size(size)}' for name, (n, size) in languages], 0)}",
+        f"- languages: {_listed([f'{name} {_files(n)} about {_size(size)}' for name, (n, size) in languages], 0)}",
         f"- largest: {_listed([f'{path} {_size(size)}' for size, path in facts.largest], 0)}",
         f"- TODO and FIXME: {_listed(todo, more.get('todo', 0))}",
-        f"- tests: {facts.tests:,} files",
+        f"- tests: {_files(facts.tests)}",
         f"- licences: {_listed(facts.licences, more.get('licences', 0))}",
         f"- entry points: {_listed(facts.entries, more.get('entries', 0))}",
     ]
@@ -241,3 +241,7 @@ def _size(size: float) -> str:
     power = min(3, (len(f"{size:.0f}") - 1) // 3)
     amount, unit = size / 1000**power, ("bytes", "KB", "MB", "GB")[power]
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
