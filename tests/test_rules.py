@@ -289,3 +289,59 @@ async def test_the_reasons_of_every_policy_are_asked_about() -> None:
     )
     await run(lead, "go", model=model, policy=["ask shell"], approver=person)
     assert [r.rules for r in person.requests] == [("ask shell",), ("ask shell", "ask shell(git*)")]
+
+
+@tool
+def release(target: str, steps: list[str], options: dict[str, object]) -> str:
+    """Brings out in steps."""
+    return "out"
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer"),
+    [
+        (["allow release(staging*)"], "ask"),
+        (["allow release", "deny release(*prod*)"], "deny"),
+        (["allow release", "deny release(7)"], "deny"),
+        (["allow release", "deny release(other*)"], "allow"),
+    ],
+)
+async def test_texts_are_seen_however_deep_they_stand(policy: list[str], answer: str) -> None:
+    """Lists and tables hide nothing from a rule."""
+    person = Asked()
+    args: JsonObject = {"target": "staging", "steps": ["rm -rf /prod"], "options": {"env": {"n": 7}}}
+    model = ScriptedModel([call("release", args), say("x")])
+    outcome = await run(Agent("lead", tools=[release]), "go", model=model, policy=policy, approver=person)
+    result = next(m for m in outcome.messages if isinstance(m, ToolMessage))
+    assert ("ask" if person.requests else "allow" if result.ok else "deny") == answer
+
+
+async def test_a_yes_to_a_part_is_not_one_to_what_no_rule_allows() -> None:
+    """What was asked about besides a rule is shown as such, and is asked about again."""
+    person = Asked(allow("tree"), allow())
+    model = ScriptedModel(
+        [call("shell", command="echo push; touch a"), call("shell", command="touch b"), say("x")]
+    )
+    policy = ["allow shell(ls*)", "ask shell(echo push*)"]
+    await run(Agent("lead", tools=[shell]), "go", model=model, policy=policy, approver=person)
+    assert [r.args["command"] for r in person.requests] == ["echo push; touch a", "touch b"]
+    assert "no rule allows all of this" in person.requests[0].rules
+
+
+async def test_a_link_that_is_turned_while_a_person_is_asked_goes_round_no_rule(tmp_path: Path) -> None:
+    """The rules are looked at again when the person has answered: the path may lead elsewhere by then."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "secrets").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("notes")
+
+    async def turned(request: ApprovalRequest) -> Decision:
+        link.unlink()
+        link.symlink_to("secrets")
+        return allow()
+
+    model = ScriptedModel([call("touch", path="link/a"), say("x")])
+    policy = ["ask touch", "deny touch(secrets/*)"]
+    lead = Agent("lead", tools=[touch])
+    outcome = await run(lead, "go", model=model, policy=policy, approver=turned, workspace=tmp_path)
+    assert outcome.messages[2].text.startswith("Denied")

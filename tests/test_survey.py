@@ -53,7 +53,7 @@ async def test_the_facts_are_true(tmp_path: Path) -> None:
     assert fact(outcome, "files").startswith(f"{len(files)}, ")
     languages = fact(outcome, "languages")
     assert "Python 4 files about 12 KB" in languages
-    assert "TypeScript 1 files" in languages
+    assert "TypeScript 1 file" in languages
     assert fact(outcome, "largest").startswith("src/x/big.py 12 KB")
     assert fact(outcome, "TODO and FIXME") == "src/x/__main__.py 2", "TODOS is a word of its own"
     assert fact(outcome, "tests") == "2 files"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TextIO
 
 from remit.limits import Usage
@@ -19,7 +21,7 @@ HEAD_LINES = 40
 TAIL_LINES = 20
 """What is shown of something long before somebody asks for all of it."""
 
-QUESTION = "Allow? [y]es, [r] for this run, [t] for the whole tree, [n]o, or say why not"
+QUESTION = "Allow? [y]es, [r] for this run, [t] for the whole tree, [v]iew all, [n]o, or say why not"
 
 _ANSWERS = {
     "y": allow(),
@@ -36,10 +38,17 @@ _UNCLEAR = frozenset({"ok", "okay", "sure", "yep", "yeah", "always", "a", "allow
 """Neither an answer that is offered nor a reason."""
 
 
+# Letters and marks that show nothing, or lie over the character before them, although they count as printable.
+_BLANK = re.compile(
+    "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
+)
+
+
 def visible(text: str) -> str:
     """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
+    text = _BLANK.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -55,6 +64,9 @@ def in_words(request: ApprovalRequest, *, whole: bool = False) -> str:
     lines = [" › ".join(visible(name) for name in (*request.path, request.tool)) + " asks:"]
     shown = request.preview.split("\n") if request.preview else list(_arguments(request))
     lines += (f"  {line}" for line in _cut([visible(line) for line in shown], whole=whole))
+    if whole and request.preview:
+        # A preview may leave things out; the arguments are what will be done.
+        lines += ["Arguments, in full:", *(f"  {visible(line)}" for line in _arguments(request))]
     task = visible(" ".join(request.task.split()))
     lines.append(f"Task: {task if len(task) <= 300 else task[:297] + '...'}")
     lines += (f"Asked because of: {visible(reason)}" for reason in request.rules)
@@ -95,6 +107,7 @@ async def ask_in_terminal(request: ApprovalRequest) -> Decision:
     source, target = sys.stdin, sys.stderr
     if source is None or source.closed or not source.isatty():
         return deny("there is no terminal to ask at")
+    forget_typed(source.fileno())
     _write(target, f"\n{in_words(request)}\n{QUESTION}: ")
     lines = _Lines(source.fileno())
     while True:
@@ -108,6 +121,16 @@ async def ask_in_terminal(request: ApprovalRequest) -> Decision:
             return decision
         else:
             _write(target, f"{QUESTION}: ")
+
+
+def forget_typed(source: int) -> None:
+    """Drop what was typed before the question was there: it cannot be an answer to it."""
+    try:
+        import termios  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return
+    with suppress(OSError, termios.error):
+        termios.tcflush(source, termios.TCIFLUSH)
 
 
 def _write(target: TextIO, text: str) -> None:

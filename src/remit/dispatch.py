@@ -14,19 +14,18 @@ from typing import cast
 
 import msgspec
 
-import remit.ledger as ledger
 from remit.events import CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
+from remit.judging import may_run
 from remit.messages import Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
-from remit.policy import judge
 from remit.redaction import REDACTED
 from remit.result import ToolResult
-from remit.text import FOREIGN, call_context, clean, describe_error, result_summary
+from remit.text import call_context, clean, describe_error, result_summary
 from remit.tool import BadArguments, Tier, Tool
-from remit.trip import execute, preview
+from remit.trip import execute
 
 log = logging.getLogger("remit")
 
@@ -197,7 +196,7 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
         return ToolResult(_unknown(run, call.name), ok=False)
     if isinstance(call.args, str):
         return ToolResult(f"The arguments of {call.name} are not a JSON object: {call.args[:200]}", ok=False)
-    denied = await _judge(run, call, tool, call.args, past)
+    denied = await may_run(run, call, tool, call.args, past)
     if denied is not None:
         return denied
     run.scope.phase.check()
@@ -225,49 +224,6 @@ async def _charged(run: Run, call: Call, tool: Tool, args: JsonObject, past: Cal
         if trouble:
             return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     return await execute(run, call, tool, kwargs)
-
-
-async def _judge(
-    run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None
-) -> ToolResult | None:
-    """None when the call may run; otherwise the denial that the model reads."""
-    try:
-        verdict = judge(call, tool, run.scope)
-    except FOREIGN as error:
-        log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
-        return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
-    if verdict.answer == "allow":
-        return None
-    if verdict.answer == "deny":
-        why = next((f" (rule: {rule})" for rule in verdict.reasons if "(" in rule), "")
-        return ToolResult(f"Denied: the policy does not allow {call.name}{why}.", ok=False)
-    if past is not None and past.answer is not None:
-        return None if past.answer.allowed else _denied(past.answer.reason)
-    kwargs: dict[str, object] = {}
-    if not isinstance(tool, RuntimeTool):
-        # Nobody is asked about a call that could not run anyway.
-        try:
-            kwargs = tool.check(args)
-        except BadArguments as problem:
-            return ToolResult(str(problem), ok=False)
-    if ledger.left(run.scope.account).calls == 0:
-        return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
-    context = tool.describe(args)
-    decision = await run.scope.tree.desk.ask(
-        run.scope,
-        call=call.id,
-        tool=tool,
-        context=context,
-        args=args,
-        request=past.request if past is not None else "",
-        preview=await preview(run, call, tool, kwargs) if tool.has_preview else "",
-        reasons=verdict.reasons,
-    )
-    return None if decision.allowed else _denied(decision.reason)
-
-
-def _denied(reason: str) -> ToolResult:
-    return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)
 
 
 def _unknown(run: Run, name: str) -> str:

@@ -71,13 +71,15 @@ def parse(rule: object, where: str) -> Rule:
 class Ruling(NamedTuple):
     """What rules say of a call, and why: the rules as they are written.
 
-    Where they ask, also "" for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart.
+    Where they ask, also `NO_RULE` for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart. "" is
+    for a tool whose tier has it asked.
     """
 
     answer: Answer
     reasons: tuple[str, ...]
 
 
+NO_RULE = "no rule allows all of this"
 UNCLEAR = "it cannot be told what this does, and a rule has a pattern that may speak of it"
 
 
@@ -98,7 +100,7 @@ def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Ruling | None:
     if any(rule.pattern and rule.answer != "allow" for rule in rules) and not all(s.clear for s in subjects):
         reasons.add(UNCLEAR)
     if reasons:
-        return Ruling("ask", tuple(sorted(reasons | {""} if None in found else reasons)))
+        return Ruling("ask", tuple(sorted(reasons | {NO_RULE} if None in found else reasons)))
     if None in found:
         return None
     return Ruling("allow", tuple(sorted({str(rule) for rule in found})))

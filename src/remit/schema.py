@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
@@ -29,6 +30,11 @@ MOST_PROBLEMS = 12
 
 _KEPT = 256
 """Shapes of output types and schemas kept for the next answer."""
+
+_MOST_NAMES = 100
+_LIST_CHARS = 2_000
+_QUOTED_CHARS = 100
+_QUOTED_ITEMS = 40
 
 
 class ShapeError(Exception):
@@ -227,19 +233,19 @@ def _real_path(loc: Sequence[int | str], value: Json, *, named: bool) -> str:
 # --- From a JSON schema --------------------------------------------------------------------------
 
 
-class _SchemaError(Protocol):
-    """What is used of jsonschema's errors."""
+class SchemaError(Protocol):
+    """What is used of jsonschema's errors; an error of another checker may look so too."""
 
     validator: str
     validator_value: Json
     instance: Json
     schema: Json
     absolute_path: Iterable[int | str]
-    context: Sequence[_SchemaError]
+    context: Sequence[SchemaError]
 
 
 class _Validator(Protocol):
-    def iter_errors(self, instance: Json) -> Iterable[_SchemaError]: ...
+    def iter_errors(self, instance: Json) -> Iterable[SchemaError]: ...
 
 
 class SchemaShape:
@@ -254,7 +260,7 @@ class SchemaShape:
 
     def read(self, value: Json) -> object:
         try:
-            problems = [p for error in self._validator.iter_errors(value) for p in _schema_problems(error)]
+            problems = [p for error in self._validator.iter_errors(value) for p in schema_problems(error)]
         except Exception as error:
             raise ShapeError([f"could not be checked: {_first_line(error)}"]) from error
         if problems:
@@ -308,7 +314,8 @@ _KEYWORDS = {
 }
 
 
-def _schema_problems(error: _SchemaError) -> Iterable[str]:
+def schema_problems(error: SchemaError) -> Iterable[str]:
+    """What is wrong, one line each."""
     path = list(error.absolute_path)
     schema, instance = _object(error.schema), _object(error.instance)
     if error.validator == "required":
@@ -332,7 +339,7 @@ def _extras(instance: JsonObject, schema: JsonObject) -> list[str]:
     return [k for k in instance if k not in known and not any(re.search(p, k) for p in patterns)]
 
 
-def _keyword_words(error: _SchemaError) -> str:
+def _keyword_words(error: SchemaError) -> str:
     keyword, value = error.validator, error.validator_value
     if keyword == "type":
         kinds = cast(list[str], value) if isinstance(value, list) else [cast(str, value)]
@@ -341,15 +348,16 @@ def _keyword_words(error: _SchemaError) -> str:
         words = dict.fromkeys(_alternative(sub) for sub in error.context)
         return " or ".join(words) if words else "must fit exactly one of the allowed forms"
     if keyword == "enum":
-        return "must be one of " + ", ".join(_quote(v) for v in cast(list[Json], value))
+        values = cast(list[Json], value)[:_MOST_NAMES]
+        return "must be one of " + shorten(", ".join(map(_quote, values)), _LIST_CHARS, _LIST_CHARS - 3)
     if keyword in _KEYWORDS:
         return _KEYWORDS[keyword].format(_quote(value))
     return f"does not fit the schema's {keyword} {_quote(value)}"
 
 
-def _alternative(error: _SchemaError) -> str:
+def _alternative(error: SchemaError) -> str:
     if error.validator in ("required", "additionalProperties"):
-        return "; ".join(_schema_problems(error))
+        return "; ".join(schema_problems(error))
     return _keyword_words(error)
 
 
@@ -366,16 +374,30 @@ def _problem(path: str, words: str) -> str:
 
 def unknown_name(known: Iterable[str]) -> str:
     """What is wrong with a name that is not one of these."""
-    names = ", ".join(known)
+    names = shorten(", ".join(known), _LIST_CHARS, _LIST_CHARS - 3)
     return f"not a known name; the names are: {names}" if names else "not a known name; none are taken here"
 
 
 def _quote(value: Json) -> str:
     try:
-        text = msgspec.json.encode(clean_json(value)).decode()
+        text = msgspec.json.encode(clean_json(_head(value, _QUOTED_ITEMS))).decode()
     except Exception:  # noqa: BLE001 - the words around it matter more than the value
         return "this value"
     return shorten(text, 80, 77)
+
+
+def _head(value: Json, width: int) -> Json:
+    """As much of a value as a quote shows: it may be large, and is quoted once for each problem."""
+    if isinstance(value, str):
+        return value[:_QUOTED_CHARS]
+    if isinstance(value, list):
+        items = cast(list[Json], value)
+        return [_head(v, width // 4) for v in items[:width]] + ["..."] * (len(items) > width)
+    if isinstance(value, dict):
+        pairs = itertools.islice(cast(JsonObject, value).items(), width)
+        found = {key[:_QUOTED_CHARS]: _head(inner, width // 4) for key, inner in pairs}
+        return found if len(cast(JsonObject, value)) <= width else {**found, "...": "..."}
+    return value
 
 
 # --- Structured answers --------------------------------------------------------------------------

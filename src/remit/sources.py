@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 import remit.foreign as foreign
 from remit.errors import RemitError
 from remit.hosting import Hosts
+from remit.messages import unforge
 from remit.phase import Phase, Stopped, wake
-from remit.text import describe_error
+from remit.text import clean, describe_error, one_line, shorten
 from remit.tool import Tool
 
 log = logging.getLogger("remit")
@@ -25,11 +26,20 @@ LINGER_S = 60.0
 """How long what nobody borrows stays open: the next child may want it."""
 
 
+TROUBLE_CHARS = 2_000
+"""The most that a run is told of what it does not get from one source."""
+
+
 class Choice(NamedTuple):
     """What an agent gets of what was opened, and in words what it should have got and did not."""
 
     tools: Sequence[Tool]
     trouble: str = ""
+
+
+def _told(trouble: str) -> str:
+    """Trouble as the runtime may say it: whoever has it may have it from somebody who cannot be trusted."""
+    return shorten(unforge(one_line(clean(trouble))), TROUBLE_CHARS, TROUBLE_CHARS - 3)
 
 
 class Opening(Protocol):
@@ -94,8 +104,9 @@ class Sources:
             shared.waiters.append(waiter)
             await phase.wait(waiter)
         if shared.opening is None:
-            return Choice((), shared.trouble)
-        return source.choose(shared.opening.tools)
+            return Choice((), _told(shared.trouble))
+        choice = source.choose(shared.opening.tools)
+        return Choice(choice.tools, _told(choice.trouble))
 
     def give_back(self, source: ToolSource) -> None:
         shared = self._shared.get(source.key)

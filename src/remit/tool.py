@@ -50,12 +50,16 @@ from remit.text import (
     read_docstring,
     result_summary,
     shorten,
+    text_of,
 )
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MOST_TEXTS = 1000
+"""Texts of a call that rules look at; what has more is asked about."""
+
 _RESERVED = frozenset({"task", "subagent", "read_artifact"})
 
 
@@ -216,7 +220,7 @@ class Tool:
             given = (args.get(key, ".") for key in self._paths)
             return tuple(_place(value, workspace) for value in given if isinstance(value, str))
         if self._subjects is None:
-            return tuple(Subject(value) for value in args.values() if isinstance(value, str))
+            return _texts(args)
         try:
             return tuple(s if isinstance(s, Subject) else Subject(s) for s in self._subjects(args))
         except FOREIGN:
@@ -234,6 +238,21 @@ class Tool:
         """What came of a call, on one short line."""
         own = _own_words(self._summarise, result)
         return result_summary(self.name, result.content, result.ok) if own is None else own
+
+
+def _texts(args: JsonObject) -> tuple[Subject, ...]:
+    """Every text among the arguments, however deep; numbers as they are written. Beyond the bound it is unclear."""
+    found: list[Subject] = []
+    left: list[Json] = list(args.values())
+    while left and len(found) < MOST_TEXTS:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *cast(JsonObject, value).values()]
+        elif isinstance(value, list):
+            left += cast("list[Json]", value)
+        elif value is not None:
+            found.append(Subject(text_of(value)))
+    return tuple(found) if not left else (*found, Subject("", clear=False))
 
 
 def _place(path: str, workspace: Path | None) -> Subject:

@@ -92,7 +92,11 @@ async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
         on_abandoned=run.scope.left_behind,
     )
     trip.over = True
-    return clean(ended.value[:MOST_PREVIEW]) if isinstance(ended.value, str) else ""
+    if not isinstance(ended.value, str):
+        return ""
+    cut = len(ended.value) - MOST_PREVIEW
+    end = f"\n(The preview ends here, {cut:,} characters before its end; the arguments have all of it.)"
+    return clean(ended.value[:MOST_PREVIEW]) + (end if cut > 0 else "")
 
 
 class Trip:

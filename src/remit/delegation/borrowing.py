@@ -15,6 +15,8 @@ from remit.tool import Tool
 
 MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
 
+MOST_TOLD = 5
+
 
 async def borrow_tools(run: Run) -> None:
     """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
@@ -23,8 +25,8 @@ async def borrow_tools(run: Run) -> None:
         run.borrowed.append(source)
         choice = await scope.tree.sources.borrow(source, scope.phase)
         taken = set(run.kit.tools) | {t.name for t in found}
-        new = [t for t in choice.tools if t.name not in taken]
-        trouble = choice.trouble.rstrip(".")
+        new, twice = _apart(choice.tools, taken)
+        trouble = "; ".join(filter(None, [choice.trouble.rstrip("."), twice]))
         scope.emit(ToolsOpened, source=source.name, tools=tuple(t.name for t in new), trouble=trouble)
         if trouble:
             missing.append(f"{source.name}: {trouble}.")
@@ -34,6 +36,20 @@ async def borrow_tools(run: Run) -> None:
         _widen(run, found)
     if missing:
         scope.inbox.append(Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"))
+
+
+def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
+    """The tools whose names are free, and what is said of the others: a request with two of one name is refused."""
+    new: dict[str, Tool] = {}
+    twice: list[str] = []
+    for tool in tools:
+        if tool.name in taken or tool.name in new:
+            twice.append(tool.name)
+        else:
+            new[tool.name] = tool
+    more = f" and {len(twice) - MOST_TOLD} more" if len(twice) > MOST_TOLD else ""
+    names = ", ".join(twice[:MOST_TOLD])
+    return list(new.values()), f"names that other tools have: {names}{more}" if twice else ""
 
 
 def _widen(run: Run, found: Sequence[Tool]) -> None:

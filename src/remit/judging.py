@@ -1,0 +1,93 @@
+"""Whether a call may run: what the policy says, what a person says, and that it is still the call they spoke of."""
+
+from __future__ import annotations
+
+import logging
+
+import remit.ledger as ledger
+from remit.execution import Run, RuntimeTool
+from remit.history import CallRecord
+from remit.messages import Call, JsonObject
+from remit.policy import judge
+from remit.result import ToolResult
+from remit.rules import Ruling
+from remit.text import FOREIGN, describe_error
+from remit.tool import BadArguments, Tool
+from remit.trip import preview
+
+log = logging.getLogger("remit")
+
+CHANGED = (
+    "Not run: what this call would do changed while a person was asked about it. Look again, then repeat it."
+)
+
+
+async def may_run(
+    run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None
+) -> ToolResult | None:
+    """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
+    ruling = _ruling(run, call, tool)
+    if isinstance(ruling, ToolResult) or ruling.answer == "allow":
+        return ruling if isinstance(ruling, ToolResult) else None
+    if past is not None and past.answer is not None:
+        return None if past.answer.allowed else _denied(past.answer.reason)
+    kwargs: dict[str, object] = {}
+    if not isinstance(tool, RuntimeTool):
+        # Nobody is asked about a call that could not run anyway.
+        try:
+            kwargs = tool.check(args)
+        except BadArguments as problem:
+            return ToolResult(str(problem), ok=False)
+    if ledger.left(run.scope.account).calls == 0:
+        return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
+    request = past.request if past is not None else ""
+    return await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
+
+
+def _ruling(run: Run, call: Call, tool: Tool) -> Ruling | ToolResult:
+    """What the policy says; a denial is a result."""
+    try:
+        ruling = judge(call, tool, run.scope)
+    except FOREIGN as error:
+        log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
+        return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
+    if ruling.answer != "deny":
+        return ruling
+    why = next((f" (rule: {rule})" for rule in ruling.reasons if "(" in rule), "")
+    return ToolResult(f"Denied: the policy does not allow {call.name}{why}.", ok=False)
+
+
+async def _ask(
+    run: Run,
+    call: Call,
+    tool: Tool,
+    *,
+    args: JsonObject,
+    kwargs: dict[str, object],
+    ruling: Ruling,
+    request: str,
+) -> ToolResult | None:
+    shown = await preview(run, call, tool, kwargs) if tool.has_preview else ""
+    decision = await run.scope.tree.desk.ask(
+        run.scope,
+        call=call.id,
+        tool=tool,
+        context=tool.describe(args),
+        args=args,
+        request=request,
+        preview=shown,
+        reasons=ruling.reasons,
+    )
+    if not decision.allowed:
+        return _denied(decision.reason)
+    # The person thought about it for a while: a link may lead elsewhere now, a file may be another one.
+    again = _ruling(run, call, tool)
+    if isinstance(again, ToolResult):
+        return again
+    if shown and await preview(run, call, tool, kwargs) != shown:
+        return ToolResult(CHANGED, ok=False)
+    return None
+
+
+def _denied(reason: str) -> ToolResult:
+    return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)
