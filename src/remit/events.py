@@ -17,6 +17,7 @@ from remit.errors import UsageError
 from remit.limits import Limits, Usage
 from remit.messages import FilePart, ImagePart, Json, Message, Reply, UserMessage
 from remit.outcome import Artifact, Outcome, Rejection
+from remit.sandbox import Sandbox
 
 Purpose = Literal["turn", "wrap_up", "summary", "compact"]
 """What a model call is for. All but turns are asides: a resumed run goes on from before them."""
@@ -50,6 +51,17 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
         return str(self.__struct_config__.tag)
 
 
+class Terms(Struct, frozen=True, omit_defaults=True):
+    """What the caller allowed a whole tree besides its limits: it holds when the tree is resumed too."""
+
+    sandbox: Sandbox | None = None
+    workspace: str = ""
+    policy: tuple[str, ...] | None = None
+    """The caller's rules; None when there were none, or a function."""
+    function: bool = False
+    """Whether the policy was a function, which cannot be written down."""
+
+
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """Written before any of the run's work."""
 
@@ -64,6 +76,8 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
     history: tuple[Message, ...] = ()
+    terms: Terms = Terms()
+    """The root's; those of the runs below follow from it."""
 
 
 class ToolsOpened(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tools_opened"):

@@ -13,6 +13,7 @@ from remit.events import (
     ApprovalRequested,
     CallEnded,
     CancelRequested,
+    Terms,
     TurnStarted,
 )
 from remit.limits import Limits, Usage, to_micros, total
@@ -86,6 +87,7 @@ class RunRecord(Struct, omit_defaults=True):
     tools: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
+    terms: Terms = Terms()
     messages: list[Message] = field(default_factory=list[Message])
     """Its conversation. The results of a turn join it together, once the last of them is there."""
     task_at: int = 0

@@ -12,14 +12,14 @@ import remit.checks as checks
 from remit.agent import Agent
 from remit.approval import Approver, Desk
 from remit.delegation.engine import Engine
-from remit.errors import StoreError
-from remit.events import Event
+from remit.errors import StoreError, UsageError
+from remit.events import Event, Terms
 from remit.execution import Plan
 from remit.history import REOPENED, RunRecord, Tree
 from remit.journal import Journal
 from remit.limits import Limits
 from remit.outcome import Outcome
-from remit.policy import Policy
+from remit.policy import Policy, compile_policy
 from remit.ports import ModelChoice, Posted, Store
 from remit.providers import ModelSource
 from remit.running import Opened, Running
@@ -27,7 +27,7 @@ from remit.sandbox import SandboxChoice
 from remit.schema import parse_output
 from remit.scope import TreeContext
 from remit.tree import apply, fold
-from remit.wiring import prepare
+from remit.wiring import Ready, prepare
 
 
 async def resume(
@@ -48,7 +48,8 @@ async def resume(
     """Have a tree go on that was stopped short of its answer, or whose process died, to its end.
 
     Recorded replies and results are not paid for again. A tree that completed, failed or was refused is not
-    run: its recorded outcome comes back. `limits` replaces those that were recorded, field by field.
+    run: its recorded outcome comes back. `limits` replaces those that were recorded, field by field; `policy` and
+    `workspace` are the recorded ones unless they are given, and a sandbox can only be narrowed.
 
     Raises as `run` does; TreeOwned, a StoreError, while another live process runs the tree.
     """
@@ -107,6 +108,7 @@ def reopen(
             past, posted = await _read(journal)
             record = _root_of(past, run_id)
             effective = (limits or Limits()).over(record.limits)
+            terms = _kept(ready, record.terms) if _goes_on(past) else ready
             if _goes_on(past):
                 ready.models.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
                 checks.check_matches(agent, past)
@@ -116,7 +118,7 @@ def reopen(
             raise
         desk = Desk(approver, past)
         tree = TreeContext(
-            run_id, journal=journal, desk=desk, deps=deps, workspace=ready.workspace, past=past
+            run_id, journal=journal, desk=desk, deps=deps, workspace=terms.workspace, past=past
         )
         plan = Plan(agent=agent, prompt=record.task, task=record.task.text, summary=agent.summary)
 
@@ -124,12 +126,28 @@ def reopen(
             if not _goes_on(past):
                 return _recorded(past, agent)
             return Engine(tree, ready.models).root(
-                plan, limits=effective, policies=ready.policies, sandbox=ready.sandbox, record=record
+                plan, limits=effective, policies=terms.policies, sandbox=terms.sandbox, record=record
             )
 
         return Opened(tree, go, ready.close, posted)
 
     return Running(open_tree, on_event)
+
+
+def _kept(ready: Ready, terms: Terms) -> Ready:
+    """What the tree was started with, where the caller says nothing else. Its sandbox is never widened."""
+    caller, own = ready.policies
+    if caller is None and terms.function:
+        raise UsageError(
+            "The tree was started with a policy that is a function, which a journal cannot keep: give it again, policy=..."
+        )
+    if caller is None and terms.policy is not None:
+        caller = compile_policy(terms.policy, "the journal")
+    place = ready.workspace
+    if place is None and terms.workspace:
+        place = checks.check_workspace(terms.workspace)
+    box = ready.sandbox if terms.sandbox is None else ready.sandbox.within(terms.sandbox)
+    return ready._replace(policies=(caller, own), sandbox=box, workspace=place)
 
 
 def _goes_on(past: Tree) -> bool:

@@ -116,6 +116,7 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
         tools=event.tools,
         subagents=event.subagents,
         limits=event.limits,
+        terms=event.terms,
         messages=[*event.history, event.task],
         task_at=len(event.history),
         clock=event.at,

@@ -21,7 +21,7 @@ from remit.delegation.borrowing import borrow_tools
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
-from remit.events import DelegationRejected, RunEnded, RunResumed, RunStarted
+from remit.events import DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
 from remit.execution import Plan, Run, text_tokens
 from remit.history import RunRecord, Spending, is_within
 from remit.limits import OWN, SHARED, Limits, total
@@ -29,7 +29,7 @@ from remit.loop import drive
 from remit.messages import Json, Message
 from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
-from remit.policy import PolicyFunction
+from remit.policy import PolicyFunction, Rules
 from remit.providers import Chain, Models, lane_of, name_of, price_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.sandbox import OPEN, Sandbox
@@ -258,6 +258,7 @@ class Engine:
             subagents=tuple(a.name for a in run.agent.subagents),
             limits=run.scope.limits,
             history=tuple(run.messages[:-1]),
+            terms=_BELOW if run.scope.parent is not None else _terms(run.scope),
         )
 
     async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
@@ -323,6 +324,20 @@ class Engine:
         long = long or (isinstance(most, int) and len(said) > most)
         if long:
             await keep(run, "text", said)
+
+
+_BELOW = Terms()
+
+
+def _terms(root: Scope) -> Terms:
+    caller = root.policies[0]
+    rules = tuple(map(str, caller.rules)) if isinstance(caller, Rules) else None
+    return Terms(
+        sandbox=None if root.sandbox == OPEN else root.sandbox,
+        workspace=str(root.tree.workspace or ""),
+        policy=rules,
+        function=caller is not None and rules is None,
+    )
 
 
 def _place(child: Outcome) -> int:
