@@ -21,7 +21,7 @@ SRC = ROOT / "src" / "remit"
 FLOORS = {
     "records": "errors sandbox redaction limits messages outcome events commands text fields result",
     "rules": "ports history tree amounts ledger lanes slots seat deadline phase threads hosting foreign schema",
-    "what users write": "signature tool rules sources policy agent providers",
+    "what users write": "signature tool addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",

@@ -45,6 +45,8 @@ class Agent:
     """Passed to the model as they are; `max_output_tokens` is also used for the worst case."""
     tools: tuple[Tool | str | ToolSource, ...]
     """Tools, names of built-in ones, and sources of tools such as MCP servers."""
+    sources: tuple[ToolSource, ...]
+    """Those of its tools that are known only once a run of it begins."""
     subagents: tuple[Agent, ...]
     limits: Limits | None
     surface: Literal["task", "subagent_<name>"]
@@ -103,7 +105,8 @@ class Agent:
             "instructions": instructions,
             "model": tuple(model) if isinstance(model, list) else model,
             "settings": settings,
-            "tools": _check_tools(where, tools),
+            "tools": (checked := _check_tools(where, tools)),
+            "sources": tuple(t for t in checked if not isinstance(t, (Tool, str))),
             "subagents": _check_subagents(where, subagents),
             "limits": limits,
             "surface": "subagent_<name>" if surface == "subagent" else surface,
@@ -115,11 +118,6 @@ class Agent:
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
-
-    @property
-    def sources(self) -> tuple[ToolSource, ...]:
-        """Where those of its tools come from that are known only once a run of it begins."""
-        return tuple(t for t in self.tools if not isinstance(t, (Tool, str)))
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"

@@ -21,7 +21,7 @@ HEAD_LINES = 40
 TAIL_LINES = 20
 """What is shown of something long before somebody asks for all of it."""
 
-QUESTION = "Allow? [y]es, [r] for this run, [t] for the whole tree, [v]iew all, [n]o, or say why not"
+QUESTION = "Allow? [y]es, for this [r]un, for the [t]ree, [v]iew all, [n]o, or say why not"
 
 _ANSWERS = {
     "y": allow(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
+from weakref import WeakSet
 
 import msgspec
 
@@ -116,6 +117,8 @@ def check_workspace(workspace: object) -> Path | None:
 
 
 def check_tools(agent: Agent) -> None:
+    if agent in _checked:
+        return
     seen: set[int] = set()
     found = [agent]
     while found:
@@ -124,6 +127,11 @@ def check_tools(agent: Agent) -> None:
             seen.add(id(one))
             kit_for(one, may_delegate=True)
             found.extend(one.subagents)
+    _checked.add(agent)
+
+
+_checked: WeakSet[Agent] = WeakSet()
+"""Agents whose tools can be had, those of all their subagents included: agents never change."""
 
 
 def as_message(task: object) -> UserMessage:
@@ -139,10 +147,11 @@ def as_message(task: object) -> UserMessage:
         if not isinstance(part, (TextPart, ImagePart, FilePart)):
             raise UsageError(f"task has {part!r}, which is not a TextPart, ImagePart or FilePart.")
         if isinstance(part, TextPart):
-            _check_text(part.text)
+            _check_text(cast(object, part.text))
         checked.append(part)
     message = UserMessage(tuple(checked))
-    _check_message(message, "task")
+    if not isinstance(task, str):
+        _check_message(message, "task")
     if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
         raise UsageError("task is empty: say what is to be done.")
     return message

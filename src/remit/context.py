@@ -50,12 +50,18 @@ SUMMARISE_ALL = (
 SUMMARY = "[remit] The earlier part of this conversation was replaced by your own summary of it:\n\n"
 
 
+def fits(run: Run) -> bool:
+    """Whether the next turn fits the model's window."""
+    window = _window(run)
+    # Half of it always does: what is kept for an answer is a quarter at most.
+    return window is None or run.estimate * 2 <= window or run.estimate <= _most(run, window)
+
+
 async def fit(run: Run) -> bool:
     """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
     window, before = _window(run), run.estimate
-    if window is None or before <= _most(run, window):
+    if window is None or before <= (most := _most(run, window)):
         return False
-    most = _most(run, window)
     await _shorten_old(run, int(window * ROOMY))
     if run.estimate > most:
         await _shorten_fresh(run, int(window * ROOMY))
@@ -86,8 +92,11 @@ def _window(run: Run) -> int | None:
     own = run.scope.limits.context_tokens
     if own is None:
         return None
-    known = [w for w in (own, run.window, getattr(run.model, "context_window", None)) if isinstance(w, int)]
-    return min(known, default=None)
+    least = own if isinstance(own, int) else None
+    if run.window is not None and (least is None or run.window < least):
+        least = run.window
+    window: object = getattr(run.model, "context_window", None)
+    return window if isinstance(window, int) and (least is None or window < least) else least
 
 
 def _most(run: Run, window: int) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
 
-from remit.events import CallEnded, CallStarted
+from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
 from remit.judging import may_run
@@ -28,6 +28,11 @@ from remit.tool import BadArguments, Tier, Tool
 from remit.trip import execute
 
 log = logging.getLogger("remit")
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+MOST_STACKED = 8
+"""Runs in one task, each waiting for the one below it. Not more: every wait passes through all of them, and Python's
+stack has an end."""
 
 NUDGE_AT = 3
 STOP_AT = 6
@@ -49,19 +54,22 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
     the results are in the conversation then too.
     """
-    turn = _Turn(run, calls)
-    delegating = [run.delegates(calls[i]) for i in turn.open]
-    if delegating == [False]:
+    turn, scope = _Turn(run, calls), run.scope
+    lone = turn.left == 1 and not run.delegates(calls)
+    if lone:
         await turn.one(turn.open[0])
+    elif turn.left == 1 and scope.stacked < MOST_STACKED:
+        await turn.inside()
     else:
-        await turn.together(delegating)
+        await turn.together()
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = turn.record()
-    run.scope.phase.check()
-    if delegating == [False]:
-        await run.scope.phase.breathe()
+    if scope.phase.stopped:
+        raise Stopped
+    if lone and scope.phase.holds_loop():
+        await scope.phase.breathe()
     if not turn.back:
-        await run.scope.seat.enter(run.scope.phase)
+        await scope.seat.enter(scope.phase)
     return looping
 
 
@@ -69,7 +77,8 @@ def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool 
     """Answer calls without running any of them: no conversation is left with an open call."""
     turn = _Turn(run, calls)
     for index in turn.open:
-        turn.finish(index, ToolResult(why, ok=False), 0, unfinished=unfinished)
+        tool = run.kit.tools.get(calls[index].name)
+        turn.finish(index, tool, ToolResult(why, ok=False), 0, unfinished=unfinished)
     return turn.record()
 
 
@@ -79,21 +88,43 @@ class _Turn:
     def __init__(self, run: Run, calls: Sequence[Call]) -> None:
         self.run = run
         self.calls = calls
-        past = [run.pending.get(call.id) for call in calls] if run.pending else [None] * len(calls)
-        self.results: list[ToolMessage | None] = [p.message if p else None for p in past]
-        self.logs: list[ToolCallLog | None] = [p.log if p else None for p in past]
-        self.keys: list[tuple[str, str, str] | None] = [None] * len(calls)
-        self.open = [i for i, result in enumerate(self.results) if result is None]
+        count = len(calls)
+        self.results: list[ToolMessage | None] = [None] * count
+        self.logs: list[ToolCallLog | None] = [None] * count
+        self.keys: list[tuple[str, str, str] | None] = [None] * count
+        self.open: Sequence[int] = range(count) if not run.pending else self._take_up(run.pending)
         """Calls whose result is not recorded: all of them, but for a resumed run's first turn."""
         self.left = len(self.open)
         self.back = self.left == 1
         """Whether the run works again by itself; a lone ordinary call never stops it."""
         self.all_done: asyncio.Future[None] | None = None
 
-    async def together(self, delegating: list[bool]) -> None:
+    def _take_up(self, pending: Mapping[str, CallRecord]) -> list[int]:
+        """What the journal has of these calls; which of them are still open."""
+        past = [pending.get(call.id) for call in self.calls]
+        self.results = [p.message if p else None for p in past]
+        self.logs = [p.log if p else None for p in past]
+        return [i for i, result in enumerate(self.results) if result is None]
+
+    async def inside(self) -> None:
+        """A lone delegating call, in the run's own task: the child is all that the run waits for."""
+        run = self.run
+        self.back = False
+        run.scope.seat.leave()
+        run.lends_task = True
+        try:
+            await self.one(self.open[0])
+        except asyncio.CancelledError:
+            run.scope.phase.on_cancelled()
+        finally:
+            run.lends_task = False
+        self._finish_rest()
+
+    async def together(self) -> None:
         """Every call in a task of its own; the run works only while an ordinary one is in flight."""
-        scope = self.run.scope
+        scope, names = self.run.scope, self.run.kit.delegating
         loop, seat = scope.tree.loop, scope.seat
+        delegating = [self.calls[index].name in names for index in self.open]
         self.all_done = loop.create_future()
         self.back = False
         seat.work += delegating.count(False)
@@ -109,9 +140,13 @@ class _Turn:
                 await asyncio.shield(self.all_done)
             except asyncio.CancelledError:
                 scope.phase.on_cancelled()
+        self._finish_rest()
+
+    def _finish_rest(self) -> None:
         for index, result in enumerate(self.results):
             if result is None:
-                self.finish(index, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
+                tool = self.run.kit.tools.get(self.calls[index].name)
+                self.finish(index, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
 
     def _ended_work(self, task: asyncio.Task[None]) -> None:
         seat = self.run.scope.seat
@@ -132,7 +167,8 @@ class _Turn:
     async def one(self, index: int) -> None:
         """Give the call its result. Raises nothing."""
         call, run = self.calls[index], self.run
-        began = run.scope.tree.loop.time()
+        clock = run.scope.tree.clock
+        began = clock()
         tool = run.kit.tools.get(call.name)
         unfinished = False
         try:
@@ -148,10 +184,11 @@ class _Turn:
             run.failed_tool = call.name
             # A delegation that was stopped before it began is to be taken up again too.
             unfinished = unfinished or (tool is not None and tool.delegates)
-        ms = round((run.scope.tree.loop.time() - began) * 1000)
-        self.finish(index, result, ms, unfinished=unfinished)
+        self.finish(index, tool, result, round((clock() - began) * 1000), unfinished=unfinished)
 
-    def finish(self, index: int, result: ToolResult, duration_ms: int, *, unfinished: bool = False) -> None:
+    def finish(
+        self, index: int, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool = False
+    ) -> None:
         call, run = self.calls[index], self.run
         # Nudged before it is told, so that the journal has what the model reads.
         key = self.keys[index] = key_of(call, result)
@@ -161,33 +198,35 @@ class _Turn:
         self.results[index] = ToolMessage(
             call.id, call.name, result.content, result.ok, result.note, result.parts
         )
-        tool = run.kit.tools.get(call.name)
         self.logs[index] = _tell(run, call, tool, result, duration_ms, unfinished=unfinished)
 
     def record(self) -> str:
         """Put the results in the conversation and look for circles."""
-        looping, keys = "", list[tuple[str, str, str]]()
-        for call, message, entry, key in zip(self.calls, self.results, self.logs, self.keys, strict=True):
+        run, looping = self.run, ""
+        keys: list[tuple[str, str, str]] = []
+        for index, message in enumerate(self.results):
+            entry = self.logs[index]
             assert message is not None
             assert entry is not None
-            self.run.log.append(entry)
-            self.run.add(message)
-            keys.append(key or key_of(call, message))
-        self.run.circles.add(keys)
-        for call, key in zip(self.calls, keys, strict=True):
-            if self.run.circles.times(key) >= STOP_AT:
-                looping = call.name
-        self.run.pending.clear()
+            run.log.append(entry)
+            run.add(message)
+            keys.append(self.keys[index] or key_of(self.calls[index], message))
+        run.circles.add(keys)
+        for key in keys:
+            if run.circles.times(key) >= STOP_AT:
+                looping = key[0]
+        if run.pending:
+            run.pending.clear()
         return looping
 
 
 def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> tuple[str, str, str]:
     """What makes two calls the same to somebody who looks for circles."""
-    return call.name, msgspec.json.encode(call.args, order="deterministic").decode(), result.content
+    return call.name, _encoder.encode(call.args).decode(), result.content
 
 
 async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
-    past = run.pending.get(call.id)
+    past = run.pending.get(call.id) if run.pending else None
     if past is not None and past.started and past.tier == Tier.CONFIRM and not past.delegates:
         return ToolResult(UNKNOWN, ok=False)
     if past is not None and REDACTED.encode() in msgspec.json.encode(call.args):
@@ -196,10 +235,11 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
         return ToolResult(_unknown(run, call.name), ok=False)
     if isinstance(call.args, str):
         return ToolResult(f"The arguments of {call.name} are not a JSON object: {call.args[:200]}", ok=False)
-    denied = await may_run(run, call, tool, call.args, past)
+    denied = None if _is_free(run, tool) else await may_run(run, call, tool, call.args, past)
     if denied is not None:
         return denied
-    run.scope.phase.check()
+    if run.scope.phase.stopped:
+        raise Stopped
     if tool.delegates:
         _tell_started(run, call, tool, past)
         return await cast("RuntimeTool", tool).act(run, call.id, call.args)
@@ -226,6 +266,11 @@ async def _charged(run: Run, call: Call, tool: Tool, args: JsonObject, past: Cal
     return await execute(run, call, tool, kwargs)
 
 
+def _is_free(run: Run, tool: Tool) -> bool:
+    """Whether no policy has a say and the tool's tier asks for nothing."""
+    return run.scope.unruled and (tool.tier is not Tier.CONFIRM or tool.delegates)
+
+
 def _unknown(run: Run, name: str) -> str:
     offered = [s.name for s in run.kit.specs]
     near = difflib.get_close_matches(name, offered, 1)
@@ -235,48 +280,72 @@ def _unknown(run: Run, name: str) -> str:
 
 
 def _tell_started(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> None:
+    scope, tree = run.scope, run.scope.tree
     run.calls_begun += 0 if past is not None and past.started else 1
-    context = run.contexts[call.id] = tool.describe(cast(JsonObject, call.args))
-    run.scope.emit(
-        CallStarted,
-        call=call.id,
-        tool=call.name,
-        display_name=tool.display_name,
-        context=context,
-        tier=str(tool.tier),
-        delegates=tool.delegates,
-        turn=run.replies,
-        count=run.calls_begun,
-        tokens=run.scope.tokens,
+    context = run.contexts[call.id] = tool.describe(call.args)
+    seq, at = tree.stamp()
+    tree.publish(
+        CallStarted(
+            seq=seq,
+            at=at,
+            run=scope.run_id,
+            parent=scope.parent_id,
+            root=tree.root,
+            depth=scope.depth,
+            path=scope.path,
+            agent=scope.agent,
+            v=VERSION,
+            call=call.id,
+            tool=call.name,
+            display_name=tool.display_name,
+            context=context,
+            tier=str(tool.tier),
+            delegates=tool.delegates,
+            turn=run.replies,
+            count=run.calls_begun,
+            tokens=scope.tokens,
+        )
     )
 
 
 def _tell(
     run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool
 ) -> ToolCallLog:
-    args = call.args if isinstance(call.args, dict) else {}
+    scope, tree = run.scope, run.scope.tree
     context = run.contexts.pop(call.id, None)
     if context is None:
+        args = call.args if isinstance(call.args, dict) else {}
         context = tool.describe(args) if tool else call_context(call.name, args)
     summary = tool.summarise(result) if tool else result_summary(call.name, result.content, result.ok)
     display = tool.display_name if tool else call.name
-    run.scope.emit(
-        CallEnded,
-        call=call.id,
-        tool=call.name,
-        success=result.ok,
-        content=result.content,
-        note=result.note,
-        details=result.details,
-        display_name=display,
-        context=context,
-        summary=summary,
-        duration_ms=duration_ms,
-        turn=run.replies,
-        count=run.calls_begun,
-        tokens=run.scope.tokens,
-        unfinished=unfinished,
-        parts=result.parts,
+    seq, at = tree.stamp()
+    tree.publish(
+        CallEnded(
+            seq=seq,
+            at=at,
+            run=scope.run_id,
+            parent=scope.parent_id,
+            root=tree.root,
+            depth=scope.depth,
+            path=scope.path,
+            agent=scope.agent,
+            v=VERSION,
+            call=call.id,
+            tool=call.name,
+            success=result.ok,
+            content=result.content,
+            note=result.note,
+            details=result.details,
+            display_name=display,
+            context=context,
+            summary=summary,
+            duration_ms=duration_ms,
+            turn=run.replies,
+            count=run.calls_begun,
+            tokens=scope.tokens,
+            unfinished=unfinished,
+            parts=result.parts,
+        )
     )
     return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
 

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import remit.foreign as foreign
@@ -18,7 +18,15 @@ import remit.ledger as ledger
 import remit.slots as slots
 from remit.amounts import LEAST_OUTPUT, Want, cost
 from remit.errors import ModelError
-from remit.events import DeltaReceived, ModelCallFailed, ModelSwitched, Purpose, ReplyReceived, TurnStarted
+from remit.events import (
+    VERSION,
+    DeltaReceived,
+    ModelCallFailed,
+    ModelSwitched,
+    Purpose,
+    ReplyReceived,
+    TurnStarted,
+)
 from remit.execution import Run, message_tokens
 from remit.lanes import Lane
 from remit.ledger import Over, Reservation, Ticket
@@ -80,19 +88,20 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
     Raises OverBudget, ModelFailed or Stopped.
     """
-    recorded = run.asides.pop(purpose, None)
+    recorded = run.asides.pop(purpose, None) if run.asides else None
     if recorded is not None:
         _record(run, recorded, Usage(), run.replies + 1, purpose, again=True)
         return recorded
     attempt, last = 0, None
     while True:
-        closed = _closed(run)
+        closed = _closed(run) if run.lane.was_closed else None
         if closed is not None:
             if not _next_model(run, closed):
                 raise ModelFailed(closed, max(1, attempt))
             attempt = 0
             continue
-        if not await _enter(run, run.lane, front=purpose != "turn"):
+        front = purpose != "turn"
+        if not run.lane.step_in(front=front) and not await _wait_for_place(run, run.lane, front=front):
             continue
         attempt += 1
         try:
@@ -133,7 +142,8 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
     """One request, with a place in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
     lane, refused, answered = run.lane, None, False
     try:
-        reservation = await reserve(run, run.want(), spare=purpose == "turn" and run.kit.delegates)
+        verdict = _ask_ledger(run, run.want(), keep=False, spare=purpose == "turn" and run.kit.delegates)
+        reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict)
         reply = await _send(run, reservation, purpose, attempt)
         answered = True
         return reply
@@ -149,8 +159,6 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
 
 def _closed(run: Run) -> ModelError | None:
     """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
-    if not run.lane.was_closed:
-        return None
     opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.models)
     if opens_in <= min(MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S, run.scope.deadline.left()):
         return None
@@ -158,13 +166,11 @@ def _closed(run: Run) -> ModelError | None:
     return ModelError(f"{what} (asked to wait for {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in)
 
 
-async def _enter(run: Run, lane: Lane, *, front: bool) -> bool:
+async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped.
 
     False when it is time to look again: the lane was closed for long meanwhile, or there is a place for who has a slot.
     """
-    if lane.step_in(front=front):
-        return True
     scope = run.scope
     future: asyncio.Future[None] = scope.tree.loop.create_future()
     place = lane.stand_in_line(functools.partial(wake, future), front=front)
@@ -186,13 +192,22 @@ async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = Fal
 
     `keep` withholds it for the run's last word; `spare` holds a last word besides, should the reply delegate.
     """
-    account, phase = run.scope.account, run.scope.phase
+    verdict = _ask_ledger(run, want, keep=keep, spare=spare)
+    return verdict if isinstance(verdict, Reservation) else await _granted(run, verdict)
+
+
+def _ask_ledger(run: Run, want: Want, *, keep: bool, spare: bool) -> Reservation | Over | Ticket:
+    account = run.scope.account
     if keep:
-        verdict = ledger.withhold(account, want, _nobody)
-    else:
-        extra = Want(run.estimate, LEAST_OUTPUT, run.price) if spare and account.capped else None
-        verdict = ledger.reserve(account, want, _nobody, spare=extra)
+        return ledger.withhold(account, want, _nobody)
+    extra = Want(run.estimate, LEAST_OUTPUT, run.price) if spare and account.capped else None
+    return ledger.reserve(account, want, _nobody, spare=extra)
+
+
+async def _granted(run: Run, verdict: Over | Ticket | Reservation | None) -> Reservation:
+    """What was not granted at once. Raises OverBudget or Stopped."""
     if isinstance(verdict, Ticket):
+        phase = run.scope.phase
         future: asyncio.Future[None] = phase.loop.create_future()
         verdict.wake = lambda: wake(future)
         try:
@@ -208,17 +223,8 @@ async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = Fal
 
 
 async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: int) -> Reply:
-    scope = run.scope
-    turn = run.replies + 1
-    scope.emit(
-        TurnStarted,
-        turn=turn,
-        attempt=attempt,
-        purpose=purpose,
-        reserved=reservation.amount.tokens,
-        input_tokens=run.estimate,
-        input_usd=None if run.price is None else cost(run.price, run.estimate, 0) / 1_000_000,
-    )
+    scope, turn = run.scope, run.replies + 1
+    _tell_sent(run, turn, attempt, purpose, reservation.amount.tokens)
     request = Request(
         agent=run.agent.name,
         run_id=scope.run_id,
@@ -233,23 +239,15 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
     )
     ear, stop = _Ear(run, turn), None
     try:
-        ended = await foreign.run(
-            _ask(run, request, ear),
-            scope.phase,
-            name=f"model {run.model_name}",
-            expires=ear.expires,
-            poked=ear.listen,
-            on_abandoned=scope.left_behind,
-        )
+        begun = foreign.begin(_ask(run, request, ear), scope.phase)
+        ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, ear)
     except Stopped as stopped:
         stop, ended = stopped, stopped.ended
     finally:
         ear.deaf = True
     # Whatever came back, and also when a stop came with it, it is paid for and kept.
     heard, usage = _heard(run, ended, ear)
-    scope.spend(
-        usage, reservation, delegates=isinstance(heard, Reply) and any(map(run.delegates, heard.calls))
-    )
+    scope.spend(usage, reservation, delegates=isinstance(heard, Reply) and run.delegates(heard.calls))
     if isinstance(heard, Reply):
         _record(run, heard, usage, turn, purpose)
     else:
@@ -262,6 +260,41 @@ async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: i
     if isinstance(heard, ModelError):
         raise _AttemptFailed(heard, usage)
     return heard
+
+
+def _tell_sent(run: Run, turn: int, attempt: int, purpose: Purpose, reserved: int) -> None:
+    scope, tree = run.scope, run.scope.tree
+    seq, at = tree.stamp()
+    tree.publish(
+        TurnStarted(
+            seq=seq,
+            at=at,
+            run=scope.run_id,
+            parent=scope.parent_id,
+            root=tree.root,
+            depth=scope.depth,
+            path=scope.path,
+            agent=scope.agent,
+            v=VERSION,
+            turn=turn,
+            attempt=attempt,
+            purpose=purpose,
+            reserved=reserved,
+            input_tokens=run.estimate,
+            input_usd=None if run.price is None else cost(run.price, run.estimate, 0) / 1_000_000,
+        )
+    )
+
+
+def _attend(run: Run, guest: foreign.Guest, ear: _Ear) -> Awaitable[foreign.Ended]:
+    return foreign.attend(
+        guest,
+        run.scope.phase,
+        name=f"model {run.model_name}",
+        expires=ear.expires,
+        poked=ear.listen,
+        on_abandoned=run.scope.left_behind,
+    )
 
 
 def _heard(run: Run, ended: foreign.Ended | None, ear: _Ear) -> tuple[Reply | ModelError, Usage]:
@@ -281,6 +314,8 @@ async def _ask(run: Run, request: Request, ear: _Ear) -> object:
 
 class _Ear:
     """Takes the deltas of one call, and knows when it last heard one."""
+
+    __slots__ = ("_heard_at", "_loop", "_pieces", "_run", "_stall_s", "_turn", "chars", "deaf", "poke")
 
     def __init__(self, run: Run, turn: int) -> None:
         self._run = run
@@ -354,7 +389,26 @@ def _record(
         run.estimate += message_tokens(message)
     else:
         run.estimate = usage.input_tokens + usage.output_tokens
-    run.scope.emit(ReplyReceived, turn=turn, reply=reply, usage=usage, purpose=purpose, again=again)
+    scope, tree = run.scope, run.scope.tree
+    seq, at = tree.stamp()
+    tree.publish(
+        ReplyReceived(
+            seq=seq,
+            at=at,
+            run=scope.run_id,
+            parent=scope.parent_id,
+            root=tree.root,
+            depth=scope.depth,
+            path=scope.path,
+            agent=scope.agent,
+            v=VERSION,
+            turn=turn,
+            reply=reply,
+            usage=usage,
+            purpose=purpose,
+            again=again,
+        )
+    )
 
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:

@@ -7,8 +7,7 @@ the model and the dispatch of calls all work on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import remit.ledger as ledger
@@ -59,6 +58,10 @@ class Kit:
     """Estimated tokens of the specs."""
     delegates: bool = False
     """Whether the model is offered a way to delegate."""
+    delegating: frozenset[str] = frozenset()
+    """Names of the tools that start children, those that are not offered included."""
+    names: tuple[str, ...] = ()
+    """Of what the model is told of."""
     shares: dict[object, Kit] = field(default_factory=dict[object, "Kit"])
     """Kits of ad hoc children made from this one."""
 
@@ -69,92 +72,164 @@ class Circles:
     __slots__ = ("_times", "_turns")
 
     def __init__(self) -> None:
-        self._turns: deque[frozenset[tuple[str, str, str]]] = deque()
-        self._times: Counter[tuple[str, str, str]] = Counter()
+        self._turns: list[Iterable[tuple[str, str, str]]] = []
+        self._times: dict[tuple[str, str, str], int] = {}
 
-    def add(self, keys: Iterable[tuple[str, str, str]]) -> None:
+    def add(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Remember a turn. By turns, not by calls: the same call twice in one reply is not yet a circle."""
-        turn = frozenset(keys)
+        turn = keys if len(keys) == 1 else frozenset(keys)
+        times = self._times
         self._turns.append(turn)
-        self._times.update(turn)
+        for key in turn:
+            times[key] = times.get(key, 0) + 1
         if len(self._turns) > REMEMBERED_TURNS:
-            for key in self._turns.popleft():
-                self._times[key] -= 1
-                if not self._times[key]:
-                    del self._times[key]
+            for key in self._turns.pop(0):
+                times[key] -= 1
+                if not times[key]:
+                    del times[key]
 
     def times(self, key: tuple[str, str, str]) -> int:
         """In how many of the last turns this same call had this same result."""
-        return self._times[key]
+        return self._times.get(key, 0)
 
 
-@dataclass(slots=True, eq=False)
 class Run:
     """One run being executed."""
 
-    scope: Scope
-    agent: Agent
-    models: tuple[Model, ...]
-    """In order of preference."""
-    model: Model
-    """The one that is asked now."""
-    model_name: str
-    price: Price | None
-    settings: Mapping[str, Json]
-    kit: Kit
-    delegate: Delegate
-    lane: Lane
-    output_schema: JsonObject | None = None
-    label: str = ""
-    summary: str = "never"
-    summary_prompt: str = ""
-    messages: list[Message] = field(default_factory=list[Message])
-    estimate: int = 0
-    """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
-    base: int = 0
-    """Of which instructions and tools."""
-    task_at: int = 0
-    """Where in the conversation the task stands."""
-    tight: int = 0
-    """What its conversation had when a summary of it was last asked for in vain."""
-    window: int | None = None
-    """Tokens that the model can take, learnt from a provider that said no."""
-    turns: int = 0
-    """Ordinary turns begun; wrap-up and summary turns are not counted."""
-    replies: int = 0
-    text: str = ""
-    """The last non-empty thing it said."""
-    model_used: str = ""
-    log: list[ToolCallLog] = field(default_factory=list[ToolCallLog])
-    calls_begun: int = 0
-    contexts: dict[str, str] = field(default_factory=dict[str, str])
-    """What the calls in flight are about."""
-    children: list[Outcome] = field(default_factory=list[Outcome])
-    artifacts: list[Artifact] = field(default_factory=list[Artifact])
-    results_kept: int = 0
-    failed_tool: str | None = None
-    last_error: str | None = None
-    """The provider's error that was to be tried again when the budget ran out."""
-    circles: Circles = field(default_factory=Circles)
-    speechless: str = ""
-    """Why nothing could be withheld for its last word; it may then not delegate."""
-    started_at: float = 0.0
-    tries: int = 0
-    """Answers that did not have the form that was asked for."""
-    borrowed: list[ToolSource] = field(default_factory=list["ToolSource"])
-    looping: str = ""
-    """The tool that it called again and again with the same result."""
-    model_at: int = 0
-    """Which of `models` that is."""
-    resumed: bool = False
-    reply: Reply | None = None
-    """A recorded reply that a resumed run has still to act on."""
-    pending: dict[str, CallRecord] = field(default_factory=dict[str, CallRecord])
-    """What the journal has of that reply's calls."""
-    asides: dict[str, Reply] = field(default_factory=dict[str, Reply])
-    """Recorded wrap-ups and summaries: good until there is a new turn."""
-    left_open: dict[str, CallRecord] = field(default_factory=dict[str, CallRecord])
-    """Calls of that reply that have a child which is still to be taken up, by the child's id."""
+    # Written out: a data class with this many fields takes several times as long to make.
+    __slots__ = (
+        "agent",
+        "artifacts",
+        "asides",
+        "base",
+        "borrowed",
+        "calls_begun",
+        "children",
+        "circles",
+        "contexts",
+        "delegate",
+        "estimate",
+        "failed_tool",
+        "kit",
+        "label",
+        "lane",
+        "last_error",
+        "left_open",
+        "lends_task",
+        "log",
+        "looping",
+        "messages",
+        "model",
+        "model_at",
+        "model_name",
+        "model_used",
+        "models",
+        "output_schema",
+        "pending",
+        "price",
+        "replies",
+        "reply",
+        "results_kept",
+        "resumed",
+        "scope",
+        "settings",
+        "speechless",
+        "started_at",
+        "summary",
+        "summary_prompt",
+        "task_at",
+        "text",
+        "tight",
+        "tries",
+        "turns",
+        "window",
+    )
+
+    def __init__(  # noqa: PLR0915 - one line for each attribute
+        self,
+        *,
+        scope: Scope,
+        agent: Agent,
+        models: tuple[Model, ...],
+        model_name: str,
+        price: Price | None,
+        settings: Mapping[str, Json],
+        kit: Kit,
+        delegate: Delegate,
+        lane: Lane,
+        output_schema: JsonObject | None,
+        label: str,
+        summary: str,
+        summary_prompt: str,
+        base: int,
+        task_at: int,
+        started_at: float,
+    ) -> None:
+        self.scope = scope
+        self.agent = agent
+        self.models = models
+        """In order of preference."""
+        self.model = models[0]
+        """The one that is asked now."""
+        self.model_name = model_name
+        self.price = price
+        self.settings = settings
+        self.kit = kit
+        self.delegate = delegate
+        self.lane = lane
+        self.output_schema = output_schema
+        self.label = label
+        self.summary = summary
+        self.summary_prompt = summary_prompt
+        self.messages: list[Message] = []
+        self.estimate = base
+        """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
+        self.base = base
+        """Of which instructions and tools."""
+        self.task_at = task_at
+        """Where in the conversation the task stands."""
+        self.tight = 0
+        """What its conversation had when a summary of it was last asked for in vain."""
+        self.window: int | None = None
+        """Tokens that the model can take, learnt from a provider that said no."""
+        self.turns = 0
+        """Ordinary turns begun; wrap-up and summary turns are not counted."""
+        self.replies = 0
+        self.text = ""
+        """The last non-empty thing it said."""
+        self.model_used = ""
+        self.log: list[ToolCallLog] = []
+        self.calls_begun = 0
+        self.contexts: dict[str, str] = {}
+        """What the calls in flight are about."""
+        self.children: list[Outcome] = []
+        self.artifacts: list[Artifact] = []
+        self.results_kept = 0
+        self.failed_tool: str | None = None
+        self.last_error: str | None = None
+        """The provider's error that was to be tried again when the budget ran out."""
+        self.circles = Circles()
+        self.lends_task = False
+        """Whether its next child runs in its own task."""
+        self.speechless = ""
+        """Why nothing could be withheld for its last word; it may then not delegate."""
+        self.started_at = started_at
+        self.tries = 0
+        """Answers that did not have the form that was asked for."""
+        self.borrowed: list[ToolSource] = []
+        self.looping = ""
+        """The tool that it called again and again with the same result."""
+        self.model_at = 0
+        """Which of `models` that is."""
+        self.resumed = False
+        self.reply: Reply | None = None
+        """A recorded reply that a resumed run has still to act on."""
+        self.pending: dict[str, CallRecord] = {}
+        """What the journal has of that reply's calls."""
+        self.asides: dict[str, Reply] = {}
+        """Recorded wrap-ups and summaries: good until there is a new turn."""
+        self.left_open: dict[str, CallRecord] = {}
+        """Calls of that reply that have a child which is still to be taken up, by the child's id."""
 
     @property
     def output_tokens(self) -> int:
@@ -165,10 +240,12 @@ class Run:
         """The worst case of the next request."""
         return Want(self.estimate, self.output_tokens, self.price)
 
-    def delegates(self, call: Call) -> bool:
-        """Whether a call asks for a child."""
-        tool = self.kit.tools.get(call.name)
-        return tool is not None and tool.delegates
+    def delegates(self, calls: Sequence[Call]) -> bool:
+        """Whether any of these calls asks for a child."""
+        names = self.kit.delegating
+        if len(calls) == 1:
+            return calls[0].name in names
+        return any(call.name in names for call in calls)
 
     def charge_call(self) -> ToolResult | None:
         """Count one tool call; what the model reads instead of a result when none is left."""
@@ -193,8 +270,10 @@ class Run:
 def message_tokens(message: Message) -> int:
     """A cautious estimate: what is reserved for input should not be passed by it."""
     if isinstance(message, ToolMessage):
-        media = sum(_media_tokens(p.data) for p in message.parts)
-        return text_tokens(message.content) + text_tokens(message.note) + media + 12
+        tokens = text_tokens(message.content) + 12
+        if message.note:
+            tokens += text_tokens(message.note)
+        return tokens + sum(_media_tokens(p.data) for p in message.parts) if message.parts else tokens
     if isinstance(message, AssistantMessage):
         calls = sum(text_tokens(str(c.args)) + 12 for c in message.calls)
         thinking = sum(text_tokens(t.text) for t in message.thinking)

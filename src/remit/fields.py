@@ -5,6 +5,7 @@ A model's output is untrusted: every value may be of any type. Nothing here spen
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -38,7 +39,7 @@ class Bad(Exception):
 
 def gather(args: JsonObject, fields: Sequence[Field]) -> dict[str, Json]:
     """The values by their proper names. Raises Bad for unknown keys and for aliases that disagree."""
-    owner = {alias: f.name for f in fields for alias in (f.name, *f.aliases)}
+    owner = _owners(tuple(fields))
     unknown = [key for key in args if key not in owner]
     if unknown:
         shown = ", ".join(repr(str(k)[:60]) for k in unknown[:5])
@@ -53,6 +54,11 @@ def gather(args: JsonObject, fields: Sequence[Field]) -> dict[str, Json]:
             )
         found[name] = value
     return found
+
+
+@functools.cache
+def _owners(fields: tuple[Field, ...]) -> dict[str, str]:
+    return {alias: f.name for f in fields for alias in (f.name, *f.aliases)}
 
 
 def text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT) -> str:

@@ -86,15 +86,37 @@ async def run(
 
     `poked` is given a function that has `expires` asked again at once.
     """
-    work = _GuestWork(awaitable, phase)
-    if work.finished:
-        ended = _ended(work)
-        if phase.stopped:
-            raise Stopped(_own_end(work))
-        return ended
+    begun = begin(awaitable, phase)
+    if isinstance(begun, Ended):
+        return begun
+    return await attend(begun, phase, name=name, expires=expires, poked=poked, on_abandoned=on_abandoned)
+
+
+def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
+    """Run an awaitable up to its first wait: how it ended, or what is now to be attended to. Raises Stopped."""
+    guest = Guest(awaitable, phase.hosts)
+    if not guest.finished:
+        return guest
+    if phase.stopped:
+        raise Stopped(_own_end(_GuestWork(guest)))
+    if guest.cancelled:
+        return _cancelled_inside()
+    return Ended("returned", guest.value) if guest.error is None else Ended("raised", None, guest.error)
+
+
+def attend(
+    guest: Guest,
+    phase: Phase,
+    *,
+    name: str,
+    expires: Expires | None = None,
+    poked: Callable[[Callable[[], None]], None] | None = None,
+    on_abandoned: Callable[[str], None],
+) -> Awaitable[Ended]:
+    """To be awaited at once: waits for what `begin` began. Raises Stopped, as `run` does."""
     if poked is not None:
-        poked(work.guest.poke)
-    return await _attend(work, phase, name, expires, on_abandoned)
+        poked(guest.poke)
+    return _attend(_GuestWork(guest), phase, name, expires, on_abandoned)
 
 
 async def run_in_thread(
@@ -132,7 +154,11 @@ async def _attend(
 
 
 def _ended(work: _Work) -> Ended:
-    return work.ended() or Ended("raised", error=RuntimeError("it was cancelled from inside"))
+    return work.ended() or _cancelled_inside()
+
+
+def _cancelled_inside() -> Ended:
+    return Ended("raised", error=RuntimeError("it was cancelled from inside"))
 
 
 def _own_end(work: _Work) -> Ended | None:
@@ -196,8 +222,10 @@ async def _rest(work: _Work, phase: Phase, seconds: float) -> None:
 
 
 class _GuestWork:
-    def __init__(self, awaitable: Awaitable[object], phase: Phase) -> None:
-        self.guest = Guest(awaitable, phase.hosts)
+    __slots__ = ("guest",)
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
 
     @property
     def finished(self) -> bool:

@@ -88,7 +88,7 @@ class RunRecord(Struct, omit_defaults=True):
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
     terms: Terms = Terms()
-    messages: list[Message] = field(default_factory=list[Message])
+    messages: list[Message] = []
     """Its conversation. The results of a turn join it together, once the last of them is there."""
     task_at: int = 0
     """Where in it the task stands."""
@@ -96,30 +96,30 @@ class RunRecord(Struct, omit_defaults=True):
     turns: int = 0
     text: str = ""
     """The last non-empty thing it said."""
-    usage: list[Usage] = field(default_factory=list[Usage])
-    calls: list[CallRecord] = field(default_factory=list[CallRecord])
+    usage: list[Usage] = []
+    calls: list[CallRecord] = []
     turn_at: int = 0
     """Where in `calls` the last turn begins; `places` has its calls by their ids."""
-    places: dict[str, int] = field(default_factory=dict[str, int])
+    places: dict[str, int] = {}
     still_open: int = 0
     """Calls of the last turn without a result."""
     reply: Reply | None = None
     """The last reply, while it has not been acted on to the end."""
     asking: TurnStarted | None = None
     """A model call in flight."""
-    asides: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    asides: dict[str, Reply] = {}
     """The wrap-up or summary given since the last ordinary turn."""
     aside_at: int | None = None
     """Where in the conversation an aside begins."""
-    unjoined: list[UserMessage] = field(default_factory=list[UserMessage])
+    unjoined: list[UserMessage] = []
     """What was sent to it and has not joined yet, or has to join again behind a turn that is taken up again."""
     measured: int = 0
     """Tokens of the conversation up to `measured_at`, as the provider counted them."""
     measured_at: int = 0
-    children: list[str] = field(default_factory=list[str])
-    artifacts: list[Artifact] = field(default_factory=list[Artifact])
-    warnings: list[str] = field(default_factory=list[str])
-    overran: dict[str, Limits] = field(default_factory=dict[str, Limits])
+    children: list[str] = []
+    artifacts: list[Artifact] = []
+    warnings: list[str] = []
+    overran: dict[str, Limits] = {}
     """Resources of which a provider used more than was reserved, and the limits that held then."""
     died: bool = False
     """Whether it had no end when it was last resumed."""
@@ -199,17 +199,17 @@ class Tree(Struct, omit_defaults=True):
     """A root run and all its descendants."""
 
     root: str = ""
-    runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
+    runs: dict[str, RunRecord] = {}
     """By id, in the order in which they were started: a parent always before its children."""
     seq: int = 0
     """Of the last event."""
     at: float = 0.0
     """When it happened."""
-    requests: dict[str, ApprovalRequested] = field(default_factory=dict[str, ApprovalRequested])
+    requests: dict[str, ApprovalRequested] = {}
     """Approvals that nobody has answered, by their ids."""
     asked: int = 0
     """How many different approvals there have been."""
-    grants: list[Grant] = field(default_factory=list[Grant])
+    grants: list[Grant] = []
     commands: set[str] = field(default_factory=set[str])
     """Ids of the commands from other processes that were obeyed."""
 

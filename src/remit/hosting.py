@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from inspect import iscoroutine
 from typing import cast
 
-from remit.phase import wake
+from remit.phase import clock_of, wake
 
 Loop = asyncio.AbstractEventLoop
 # In asyncio's own list of names since 3.7, for those who drive tasks themselves.
@@ -27,6 +27,7 @@ class Hosts:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self.clock = clock_of(loop)
         self._idle: list[Host] = []
         self._closed = False
 
@@ -47,39 +48,29 @@ class Hosts:
             self._idle.pop().end()
 
 
-class Host:
-    """A task that does nothing: it is there for the code that runs in its name."""
-
-    __slots__ = ("begun", "guest", "rests", "task")
+class Host(asyncio.Future[None]):
+    """What a lent task waits for. The task does nothing: it is there for the code that runs in its name."""
 
     def __init__(self, loop: Loop) -> None:
+        super().__init__(loop=loop)
         self.guest: Guest | None = None
         self.begun = False
-        self.rests = _Rest(self, loop)
         # Of no group: it is lent to code that may have to be left behind.
         self.task: asyncio.Task[object] = loop.create_task(self._stay(), name="remit lends this task")
 
     async def _stay(self) -> None:
         self.begun = True
-        await self.rests
-
-    def end(self) -> None:
-        wake(self.rests)
-
-
-class _Rest(asyncio.Future[None]):
-    """What a lent task waits for. Who cancels the task means its guest, and means it now."""
-
-    def __init__(self, host: Host, loop: Loop) -> None:
-        super().__init__(loop=loop)
-        self._host = host
+        await self
 
     def cancel(self, msg: object = None) -> bool:
-        guest = self._host.guest
-        if guest is None:
+        """Who cancels the task means its guest, and means it now."""
+        if self.guest is None:
             return super().cancel(msg)
-        guest.cancel(msg)
+        self.guest.cancel(msg)
         return True
+
+    def end(self) -> None:
+        wake(self)
 
 
 class Guest:
@@ -114,7 +105,7 @@ class Guest:
         """Woken when it has finished, or when somebody wants whoever waits to look again."""
         self._host = hosts.lend()
         self._host.guest = self
-        self._step(None)
+        self._go_on(None)
 
     def cancel(self, why: object = None) -> None:
         """As `Task.cancel`: what it waits for is cancelled, or a CancelledError is thrown into it.
@@ -140,22 +131,18 @@ class Guest:
     def _step(self, error: BaseException | None) -> None:
         if self.finished:
             return
-        loop, task = self._hosts.loop, self._host.task
         if self._must_cancel is not None:
             error, self._must_cancel = error if isinstance(error, CancelledError) else self._must_cancel, None
         self._future = None
+        self._go_on(error)
+
+    def _go_on(self, error: BaseException | None) -> None:
+        """Run it up to its next wait, or its end, in the name of the task that is lent to it."""
+        loop, task = self._hosts.loop, self._host.task
         here = asyncio.current_task(loop)
         if here is not None:
             _leave(loop, here)
         _enter(loop, task)
-        try:
-            self._go_on(error)
-        finally:
-            _leave(loop, task)
-            if here is not None:
-                _enter(loop, here)
-
-    def _go_on(self, error: BaseException | None) -> None:
         try:
             if error is None:
                 awaited = self._context.run(self._coroutine.send, None)
@@ -173,12 +160,17 @@ class Guest:
             self._finish(None, raised)
         else:
             self._wait_for(awaited)
+        finally:
+            _leave(loop, task)
+            if here is not None:
+                _enter(loop, here)
 
     def _finish(self, value: object, error: BaseException | None) -> None:
         self.finished, self.value, self.error = True, value, error
         self._host.guest = None
         self._hosts.take_back(self._host)
-        self.poke()
+        if self.waiter is not None:
+            wake(self.waiter)
 
     def _wait_for(self, awaited: object) -> None:
         """Have the next step follow what the code waits for, by the rules of asyncio's own tasks."""

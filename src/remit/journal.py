@@ -80,6 +80,10 @@ class Journal:
 
     async def claim(self, *, new: bool) -> None:
         """Own the tree. Raises StoreError."""
+        if self.volatile:
+            await self.store.claim(self.root, new=new)
+            self._claimed = True
+            return
 
         async def claim() -> None:
             await self.store.claim(self.root, new=new)

@@ -43,6 +43,8 @@ class Lane:
         """How many may be in flight; None is any number."""
         self.in_flight = 0
         self._open_at = 0.0
+        self.was_closed = False
+        """Whether anything was ever refused in it."""
         self._in_front: deque[Place] = deque()
         self._waiting: deque[Place] = deque()
         self._aside: deque[Place] = deque()
@@ -65,6 +67,10 @@ class Lane:
 
     def step_in(self, *, front: bool) -> bool:
         """Take a place if one can be had now."""
+        if self.width is None:
+            # As most lanes are: nothing was ever refused, so nobody waits.
+            self.in_flight += 1
+            return True
         if (self._waiting and not front) or self._in_front or not self._has_room():
             return self._take_over()
         self.in_flight += 1
@@ -99,11 +105,6 @@ class Lane:
         self._aside.popleft().granted = False
         return True
 
-    @property
-    def was_closed(self) -> bool:
-        """Whether anything was ever refused in it."""
-        return self._open_at > 0.0
-
     def opens_in(self) -> float:
         """Seconds until anybody is let in; 0 when it is open."""
         return max(0.0, self._open_at - self._loop.time())
@@ -128,7 +129,8 @@ class Lane:
             wider = self.width + 1
             self.width = wider if self._most is None else min(wider, self._most)
             self._widened = True
-        self._look()
+        if self._waiting or self._in_front:
+            self._look()
 
     def refused(self, wait_s: float | None, why: str = "") -> None:
         """A request was refused for the rate: nobody is sent for as long as was asked, and fewer at once after that."""
@@ -145,6 +147,7 @@ class Lane:
         alone = 0.0 if self.in_flight else min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
         wait_s = wait_s or alone
         self._open_at = max(self._open_at, self._loop.time() + wait_s)
+        self.was_closed = self._open_at > 0.0
         if wait_s > MOST_WAIT_S:
             # Too long to stand in line: whoever waits looks again at what else it can do.
             self._send_away()

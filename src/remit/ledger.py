@@ -29,6 +29,7 @@ ROOMY_OUTPUT = 256
 """A call that may delegate gives up output down to this, so that its last word is safe."""
 
 _orders = count()
+_NO_CAPS = (None, None, None, None, None)
 
 
 class Over(NamedTuple):
@@ -138,7 +139,7 @@ class Account:
         self.waiting: list[Ticket] = []
         above = parent.capped if parent else ()
         caps = (self.requests_cap, self.tokens_cap, self.micros_cap, self.calls_cap, self.delegations_cap)
-        self.capped: tuple[Account, ...] = above if all(c is None for c in caps) else (self, *above)
+        self.capped: tuple[Account, ...] = above if caps == _NO_CAPS else (self, *above)
         """The accounts that can say no: this one and its ancestors, as far as they have a cap."""
 
 
@@ -165,21 +166,22 @@ def settle(reservation: Reservation, used: Amount, *, delegates: bool = False) -
 
     When the reply `delegates`, what was spare is withheld in the same step, before anybody can take it.
     """
-    amount, spare, overruns = reservation.amount, reservation.spare, dict[str, Overrun]()
-    for a in reservation.account.capped:
+    account, amount, spare = reservation.account, reservation.amount, reservation.spare
+    overruns: dict[str, Overrun] = {}
+    for a in account.capped:
         a.reserved = minus(a.reserved, amount)
         if spare is not NOTHING:
             a.spare = minus(a.spare, spare)
         a.spent = plus(a.spent, used)
-        if a.tokens_cap is not None and used.tokens > amount.tokens:
+        if used[1] > amount[1] and a.tokens_cap is not None:
             a.overran = "tokens"
             overruns["tokens"] = Overrun("tokens", amount.tokens, used.tokens)
-        if a.micros_cap is not None and used.micros > amount.micros:
+        if used[2] > amount[2] and a.micros_cap is not None:
             a.overran = "usd"
             overruns["usd"] = Overrun("usd", amount.micros, used.micros)
-    if delegates and reservation.spare is not NOTHING and reservation.account.last_word is NOTHING:
-        _set_last_word(reservation.account, reservation.spare)
-    _look_again(reservation.account)
+    if delegates and spare is not NOTHING and account.last_word is NOTHING:
+        _set_last_word(account, spare)
+    _look_again(account)
     return list(overruns.values())
 
 
@@ -229,10 +231,14 @@ def look(account: Account) -> Over | None:
             return Over(a.owner, "delegations", a.delegations_cap, a.delegations)
         if a.overran:
             return _overran(a)
-        for resource, cap, taken in _taken(a, NOTHING):
-            in_flight = a.reserved.requests if resource == "requests" else 0
-            if taken + in_flight >= cap:
-                return Over(a.owner, resource, cap, taken + in_flight)
+        spent, withheld = a.spent, a.withheld
+        requests = spent[0] + withheld[0] + a.reserved[0]
+        if a.requests_cap is not None and requests >= a.requests_cap:
+            return Over(a.owner, "requests", a.requests_cap, requests)
+        if a.tokens_cap is not None and spent[1] + withheld[1] >= a.tokens_cap:
+            return Over(a.owner, "tokens", a.tokens_cap, spent[1] + withheld[1])
+        if a.micros_cap is not None and spent[2] + withheld[2] >= a.micros_cap:
+            return Over(a.owner, "usd", a.micros_cap, spent[2] + withheld[2])
     return None
 
 
@@ -248,28 +254,31 @@ class Left(NamedTuple):
 
 def left(account: Account) -> Left:
     """The smallest remainder of each resource over the account and its ancestors."""
-    least: dict[str, int] = {}
-
-    def note(resource: str, value: int) -> None:
-        least[resource] = max(0, min(value, least.get(resource, value)))
-
+    delegations = requests = tokens = micros = calls = None
     for a in account.capped:
         if a.delegations_cap is not None:
-            note("delegations", a.delegations_cap - a.delegations)
+            delegations = _least(delegations, a.delegations_cap - a.delegations)
         if a.calls_cap is not None:
-            note("calls", a.calls_cap - a.calls)
-        held = plus(a.reserved, a.spare)
-        flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
-        for resource, cap, taken in _taken(a, account.last_word):
-            mine = {
-                "requests": account.last_word[0],
-                "tokens": account.last_word[1],
-                "usd": account.last_word[2],
-            }
-            free = cap - taken - flight[resource]
-            note(resource, min(free, mine[resource]) if a.overran else free)
-    usd = least["usd"] / 1_000_000 if "usd" in least else None
-    return Left(least.get("delegations"), least.get("requests"), least.get("tokens"), usd, least.get("calls"))
+            calls = _least(calls, a.calls_cap - a.calls)
+        if a.requests_cap is not None:
+            requests = _least(requests, _free(a, account.last_word, 0, a.requests_cap))
+        if a.tokens_cap is not None:
+            tokens = _least(tokens, _free(a, account.last_word, 1, a.tokens_cap))
+        if a.micros_cap is not None:
+            micros = _least(micros, _free(a, account.last_word, 2, a.micros_cap))
+    return Left(delegations, requests, tokens, None if micros is None else micros / 1_000_000, calls)
+
+
+def _least(known: int | None, value: int) -> int:
+    value = max(value, 0)
+    return value if known is None or value < known else known
+
+
+def _free(a: Account, own: Amount, index: int, cap: int) -> int:
+    """What is left of one resource for somebody whose own withheld part is `own`; after an overrun, that alone."""
+    taken = a.spent[index] + a.withheld[index] - own[index]
+    free = cap - taken - a.reserved[index] - a.spare[index]
+    return min(free, own[index]) if a.overran else free
 
 
 def _ask(
@@ -277,10 +286,9 @@ def _ask(
 ) -> Verdict | Ticket:
     if not account.capped:
         return Reservation(account, want.amount(want.output_tokens), want.output_tokens)
-    if not keep:
-        granted = _at_once(account, want, spare)
-        if granted is not None:
-            return granted
+    granted = _at_once(account, want, spare, keep=keep)
+    if granted is not None:
+        return granted
     ticket = Ticket(account, want, wake, keep=keep, spare=spare)
     verdict = _judge(ticket)
     if isinstance(verdict, Account):
@@ -291,31 +299,39 @@ def _ask(
     return verdict
 
 
-def _at_once(account: Account, want: Want, spare: Want | None) -> Reservation | None:
-    """The usual case, which needs no weighing: all of it fits everywhere, nobody waits, nothing is withheld here."""
-    if account.last_word is not NOTHING:
-        return None
+def _at_once(account: Account, want: Want, spare: Want | None, *, keep: bool) -> Reservation | None:
+    """The usual case, which needs no weighing: all of it fits everywhere, and nobody waits."""
     amount = want.amount(want.output_tokens)
-    extra = NOTHING if spare is None else spare.amount(spare.output_tokens)
-    requests, tokens, micros = amount[0] + extra[0], amount[1] + extra[1], amount[2] + extra[2]
-    for a in account.capped:
-        if a.waiting or a.overran:
-            return None
-        spent, withheld, reserved, held = a.spent, a.withheld, a.reserved, a.spare
-        cap = a.requests_cap
-        if cap is not None and spent[0] + withheld[0] + reserved[0] + held[0] + requests > cap:
-            return None
-        cap = a.tokens_cap
-        if cap is not None and spent[1] + withheld[1] + reserved[1] + held[1] + tokens > cap:
-            return None
-        cap = a.micros_cap
-        if cap is not None and spent[2] + withheld[2] + reserved[2] + held[2] + micros > cap:
-            return None
+    # With a last word withheld already, no other is held for it.
+    held = None if account.last_word is not NOTHING else spare
+    extra = NOTHING if held is None else held.amount(held.output_tokens)
+    if not _fits_easily(account, amount if held is None else plus(amount, extra)):
+        return None
+    if keep:
+        _set_last_word(account, amount)
+        return Reservation(account, amount, want.output_tokens)
     for a in account.capped:
         a.reserved = plus(a.reserved, amount)
         if extra is not NOTHING:
             a.spare = plus(a.spare, extra)
     return Reservation(account, amount, want.output_tokens, extra)
+
+
+def _fits_easily(account: Account, amount: Amount) -> bool:
+    """Whether it fits in every capped account beside all that is held there, and nobody waits for any of it."""
+    for a in account.capped:  # noqa: SIM110 - a generator takes longer than what it goes through
+        if a.waiting or a.overran or not _has_room(a, amount):
+            return False
+    return True
+
+
+def _has_room(a: Account, amount: Amount) -> bool:
+    spent, withheld, reserved, spare = a.spent, a.withheld, a.reserved, a.spare
+    for index, cap in enumerate((a.requests_cap, a.tokens_cap, a.micros_cap)):
+        taken = spent[index] + withheld[index] + reserved[index] + spare[index]
+        if cap is not None and taken + amount[index] > cap:
+            return False
+    return True
 
 
 def _judge(ticket: Ticket) -> Verdict | Account:
@@ -362,12 +378,8 @@ def _hold_spare(ticket: Ticket) -> Amount:
     if ticket.spare is None or ticket.keep or account.last_word is not NOTHING:
         return NOTHING
     extra = ticket.spare.amount(ticket.spare.output_tokens)
-    more = {"requests": extra.requests, "tokens": extra.tokens, "usd": extra.micros}
-    for a in account.capped:
-        held = plus(a.reserved, a.spare)
-        in_flight = {"requests": held.requests, "tokens": held.tokens, "usd": held.micros}
-        if a.overran or any(t + in_flight[r] + more[r] > cap for r, cap, t in _taken(a, NOTHING)):
-            return NOTHING
+    if any(a.overran or not _has_room(a, extra) for a in account.capped):
+        return NOTHING
     for a in account.capped:
         a.spare = plus(a.spare, extra)
     return extra
@@ -443,8 +455,10 @@ def _taken(a: Account, own: Amount) -> list[tuple[str, int, int]]:
 
 
 def _set_last_word(account: Account, amount: Amount) -> None:
-    for a in account.capped:
-        a.withheld = plus(minus(a.withheld, account.last_word), amount)
+    before = account.last_word
+    if before is not NOTHING or amount is not NOTHING:
+        for a in account.capped:
+            a.withheld = plus(minus(a.withheld, before), amount)
     account.last_word = amount
 
 

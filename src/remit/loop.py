@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from remit.amounts import NOTHING, Want
 from remit.artifacts import keep
-from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
+from remit.context import RESULT_TOKENS, fit, fits, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
@@ -93,34 +93,39 @@ async def _next_reply(run: Run) -> Reply | Ending | Limit:
     most = run.scope.limits.turns
     if isinstance(most, int) and run.turns >= most:
         return Limit("turns", f"the limit of {most} turns is reached")
-    _join_sent(run)
+    if run.scope.inbox:
+        _join_sent(run)
     if isinstance(run.messages[-1], AssistantMessage):
         run.tell(GO_ON)
     run.turns += 1
     try:
-        return await _ask(run)
+        if not fits(run):
+            await fit(run)
+        return await exchange(run)
     except OverBudget as over:
         return Limit("budget", str(over))
     except ModelFailed as failed:
-        return failed_with(failed)
+        return await _ask_shorter(run, failed)
 
 
-async def _ask(run: Run) -> Reply:
-    """Ask for the next turn; once more, with a shorter conversation, if it was too long for the model."""
-    await fit(run)
+async def _ask_shorter(run: Run, failed: ModelFailed) -> Reply | Ending | Limit:
+    """Ask again, with a shorter conversation, if it was too long for the model. Raises Stopped."""
     for _ in range(SHORTENED):
+        if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
+            break
         try:
             return await exchange(run)
-        except ModelFailed as failed:
-            if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
-                raise
-    return await exchange(run)
+        except OverBudget as over:
+            return Limit("budget", str(over))
+        except ModelFailed as again:
+            failed = again
+    return failed_with(failed)
 
 
 async def _call_tools(run: Run, reply: Reply) -> str:
     if reply.stop == "length":
         return refuse_calls(run, reply.calls, CUT_OFF)
-    if any(map(run.delegates, reply.calls)):
+    if run.delegates(reply.calls):
         # Stopped here or not, each call gets its result: no conversation is left with an open call.
         with suppress(Stopped):
             await _keep_last_word(run, len(reply.calls))

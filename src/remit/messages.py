@@ -22,17 +22,30 @@ JsonObject = dict[str, Json]
 MARK = "[remit]"
 """Begins what the runtime itself says to a model."""
 
-_FORGED = re.compile(r"\[remit\]|<(/?)(system-reminder)", re.IGNORECASE)
+_UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*"
+_TAGS = re.compile("[\U000e0000-\U000e0fff]+")
+"""Letters that models read and people do not."""
+
+
+def _spaced(word: str) -> str:
+    """The word, whatever that nobody sees stands between its letters."""
+    return _UNSEEN.join("[-_\u2010-\u2015 ]?" if letter == "-" else letter for letter in word)
+
+
+_FORGED = re.compile(
+    f"[\\[\uff3b]{_UNSEEN}{_spaced('remit')}{_UNSEEN}[\\]\uff3d]|<{_UNSEEN}(/?){_UNSEEN}({_spaced('system-reminder')})",
+    re.IGNORECASE,
+)
 """What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
 
 
 def unforge(text: str) -> str:
     """Foreign text in which nothing looks like the words of a runtime."""
-    return _FORGED.sub(_changed, text)
+    return _FORGED.sub(_changed, text if text.isascii() else _TAGS.sub("", text))
 
 
 def _changed(forged: re.Match[str]) -> str:
-    return f"({forged[1]}{forged[2]}" if forged[2] else "(remit)"
+    return f"({forged[1]}system-reminder" if forged[2] else "(remit)"
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):

@@ -8,6 +8,7 @@ that may swallow it, and never has to pass through an `await` that ignores it.
 from __future__ import annotations
 
 import asyncio
+import time
 import types
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
@@ -15,6 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remit.foreign import Ended
     from remit.hosting import Hosts
+
+
+MOST_TURNS_HELD = 8
+MOST_S_HELD = 0.05
+"""How long a run whose model and tools never wait may have the event loop for itself."""
 
 
 class Stopped(BaseException):
@@ -31,7 +37,7 @@ class Stopped(BaseException):
 class Phase:
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("grace_s", "hosts", "loop", "on_cancelled", "stopped", "waits")
+    __slots__ = ("_held", "_since", "grace_s", "hosts", "loop", "on_cancelled", "stopped", "waits")
 
     def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
         self.hosts = hosts
@@ -41,6 +47,9 @@ class Phase:
         """How long stopped code is waited for before it is left behind."""
         self.waits: dict[asyncio.Future[None], None] = {}
         """In order: who waited first is woken first, the same way every time."""
+        self._held = 0
+        """Turns since everybody else last could run."""
+        self._since = 0.0
         self.on_cancelled = on_cancelled
         """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
 
@@ -54,6 +63,10 @@ class Phase:
         for future in tuple(self.waits):
             if not future.done():
                 future.set_result(None)
+
+    def close(self) -> None:
+        """Nothing waits in it any more."""
+        self.on_cancelled = _nobody
 
     async def wait(self, future: asyncio.Future[None]) -> None:
         """Until the future is done or the phase is stopped.
@@ -70,11 +83,21 @@ class Phase:
             raise Stopped from None
         finally:
             del self.waits[future]
+        self._held = 0
         if self.stopped:
             raise Stopped
 
+    def holds_loop(self) -> bool:
+        """Whether it is time to `breathe`: asked once a turn."""
+        now = self.hosts.clock()
+        if self._held == 0:
+            self._since = now
+        self._held += 1
+        return self._held >= MOST_TURNS_HELD or now - self._since >= MOST_S_HELD
+
     async def breathe(self) -> None:
         """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
+        self._held = 0
         try:
             await _bare_yield()
         except asyncio.CancelledError:
@@ -91,9 +114,19 @@ class Phase:
             timer.cancel()
 
 
+def _nobody() -> None:
+    """Who is told of what happens to a phase that is closed."""
+
+
 @types.coroutine
 def _bare_yield() -> Generator[None, None, None]:
     yield
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's clock, by the shortest way: it is asked many times a turn."""
+    usual = getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time
+    return time.monotonic if usual else loop.time
 
 
 def wake(future: asyncio.Future[None]) -> None:

@@ -157,9 +157,16 @@ class Store(Protocol):
         ...
 
 
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
 def _random_id() -> str:
-    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return "".join(secrets.choice(alphabet) for _ in range(10))
+    # One draw, much larger than needed, so that no letter is likelier than another by more than 2**-78.
+    number, letters = secrets.randbits(128), ""
+    for _ in range(10):
+        number, index = divmod(number, len(_ALPHABET))
+        letters += _ALPHABET[index]
+    return letters
 
 
 def new_command_id() -> str:

@@ -33,13 +33,18 @@ class Models:
         self._source = source
         self._shelf = shelf
         self._found: dict[str, Model] = {}
+        self._chains: dict[int, Chain] = {}
+        """Of agents with models of their own, by the agents' ids: the tree holds its agents, so they stay theirs."""
         self._checked: set[tuple[int, tuple[int, ...], bool]] = set()
         self._default = None if default is None else self._look_up(default, "run(model=...)")
 
     def find(self, agent: Agent, parent: Chain | None) -> Chain:
         """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
         if agent.model is not None:
-            return self._look_up(agent.model, f"Agent {agent.name!r}")
+            own = self._chains.get(id(agent))
+            if own is None:
+                own = self._chains[id(agent)] = self._look_up(agent.model, f"Agent {agent.name!r}")
+            return own
         chain = self._default if parent is None else parent
         if chain is None:
             raise UsageError(

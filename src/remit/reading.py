@@ -23,6 +23,8 @@ log = logging.getLogger("remit")
 MOST_NAME = 200
 """Characters of a tool's name or a call's id; more is nonsense."""
 
+_encoder = msgspec.json.Encoder(order="deterministic")
+_WHOLE = {int}
 _STOPS = get_args(Stop)
 _KINDS = get_args(ModelErrorKind)
 
@@ -101,11 +103,11 @@ def _tidy(reply: Reply) -> Reply | str:
         calls = _tidy_calls(reply.calls) if reply.calls else ()
         thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
         usage = _tidy_usage(reply.usage)
-        details = _tidy_details(reply.details)
+        details = None if reply.details is None else _tidy_details(reply.details)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         return safe_str(error)[:200]
-    same = (text is reply.text, model is reply.model, calls is reply.calls, thinking is reply.thinking)
-    if all(same) and usage is reply.usage and details is reply.details:
+    same = text is reply.text and model is reply.model and calls is reply.calls
+    if same and thinking is reply.thinking and usage is reply.usage and details is reply.details:
         return reply
     return Reply(text, calls, thinking, reply.stop, usage, model, details)
 
@@ -122,7 +124,8 @@ def _tidy_details(details: object) -> JsonObject | None:
 
 
 def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    if type(calls) is tuple and len({c.id for c in calls}) == len(calls) and all(map(_is_sound, calls)):
+    alone = len(calls) == 1 or len({c.id for c in calls}) == len(calls)
+    if type(calls) is tuple and alone and all(map(_is_sound, calls)):
         return calls
     seen: set[str] = set()
     tidy: list[Call] = []
@@ -144,7 +147,7 @@ def _is_sound(call: Call) -> bool:
     if type(call.args) not in (dict, str) or len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
         return False
     try:
-        msgspec.json.encode((call.id, call.name, call.args), order="deterministic")
+        _encoder.encode((call.id, call.name, call.args))
     except (TypeError, ValueError, RecursionError):
         return False
     return True
@@ -168,7 +171,7 @@ def _tidy_usage(said: object) -> Usage | None:
         said.cache_read_tokens,
         said.cache_write_tokens,
     )
-    if not all(type(n) is int and 0 <= n <= HIGHEST for n in counts):
+    if {*map(type, counts)} != _WHOLE or min(counts) < 0 or max(counts) > HIGHEST:
         return None
     if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
         return msgspec.structs.replace(said, usd=None, estimated=True)

@@ -1,7 +1,7 @@
 """Rules of a policy: `allow terminal(git status*)` and how they are matched with a call.
 
-`*` and `?` match any characters, a slash too. A pattern that begins with `domain:` is about the host of an address and
-everything below it; one that ends with `:*` is a command and whatever follows it.
+`*` and `?` match any characters, a slash too. A pattern that ends with `:*` is a command and whatever follows it; those
+for addresses are in `addressing.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import remit.addressing as addressing
 from remit.errors import UsageError
 from remit.tool import Subject
 
 Answer = Literal["allow", "ask", "deny"]
 
 _RULE = re.compile(r"(?P<answer>allow|ask|deny)\s+(?P<name>[^\s()]+)(\((?P<pattern>.*)\))?", re.DOTALL)
-_DOMAIN = "domain:"
 
 
 class Rule(NamedTuple):
@@ -39,14 +39,12 @@ class Rule(NamedTuple):
         return any(self._fits(text, subject.host) for text in (subject.text, *subject.also))
 
     def _fits(self, text: str, host: str) -> bool:
-        pattern = self.pattern
-        if pattern.startswith(_DOMAIN):
-            wanted = pattern.removeprefix(_DOMAIN).removeprefix("*.").strip(".").lower()
-            return bool(host) and (host == wanted or host.endswith(f".{wanted}"))
-        if pattern.endswith(":*"):
-            stem = pattern.removesuffix(":*")
+        if host:
+            return addressing.fits(self.pattern, text, host, strict=self.answer == "allow")
+        if self.pattern.endswith(":*"):
+            stem = self.pattern.removesuffix(":*")
             return text == stem or text.startswith(f"{stem} ")
-        return fnmatch.fnmatchcase(text, pattern)
+        return fnmatch.fnmatchcase(text, self.pattern)
 
     def __str__(self) -> str:
         return f"{self.answer} {self.name}" + (f"({self.pattern})" if self.pattern else "")

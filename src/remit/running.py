@@ -15,6 +15,7 @@ from remit.events import Event, MessageSent
 from remit.listening import catch_up, listen
 from remit.messages import user
 from remit.outcome import Outcome
+from remit.phase import wake
 from remit.ports import Posted
 from remit.progress import ChildProgress, ProgressReader
 from remit.scope import Scope, Sent, TreeContext, current_run
@@ -45,6 +46,8 @@ class Running:
         self._entered = False
         self._tree: TreeContext | None = None
         self._task: asyncio.Task[Outcome] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        """Who waits for the outcome."""
 
     @property
     def run_id(self) -> str:
@@ -72,6 +75,8 @@ class Running:
             tree.stream.watch(self._on_event, tree.loop)
         self._tree = tree
         self._task = tree.loop.create_task(self._run(opened, opened.go()), name=f"remit {tree.root}")
+        # For a task that is cancelled before it has begun, and so never comes to say it itself.
+        self._task.add_done_callback(self._tell)
         return self
 
     async def _run(self, opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
@@ -83,6 +88,12 @@ class Running:
             return await root
         finally:
             await self._close(opened, ears)
+            # Said here: who waits for the task itself hears of it two rounds of the loop later.
+            self._tell()
+
+    def _tell(self, _: object = None) -> None:
+        for waiter in self._waiters:
+            wake(waiter)
 
     async def _close(self, opened: Opened, ears: asyncio.Task[None] | None) -> None:
         """Let go of everything, whatever goes wrong with any of it: the outcome is worth more."""
@@ -133,7 +144,7 @@ class Running:
         first = scope.cancel("the caller", safe_str(reason))
         here = current_run.get()
         if here != scope.run_id and not here.startswith(f"{scope.run_id}."):
-            await asyncio.shield(scope.ended)
+            await scope.wait()
             if scope.parent is None and self._task is not None:
                 await asyncio.wait({self._task})
         return first
@@ -154,7 +165,14 @@ class Running:
         """How the root ended; waits for it. Being cancelled here does not stop the tree; leaving the block does."""
         self._inside()
         assert self._task is not None
-        return await asyncio.shield(self._task)
+        while not self._task.done():
+            waiter: asyncio.Future[None] = self._task.get_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.remove(waiter)
+        return self._task.result()
 
     def _inside(self) -> TreeContext:
         if self._tree is None:

@@ -26,7 +26,7 @@ from remit.lanes import Lanes
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
-from remit.phase import Phase
+from remit.phase import Phase, Stopped, clock_of, wake
 from remit.policy import PolicyFunction
 from remit.sandbox import OPEN, Sandbox
 from remit.seat import Seat
@@ -87,6 +87,7 @@ class TreeContext:
     ) -> None:
         self.root = root
         self.loop = asyncio.get_running_loop()
+        self.clock = clock_of(self.loop)
         self.journal = journal
         self.past = past or Tree()
         self.stream = Stream()
@@ -107,22 +108,24 @@ class TreeContext:
         self.mail: dict[str, list[Sent]] = {}
         """What was sent to those."""
         self._seq = self.past.seq
-        began = time.time() - self.loop.time()
         # By the loop's clock, which never jumps: times in one journal can be subtracted.
-        self._wall: Callable[[], float] = getattr(self.loop, "wall", lambda: began + self.loop.time())
+        self._began = time.time() - self.clock()
+        self._wall: Callable[[], float] | None = getattr(self.loop, "wall", None)
 
     def publish(self, event: Event) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
-        if not event.live_only:
-            journal = self.journal
+        journal = self.journal
+        # What nobody else can ever read need not be kept twice: the stream has it too.
+        if journal.shared and not event.live_only:
             journal.append(event)
             if journal.taken_over:
                 self._leave()
         self.stream.publish(event)
 
     def stamp(self) -> tuple[int, float]:
+        """The number of the next event, and when it happens."""
         self._seq += 1
-        return self._seq, self._wall()
+        return self._seq, self._began + self.clock() if self._wall is None else self._wall()
 
     def _leave(self) -> None:
         """Another process runs this tree now; two must not."""
@@ -133,6 +136,39 @@ class TreeContext:
 
 class Scope:
     """One live run."""
+
+    __slots__ = (
+        "_waiting",
+        "account",
+        "agent",
+        "cause",
+        "children",
+        "deadline",
+        "depth",
+        "depth_left",
+        "grants",
+        "hears",
+        "inbox",
+        "limit",
+        "limits",
+        "over",
+        "parent",
+        "parent_id",
+        "path",
+        "phase",
+        "policies",
+        "run_id",
+        "sandbox",
+        "seat",
+        "spawned",
+        "stacked",
+        "task",
+        "tokens",
+        "tree",
+        "unruled",
+        "usage",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -148,28 +184,28 @@ class Scope:
         task: str,
         sandbox: Sandbox = OPEN,
         record: RunRecord | None = None,
+        shares_task: bool = False,
     ) -> None:
         self.tree = tree
         self.parent = parent
+        self.stacked = parent.stacked + 1 if parent is not None and shares_task else 0
+        """How many runs above it are in the same task, waiting for this one."""
         self.run_id = run_id
         self.agent = agent
+        self.parent_id = parent.run_id if parent else None
         self.depth = parent.depth + 1 if parent else 0
         self.path: tuple[str, ...] = (*parent.path, agent) if parent else (agent,)
-        self._whose = {
-            "run": run_id,
-            "parent": parent.run_id if parent else None,
-            "root": tree.root,
-            "depth": self.depth,
-            "path": self.path,
-            "agent": agent,
-            "v": VERSION,
-        }
-        """What every event of it says of whose it is."""
         self.limits = limits
         """Effective: every field is a number or None."""
         self.depth_left = depth_left
         """Levels it may still delegate to; None is unlimited."""
         self.policies = policies
+        self.unruled = (
+            parent.unruled
+            if parent is not None and policies is parent.policies
+            else all(p is None for p in policies)
+        )
+        """Whether no policy has a say, so that the tools' tiers decide."""
         self.task = task
         self.sandbox = sandbox
         self.account = Account(agent, limits, parent.account if parent else None)
@@ -187,7 +223,8 @@ class Scope:
         """Whether its turns are done; what is left is to write the end down."""
         self.warnings: list[str] = []
         self.grants: set[object] = set()
-        self.ended: asyncio.Future[None] = tree.loop.create_future()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Who waits for its end."""
         self.phase = Phase(tree.hosts, self._cancelled_outside)
         self.deadline = Deadline(
             tree.loop,
@@ -199,9 +236,24 @@ class Scope:
         )
 
     def emit(self, kind: Callable[..., Event], **fields: object) -> Event:
+        """Tell of something that does not happen every turn: what does is written out where it does.
+
+        Fields that are handed on in a dictionary cost five times as much.
+        """
         tree = self.tree
         seq, at = tree.stamp()
-        event = kind(seq=seq, at=at, **self._whose, **fields)
+        event = kind(
+            seq=seq,
+            at=at,
+            run=self.run_id,
+            parent=self.parent_id,
+            root=tree.root,
+            depth=self.depth,
+            path=self.path,
+            agent=self.agent,
+            v=VERSION,
+            **fields,
+        )
         tree.publish(event)
         return event
 
@@ -219,18 +271,20 @@ class Scope:
 
     def spend(self, usage: Usage, reservation: ledger.Reservation, *, delegates: bool = False) -> None:
         """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
+        tokens = usage.input_tokens + usage.output_tokens
         self.usage.append(usage)
-        self.tokens += usage.tokens
+        self.tokens += tokens
         self.tree.spent.append(usage)
-        micros = 0 if usage.usd is None else to_micros(usage.usd)
-        used = Amount(1, usage.tokens, micros)
+        micros = to_micros(usage.usd) if usage.usd else 0
+        used = Amount(1, tokens, micros)
         for overrun in ledger.settle(reservation, used, delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
     def look_at_clock(self) -> None:
         """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""
         self.deadline.look()
-        self.phase.check()
+        if self.phase.stopped:
+            raise Stopped
 
     def lineage(self) -> Iterator[Scope]:
         """This run and its ancestors, upwards."""
@@ -274,11 +328,12 @@ class Scope:
         self.over = True
         self.hears = False
         self.deadline.close()
+        self.phase.close()
         self.tree.runs.pop(self.run_id, None)
         if self.parent:
             self.parent.children.pop(self.run_id, None)
-        if not self.ended.done():
-            self.ended.set_result(None)
+        for waiter in self._waiting:
+            wake(waiter)
         ledger.release(self.account)
         self.seat.close()
 
@@ -308,5 +363,16 @@ class Scope:
         if self.cause is None:
             self.stop(Cause("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached", ""))
 
+    async def wait(self) -> None:
+        """Until it has ended."""
+        if self.run_id in self.tree.runs:
+            waiter: asyncio.Future[None] = self.tree.loop.create_future()
+            self._waiting.append(waiter)
+            await waiter
+
     def _cancelled_outside(self) -> None:
-        self.cancel("the event loop", "the task that ran it was cancelled")
+        scope = self
+        # Whose task it is: those below it are only guests in it.
+        while scope.stacked and scope.parent is not None:
+            scope = scope.parent
+        scope.cancel("the event loop", "the task that ran it was cancelled")

@@ -15,6 +15,9 @@ from remit.slots import Pool
 
 async def take(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False) -> None:
     """Wait in order for a slot in every pool. Raises Stopped; then nothing is held."""
+    if not slots.is_full(pools):
+        slots.occupy(pools)
+        return
     future: asyncio.Future[None] = phase.loop.create_future()
     place = slots.take(pools, lambda: wake(future), front=front)
     if place is None:

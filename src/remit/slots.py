@@ -84,8 +84,7 @@ class Queue:
 def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = False) -> Place | None:
     """Take a slot in every pool and return None, or wait for them: at the front for who comes back."""
     if not is_full(pools):
-        for p in pools:
-            p.working += 1
+        occupy(pools)
         return None
     place = Place(pools, front=front, wake=wake)
     top = pools[-1]
@@ -99,9 +98,19 @@ def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = Fal
     return place
 
 
+def occupy(pools: tuple[Pool, ...]) -> None:
+    """Take a slot in every pool; none of them is full."""
+    for p in pools:
+        p.working += 1
+
+
 def is_full(pools: tuple[Pool, ...]) -> bool:
     """Whether somebody new would have to wait. Those who wait already wait for a full pool, so they need no look."""
-    return any(p.working >= p.size for p in pools)
+    # Not by a generator: there is one pool as a rule.
+    for p in pools:  # noqa: SIM110
+        if p.working >= p.size:
+            return True
+    return False
 
 
 def waiting(pools: tuple[Pool, ...]) -> int:

@@ -169,15 +169,19 @@ _SUBAGENT = "subagent_"
 
 def call_context(tool_name: str, args: object) -> str:
     """The argument that matters most, on one line and cut short; empty for tools not known here."""
-    if not isinstance(args, Mapping):
+    # The first half is for speed: only an abstract type has to be asked at length.
+    if type(args) is not dict and not isinstance(args, Mapping):
         return ""
-    given = cast(Mapping[str, Json], args)
+    given = cast("Mapping[str, Json]", args)
     name = tool_name.lower()
     if name in _COMMANDS:
         return _tidy(shorten(_first(given, ("command",)), 60, 57))
     if name in ("task", "subagent") or name.startswith(_SUBAGENT):
         return _delegation_context(tool_name, given)
-    return _tidy(shorten(_first(given, _KEYS.get(name, ())), CONTEXT_CHARS, CONTEXT_CHARS - 3))
+    keys = _KEYS.get(name)
+    if keys is None:
+        return ""
+    return _tidy(shorten(_first(given, keys), CONTEXT_CHARS, CONTEXT_CHARS - 3))
 
 
 def _delegation_context(tool_name: str, args: Mapping[str, Json]) -> str:

@@ -148,7 +148,8 @@ class Tool:
         self._summarise = summarise
         self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
         spaces = (self._globals, names or {})
-        self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
+        signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
+        self.takes_context = signature.context is not None
         self._parameters = (
             None if parameters is None else _checked_parameters(self, parameters, self._signature)
         )

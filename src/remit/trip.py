@@ -6,7 +6,6 @@ import inspect
 import logging
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import cast
 
 import msgspec
 
@@ -41,7 +40,12 @@ async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     trip = Trip(run, call, tool, limit)
     try:
-        ended = await trip.go(kwargs)
+        if tool.is_async:
+            trip.begin()
+            begun = foreign.begin(_begin(tool, kwargs, trip.context()), scope.phase)
+            ended = begun if isinstance(begun, foreign.Ended) else await trip.attend(begun)
+        else:
+            ended = await trip.go(kwargs)
     except Stopped as stop:
         if stop.ended is None or stop.ended.how != "returned":
             raise
@@ -59,8 +63,13 @@ async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
     if ended.error is not None:
         log.info("the tool %s failed", call.name, exc_info=ended.error)
         return failure(ended.error)
-    # Notes are the runtime's own words: a tool cannot have any.
-    return await _inline(run, tool, msgspec.structs.replace(render(ended.value), note=""))
+    result = render(ended.value)
+    if result.note:
+        # Notes are the runtime's own words: a tool cannot have any.
+        result = msgspec.structs.replace(result, note="")
+    if len(result.content) <= (tool.inline_chars or INLINE_CHARS):
+        return result
+    return await _inline(run, tool, result)
 
 
 async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
@@ -102,6 +111,8 @@ async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
 class Trip:
     """One call out to a tool, and what the tool sees of the run meanwhile."""
 
+    __slots__ = ("call", "end", "limit", "over", "run", "tool")
+
     def __init__(self, run: Run, call: Call, tool: Tool, limit: float | None) -> None:
         self.run = run
         self.call = call
@@ -112,7 +123,7 @@ class Trip:
 
     def begin(self) -> None:
         """The call's time counts from here: waiting for a thread is not the tool's."""
-        self.end = None if self.limit is None else self.run.scope.tree.loop.time() + self.limit
+        self.end = None if self.limit is None else self.run.scope.tree.clock() + self.limit
 
     def context(self) -> ToolContext:
         scope = self.run.scope
@@ -128,10 +139,8 @@ class Trip:
         )
 
     async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
+        """Run a plain function in a thread."""
         scope, tool, context = self.run.scope, self.tool, self.context()
-        if tool.is_async:
-            self.begin()
-            return await self._await(_begin(tool, kwargs, context))
         ended = await foreign.run_in_thread(
             lambda: tool.invoke(kwargs, context),
             scope.phase,
@@ -141,13 +150,15 @@ class Trip:
             on_abandoned=scope.left_behind,
         )
         if ended.how == "returned" and inspect.isawaitable(ended.value):
-            return await self._await(ended.value)
+            begun = foreign.begin(ended.value, scope.phase)
+            return begun if isinstance(begun, foreign.Ended) else await self.attend(begun)
         return ended
 
-    async def _await(self, awaitable: Awaitable[object]) -> foreign.Ended:
+    def attend(self, guest: foreign.Guest) -> Awaitable[foreign.Ended]:
+        """Wait for what the tool has begun."""
         scope = self.run.scope
-        return await foreign.run(
-            awaitable,
+        return foreign.attend(
+            guest,
             scope.phase,
             name=f"tool {self.tool.name}",
             expires=self.expires,
@@ -178,4 +189,4 @@ class Trip:
 
 async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
     value = tool.invoke(kwargs, context)
-    return await cast("Awaitable[object]", value) if inspect.isawaitable(value) else value
+    return await value if inspect.isawaitable(value) else value

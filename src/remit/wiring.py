@@ -49,21 +49,33 @@ def prepare(
     """Raises UsageError for a mistake in the call."""
     checks.check_call(agent, limits, approver, on_event)
     place = _place(store)
-    shelf = Shelf()
-    found = Models(model, models, lambda name: _by_name(shelf, name))
+    named = _Named()
+    found = Models(model, models, named.find)
     checks.check_tools(agent)
     policies = (compile_policy(policy, "run()"), agent.policy)
     outer = read_sandbox(sandbox, "run()") or OPEN
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
-    return Ready(place, found, policies, box, checks.check_workspace(workspace), shelf.close)
+    return Ready(place, found, policies, box, checks.check_workspace(workspace), named.close)
 
 
-def _by_name(shelf: Shelf, name: str) -> Model:
-    if name == "offline":
-        from remit.models.offline import Offline  # noqa: PLC0415 - for those who ask for it
+class _Named:
+    """Models that are asked for by name. What finds them is made with the first one."""
 
-        return Offline()
-    return shelf.find(name)
+    def __init__(self) -> None:
+        self._shelf: Shelf | None = None
+
+    def find(self, name: str) -> Model:
+        if name == "offline":
+            from remit.models.offline import Offline  # noqa: PLC0415 - for those who ask for it
+
+            return Offline()
+        if self._shelf is None:
+            self._shelf = Shelf()
+        return self._shelf.find(name)
+
+    async def close(self) -> None:
+        if self._shelf is not None:
+            await self._shelf.close()
 
 
 def _place(store: Store | str | None) -> Callable[[str], Journal]:
