@@ -1,0 +1,90 @@
+"""Which model a run gets when nobody named one, and why a model that somebody named cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from remit.errors import UsageError
+from remit.models.names import key_variable, take_apart
+
+OFFLINE = "offline"
+
+
+class Provider(NamedTuple):
+    """What is taken of a provider whose key is there."""
+
+    keys: tuple[str, ...]
+    package: str
+    model: str
+    extra: str
+
+
+PROVIDERS = (
+    Provider(("ANTHROPIC_API_KEY",), "anthropic", "anthropic:claude-sonnet-5", "anthropic"),
+    Provider(("OPENAI_API_KEY",), "openai", "openai:gpt-5", "openai"),
+    Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai", "google:gemini-2.5-pro", "google"),
+    Provider(("OPENROUTER_API_KEY",), "openai", "openrouter:anthropic/claude-sonnet-5", "openrouter"),
+)
+"""In this order."""
+
+HOW = (
+    "To choose a model: --model anthropic:claude-sonnet-5 (or openai:gpt-5, google:gemini-2.5-pro, ollama:llama3,\n"
+    "http://localhost:8000/v1#model), or `model = ...` in remit.toml. It needs its package, pip install 'remit[anthropic]',\n"
+    "and its key in the environment, ANTHROPIC_API_KEY. `remit doctor` says what is there."
+)
+
+
+class Choice(NamedTuple):
+    """A model, and what there is to say about why it is that one."""
+
+    model: str
+    note: str
+
+
+def choose(environ: Mapping[str, str]) -> Choice:
+    """The model of the first provider whose key is there; otherwise the offline rules."""
+    lacking = ""
+    for provider in PROVIDERS:
+        key = next((name for name in provider.keys if environ.get(name)), "")
+        if key and is_installed(provider.package):
+            return Choice(
+                provider.model,
+                f"The model is {provider.model}, because there is {key}; --model chooses another.",
+            )
+        if key and not lacking:
+            lacking = (
+                f" There is {key}, but its package is not installed: pip install 'remit[{provider.extra}]'."
+            )
+    note = (
+        "No model was named and no key was found, so the built-in offline rules do this. They are no language model:"
+        f" they can survey a folder, and nothing else.{lacking}\n{HOW}"
+    )
+    return Choice(OFFLINE, note)
+
+
+def is_installed(package: str) -> bool:
+    """Whether it could be imported; only its parents are."""
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def why_not(name: str, environ: Mapping[str, str]) -> str | None:
+    """Why a model that an agent file names cannot be used here; None when nothing speaks against it."""
+    if name == OFFLINE:
+        return None
+    try:
+        named = take_apart(name, {})
+    except UsageError as error:
+        return str(error)
+    known = next((p for p in PROVIDERS if p.model.startswith(f"{named.provider}:")), None)
+    if known is None:
+        return None
+    if not any(environ.get(key) for key in known.keys):
+        return f"its key is missing: set {key_variable(named.provider)}"
+    return (
+        None if is_installed(known.package) else f"its package is missing: pip install 'remit[{known.extra}]'"
+    )

@@ -1,0 +1,136 @@
+"""How a command ends: exit codes, and the one place where an error becomes a sentence on standard error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+import click
+
+from remit.asking import visible
+from remit.errors import RemitError, UsageError
+from remit.outcome import Status
+from remit.text import clean, describe_error
+
+COMPLETED = 0
+FAILED = 1
+WRONG_USE = 2
+REFUSED = 3
+INCOMPLETE = 4
+OVER_BUDGET = 5
+OUT_OF_TIME = 6
+INTERRUPTED = 7
+CANCELLED = 130
+
+BY_STATUS = {
+    Status.COMPLETED: COMPLETED,
+    Status.FAILED: FAILED,
+    Status.REFUSED: REFUSED,
+    Status.INCOMPLETE: INCOMPLETE,
+    Status.OVER_BUDGET: OVER_BUDGET,
+    Status.TIMED_OUT: OUT_OF_TIME,
+    Status.STALLED: OUT_OF_TIME,
+    Status.INTERRUPTED: INTERRUPTED,
+    Status.CANCELLED: CANCELLED,
+}
+
+IN_WORDS = (
+    "Exit codes: 0 completed, 1 failed, 2 wrong use, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
+    " 7 interrupted, 130 cancelled."
+)
+
+
+class Stop(Exception):
+    """A command ends here, with a sentence for standard error and an exit code."""
+
+    def __init__(self, words: str, code: int) -> None:
+        super().__init__(words)
+        self.words = words
+        self.code = code
+
+
+def fail(words: str, code: int = FAILED) -> NoReturn:
+    """End the command with a sentence on standard error."""
+    raise Stop(words, code)
+
+
+def wrong_use(words: str) -> NoReturn:
+    """End the command because of how it was called: `words` say what is wrong, and the right form."""
+    raise Stop(words, WRONG_USE)
+
+
+def tell(words: str) -> None:
+    """A sentence on standard error, lines kept; nothing in it drives the terminal. Never raises."""
+    lines = [visible(line) for line in clean(words).split("\n")]
+    try:
+        if sys.stderr.isatty():
+            width = max(40, shutil.get_terminal_size().columns - 1)
+            lines = [part for line in lines for part in _wrap(line, width)]
+        click.echo("\n".join(lines), err=True)
+    except (OSError, ValueError):
+        # The terminal is gone: there is nobody to tell.
+        return
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [line]
+
+
+def guard(work: Callable[[], object]) -> int:
+    """Do a command's work and give its exit code; whatever goes wrong is told in one sentence.
+
+    With REMIT_DEBUG=1 the traceback comes first.
+    """
+    try:
+        result = work()
+    except (KeyboardInterrupt, click.Abort):
+        return CANCELLED
+    except BrokenPipeError:
+        _close_output()
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - nobody is shown a traceback who did not ask for one
+        if os.environ.get("REMIT_DEBUG", "") not in ("", "0") and not isinstance(error, Stop):
+            traceback.print_exc()
+        words, code = _explain(error)
+        tell(words)
+        return code
+    return result if isinstance(result, int) else COMPLETED
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    if isinstance(error, Stop):
+        return error.words, error.code
+    if isinstance(error, click.UsageError):
+        return _usage(error), WRONG_USE
+    if isinstance(error, click.ClickException):
+        return error.format_message(), FAILED
+    if isinstance(error, UsageError):
+        return str(error), WRONG_USE
+    if isinstance(error, (RemitError, OSError)):
+        return str(error), FAILED
+    return f"remit met a bug: {describe_error(error)}. REMIT_DEBUG=1 shows where.", FAILED
+
+
+def _usage(error: click.UsageError) -> str:
+    """What is wrong in one sentence, then the right form."""
+    ctx = error.ctx
+    words = error.format_message()
+    if ctx is None:
+        return words
+    usage = " ".join(ctx.get_usage().split()).replace("Usage: ", "", 1)
+    return f"{words}\nThe right form: {usage}\nMore: {ctx.command_path} --help"
+
+
+def _close_output() -> None:
+    """Whoever read the output has gone: Python must not complain about it when it flushes at the end."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):
+        return

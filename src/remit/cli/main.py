@@ -1,0 +1,109 @@
+"""`remit`: the list of commands. A command's module is imported when that command is used, and not before.
+
+`main(args, models=...)` is the way in for programs and tests: `models` are models by name, as in `remit.run`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NamedTuple, cast
+
+import click
+
+import remit.cli.exits as exits
+from remit.providers import ModelSource
+
+
+class Listed(NamedTuple):
+    """A command as `remit --help` has it."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "run": Listed("remit.cli.run", "Run an agent on a task and watch the tree."),
+    "resume": Listed("remit.cli.resume", "Have a stopped run go on."),
+    "demo": Listed("remit.cli.demo", "Survey a folder without a key: the offline demonstration."),
+    "runs": Listed("remit.cli.runs", "List the runs in the journal."),
+    "show": Listed("remit.cli.show", "Show one run: tree, messages, calls, events, usage."),
+    "watch": Listed("remit.cli.watch", "Watch a run of another process."),
+    "cancel": Listed("remit.cli.cancel", "Stop a run and everything below it."),
+    "send": Listed("remit.cli.send", "Send a message to a run; it joins the next turn."),
+    "approve": Listed("remit.cli.approve", "Say yes to what a run asks for."),
+    "deny": Listed("remit.cli.deny", "Say no to what a run asks for."),
+    "rm": Listed("remit.cli.rm", "Delete runs from the journal."),
+    "agents": Listed("remit.cli.agents", "List agents, and check their files."),
+    "doctor": Listed("remit.cli.doctor", "See what works here, and how to fix what does not."),
+    "trust": Listed("remit.cli.trust", "Say which projects remit may follow."),
+}
+
+
+class Setup(NamedTuple):
+    """What a program that calls `main` brings along; commands find it as `ctx.obj`."""
+
+    models: ModelSource | None = None
+
+
+class Commands(click.Group):
+    """Commands by name, none of which is imported for the sake of another."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        listed = COMMANDS.get(cmd_name)
+        if listed is None:
+            return None
+        return cast(click.Command, importlib.import_module(listed.module).command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" To run a task: remit run {name[:40]!r}."
+            raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.help) for name, listed in COMMANDS.items()])
+
+
+@click.command(
+    cls=Commands,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    epilog=exits.IN_WORDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--version", is_flag=True, help="Say which version this is.")
+@click.pass_context
+def program(ctx: click.Context, *, version: bool) -> None:
+    """Agents that delegate: every child bounded, visible, stoppable, paid for once, never lost.
+
+    First steps: `remit demo` needs no key; `remit doctor` says what works here.
+    """
+    if version:
+        click.echo(f"remit {importlib.import_module('remit').__version__}")
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
+    """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
+    return exits.guard(
+        lambda: program.main(
+            args=None if args is None else list(args),
+            prog_name="remit",
+            standalone_mode=False,
+            obj=Setup(models),
+        )
+    )

@@ -1,0 +1,47 @@
+"""`remit send`: a message for a run of any process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.remote as remote
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("text", nargs=-1, required=True)
+@places.journal_option
+def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
+    """Send a message to a run; it joins that run's next turn.
+
+    RUN is an id as `remit runs` shows it, the beginning of one, or `last`; an id such as abcde.2 is a child's.
+    TEXT may be - to read it from standard input.
+    """
+    said = sys.stdin.read() if text == ("-",) else " ".join(text)
+    if not said.strip():
+        exits.wrong_use(f"There is nothing to send. Write the message: remit send {run} TEXT")
+    asyncio.run(_send(run, said, journal))
+
+
+async def _send(written: str, text: str, journal: str | None) -> None:
+    async with places.opened(journal) as store:
+        found, tree = await places.look(store, written)
+        resume = f"resume {found.short.partition('.')[0]}"
+        record = tree.runs[found.run]
+        if not await remote.send(store, found.run, text):
+            exits.fail(
+                f"{found.short} has ended ({record.status}) and has no turn to come."
+                f" To ask more: {places.hint(f'{resume} TEXT')}"
+            )
+        if found.info.live:
+            exits.tell(f"Sent: it joins the next turn of {found.short} ({record.agent}).")
+        else:
+            exits.tell(
+                f"Kept: no process runs {found.short}, so that it joins when it goes on:"
+                f" {places.hint(resume)}"
+            )

@@ -1,0 +1,96 @@
+"""`remit watch`: looks on while another process runs a tree."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import click
+
+import remit.cli.columns as columns
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.cli.words as words
+import remit.remote as remote
+from remit.asking import in_words
+from remit.cli.display import Display, open_display
+from remit.cli.following import follow
+from remit.cli.places import LAST, Found, short_request
+from remit.cli.tree_view import TreeView
+from remit.history import REOPENED, Tree
+from remit.ports import Store
+
+PAINT_S = 0.1
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
+@click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
+@places.journal_option
+def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
+    """Watch a run of another process: what it did so far, then what it does, up to its end.
+
+    RUN is an id as `remit runs` shows it, the beginning of one, or `last`, which it is if left out; with a child's id the
+    watching ends with that child. What is asked is shown with how to answer. Ctrl-C ends the watching, not the run.
+    The exit code is the run's.
+    """
+    try:
+        return asyncio.run(_watch(run, journal, plain=plain, quiet=quiet))
+    except KeyboardInterrupt:
+        exits.tell(f"The run goes on. To stop it: {places.hint(f'cancel {run}')}")
+        return exits.CANCELLED
+
+
+async def _watch(written: str, journal: str | None, *, plain: bool, quiet: bool) -> int:
+    async with places.opened(journal) as store:
+        found = places.find(await store.trees(), written)
+        if not found.is_root:
+            await places.look(store, written)
+        display = open_display(TreeView(), quiet=quiet, plain=plain)
+        display.begin()
+        try:
+            tree = await _show(store, found, display)
+        finally:
+            display.end()
+        return _tell_end(found, tree)
+
+
+async def _show(store: Store, found: Found, display: Display) -> Tree:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_paint, store, found, display)
+        await follow(store, found, display.feed)
+        group.cancel_scope.cancel()
+    return display.view.tree
+
+
+async def _paint(store: Store, found: Found, display: Display) -> None:
+    """Draws what has changed, and says how to answer what is asked."""
+    told: set[str] = set()
+    while True:
+        display.paint()
+        new = display.view.tree.requests.keys() - told
+        for request in await remote.waiting(store, found.info.root) if new else ():
+            if request.id in new:
+                short = short_request(request.id, found.short)
+                display.note(
+                    f"{in_words(request)}\nAnswer: {places.hint(f'approve {short}')}, or {places.hint(f'deny {short} REASON')}"
+                )
+        told |= new
+        await anyio.sleep(PAINT_S)
+
+
+def _tell_end(found: Found, tree: Tree) -> int:
+    """The answer on standard output, as `remit run` has it, and the exit code."""
+    root = found.short.partition(".")[0]
+    if found.run not in tree.runs:
+        exits.fail(f"{found.short} is not in the journal any more: somebody deleted it.")
+    outcome = tree.outcomes()[found.run]
+    if tree.runs[found.run].outcome is None:
+        exits.tell(f"No process runs {root} any more. To go on with it: {places.hint(f'resume {root}')}")
+    elif not outcome.ok and found.is_root and outcome.status in REOPENED:
+        exits.tell(f"To go on with it: {places.hint(f'resume {root}')}")
+    answer = outcome.text or outcome.partial
+    if answer:
+        columns.echo(words.lines(answer))
+    return exits.BY_STATUS[outcome.status]

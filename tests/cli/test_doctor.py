@@ -1,0 +1,249 @@
+"""`remit doctor`: what works here, and how to fix what does not."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+# The bench is shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from commandbench import Bench, make_bench, remit, two_scouts
+
+import remit.tools.bubblewrap as bubblewrap
+import remit.tools.engines as engines
+from remit.errors import UsageError
+from remit.models import Shelf
+
+pytestmark = pytest.mark.real_time
+
+SECRET = "sk-very-secret-0123456789"
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        result = {"tools": [{"name": "a", "inputSchema": {"type": "object"}}, {"name": "b", "inputSchema": {"type": "object"}}]}
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "unknown"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(bubblewrap, "trial", lambda **_: None)
+    monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: "/usr/bin/bwrap")
+    monkeypatch.setattr(engines, "find_ripgrep", lambda: "/usr/bin/rg")
+    return make_bench(tmp_path, monkeypatch)
+
+
+def _findings(*args: str) -> dict[str, list[dict[str, str]]]:
+    """By topic."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for one in json.loads(remit("doctor", "--json", *args).out)["findings"]:
+        found.setdefault(one["topic"], []).append(one)
+    return found
+
+
+def test_a_place_where_nothing_is_set_up_has_no_problem(bench: Bench) -> None:
+    """Without keys, agents and runs there are warnings with what to do, and the exit code is 0."""
+    code, out, err = remit("doctor")
+    assert (code, err) == (0, "")
+    assert "warning  key       no key of any provider is set" in out
+    assert "→ export ANTHROPIC_API_KEY=" in out
+    assert "ok       sandbox   bubblewrap works" in out
+    assert "ok       search    ripgrep works" in out
+    assert out.splitlines()[-1].startswith("No problems, 1 warning")
+
+
+def test_keys_are_named_and_never_shown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is set is told by the name of its variable; its value is nowhere in what is printed."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    monkeypatch.setenv("GEMINI_API_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_API_KEY", "  ")
+    for args in ((), ("--json",)):
+        out = remit("doctor", *args).out
+        assert "ANTHROPIC_API_KEY is set (anthropic)" in out
+        assert "GEMINI_API_KEY is set (google)" in out
+        assert "OPENAI_API_KEY is set" not in out
+        assert SECRET not in out
+
+
+def test_a_model_that_cannot_be_used_is_a_problem(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that the settings name and that lacks its key, or that its provider refuses, is a problem; exit code 1."""
+    Path("remit.toml").write_text('model = ["anthropic:claude-sonnet-5", "mine:model"]\n')
+
+    def find(shelf: Shelf, name: str) -> None:
+        del shelf
+        raise UsageError(f"There is no provider 'mine' (in the model name {name!r}).")
+
+    monkeypatch.setattr(Shelf, "find", find)
+    assert remit("doctor").code == 1
+    first, second = _findings()["model"]
+    assert first["level"] == "problem"
+    assert "ANTHROPIC_API_KEY" in first["fix"]
+    assert first["text"] == "anthropic:claude-sonnet-5 (from remit.toml:1) cannot be used"
+    assert (second["level"], second["fix"]) == (
+        "problem",
+        "There is no provider 'mine' (in the model name 'mine:model').",
+    )
+
+
+def test_the_offline_model_needs_nothing(bench: Bench) -> None:
+    """`model = "offline"` is fine without a key."""
+    Path("remit.toml").write_text('model = "offline"\n')
+    assert _findings()["model"] == [{"level": "ok", "topic": "model", "text": "offline (from remit.toml:1)"}]
+
+
+def test_settings_with_where_each_is_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value that is set is listed with its origin; a password in an address is not."""
+    monkeypatch.setenv("REMIT_LIMITS_USD", "0.5")
+    monkeypatch.setenv("REMIT_TRUST", "1")
+    Path("remit.toml").write_text('[limits]\ndepth = 2\n[policy]\ndeny = ["fetch"]\n')
+    rows = {
+        (one["key"], one["value"], one["origin"])
+        for one in json.loads(remit("doctor", "--json").out)["settings"]
+    }
+    assert {
+        ("limits.depth", "2", "remit.toml:2"),
+        ("limits.usd", "0.5", "REMIT_LIMITS_USD"),
+        ("policy", "deny fetch", "remit.toml:4"),
+    } <= rows
+    out = remit("doctor").out
+    assert "SETTING" in out
+    assert "REMIT_LIMITS_USD" in out
+    monkeypatch.setenv("REMIT_JOURNAL", f"postgresql://me:{SECRET}@127.0.0.1:9/none")
+    assert SECRET not in remit("doctor").out
+
+
+def test_broken_settings_are_a_problem_and_the_rest_is_told(bench: Bench) -> None:
+    """A remit.toml that cannot be read is a problem with its line; what does not need it is looked at all the same."""
+    Path("remit.toml").write_text("modle = 1\n")
+    code, out, _ = remit("doctor")
+    assert code == 1
+    assert "problem  settings  remit.toml:1: There is no setting 'modle'" in out
+    assert "ok       remit" in out
+
+
+def test_what_a_project_asks_for_and_does_not_get(bench: Bench) -> None:
+    """What was set aside in an untrusted project is a warning each, with `remit trust`."""
+    Path("remit.toml").write_text('[policy]\nallow = ["terminal"]\n')
+    found = _findings()["trust"]
+    assert found[0]["level"] == "warning"
+    assert "remit.toml:2" in found[0]["text"]
+    assert found[0]["fix"] == "remit trust"
+
+
+def test_the_journal_is_looked_into(bench: Bench) -> None:
+    """A sound journal says where it is and how much is in it; interrupted runs are told with how to go on."""
+    bench.run(two_scouts())
+    bench.interrupted()
+    found = _findings()["journal"]
+    assert found[0]["level"] == "ok"
+    assert "(from REMIT_JOURNAL): 2 runs" in found[0]["text"]
+    assert (found[1]["level"], found[1]["fix"]) == ("note", "remit resume mnpqrstuvw")
+
+
+def test_a_damaged_journal_is_a_problem(bench: Bench) -> None:
+    """A file that SQLite does not find sound, or that is none, is a problem."""
+    bench.run(two_scouts("x" * 200_000))
+    file = bench.folder / "runs.db"
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 30_000] = b"\xff" * 30_000
+    file.write_bytes(data)
+    assert remit("doctor").code == 1
+    assert any(one["level"] == "problem" for one in _findings()["journal"])
+    file.write_text("no database" * 100)
+    assert _findings()["journal"][0]["level"] == "problem"
+
+
+def test_no_journal_is_a_note(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who keeps no runs has no problem."""
+    monkeypatch.setenv("REMIT_JOURNAL", "off")
+    assert _findings()["journal"][0]["level"] == "note"
+
+
+def test_a_sandbox_that_is_needed_and_does_not_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bubblewrap there is a warning; where the settings ask for a sandbox it is a problem."""
+    monkeypatch.setattr(bubblewrap, "trial", lambda **_: "Install the package `bubblewrap`.")
+    assert _findings()["sandbox"][0]["level"] == "warning"
+    Path("remit.toml").write_text('sandbox = "read-only"\n')
+    found = _findings()["sandbox"][0]
+    assert (found["level"], found["fix"]) == ("problem", "Install the package `bubblewrap`.")
+
+
+def test_what_is_broken_breaks_nothing_else(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that cannot even be asked is a problem of its own; everything else is told all the same."""
+
+    def broken() -> str:
+        raise ImportError("libfoo.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(engines, "find_ripgrep", broken)
+    found = _findings()
+    assert found["search"][0]["level"] == "problem"
+    assert "libfoo.so.1" in found["search"][0]["text"]
+    assert found["agents"][0]["level"] == "ok"
+
+
+def test_agents_that_cannot_be_used(bench: Bench) -> None:
+    """An agent file with an error is a problem; a model that is not usable here is a warning."""
+    folder = Path(".remit/agents")
+    folder.mkdir(parents=True)
+    (folder / "one.md").write_text("---\nname: one\ndescription: O.\nmodel: haiku\n---\nWork.\n")
+    assert [one["level"] for one in _findings()["agents"]] == ["warning", "ok"]
+    (folder / "two.md").write_text("---\nname: two\ndescription: T.\ntools: Raed\n---\nWork.\n")
+    assert _findings()["agents"][0]["level"] == "problem"
+
+
+def test_extras_come_from_the_package_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an extra needs is what the package says; one with a package missing is not installed, with how to get it."""
+    needed = [
+        "click>=8",
+        "msgspec>=0.1; extra == 'here'",
+        "no-such-package; extra == 'gone'",
+        "x; extra == 'dev'",
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda name: needed)
+    found = _findings()["extra"]
+    assert [one["level"] for one in found] == ["ok", "note"]
+    assert found[0]["text"] == f"here: msgspec {metadata.version('msgspec')}"
+    assert (found[1]["text"], found[1]["fix"]) == ("not installed: gone", "pip install 'remit[gone]'")
+
+
+def test_servers_are_started_and_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that works tells how many tools it has; one that does not start is a problem; --no-servers starts none."""
+    pytest.importorskip("mcp")
+    monkeypatch.setenv("REMIT_TRUST", "1")
+    Path("server.py").write_text(SERVER)
+    Path("remit.toml").write_text(
+        f'[mcp.servers.good]\ncommand = "{sys.executable}"\nargs = ["server.py"]\n'
+        '[mcp.servers.bad]\ncommand = "no-such-program-at-all"\n'
+    )
+    found = _findings()["server"]
+    assert [one["level"] for one in found] == ["ok", "problem"], found
+    assert found[0]["text"] == "good (from remit.toml:1): 2 tools"
+    assert "no-such-program-at-all" in found[1]["fix"]
+    assert _findings("--no-servers")["server"] == [
+        {"level": "note", "topic": "server", "text": "not started: good, bad"}
+    ]
+
+
+def test_servers_of_a_project_that_is_not_trusted_are_not_started(bench: Bench) -> None:
+    """`remit doctor` in a folder somebody has just cloned runs nothing of it."""
+    Path("remit.toml").write_text('[mcp.servers.evil]\ncommand = "touch"\nargs = ["owned"]\n')
+    Path(".mcp.json").write_text('{"mcpServers": {"worse": {"command": "touch", "args": ["owned"]}}}')
+    found = _findings()
+    assert "server" not in found
+    assert len(found["trust"]) == 2
+    assert not Path("owned").exists()

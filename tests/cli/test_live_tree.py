@@ -1,0 +1,361 @@
+"""The tree as lines: what is shown of many runs, what is folded, what fits."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# The screens are shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from terminals import check_screen
+
+import remit.cli.words as words
+import remit.events as events
+from remit import Agent, Limits, start, tool
+from remit.cli.lines import LineDisplay
+from remit.cli.live import LiveDisplay
+from remit.cli.tree_view import TreeView, frame, shown, summary, whole
+from remit.events import Event
+from remit.remote import ask_elsewhere
+from remit.testing import ScriptedModel, call, calls, fail, fixed_ids, say
+from remit.tree import fold
+
+
+@tool(tier="observe")
+async def look(path: str) -> str:
+    """Look at a place."""
+    return f"{path}: fine"
+
+
+@tool
+async def publish(page: str) -> str:
+    """Put a page on the web site."""
+    return f"{page} is public"
+
+
+SCOUT = Agent("scout", description="Looks at one thing.", tools=[look])
+LEAD = Agent("lead", subagents=[SCOUT], tools=[publish, look])
+
+
+async def recorded(model: ScriptedModel, *, limits: Limits | None = None, agent: Agent = LEAD) -> list[Event]:
+    """Every event of a run."""
+    with fixed_ids("abcdefghjk"):
+        async with start(
+            agent, "Look around", model=model, limits=limits, policy=["allow publish"]
+        ) as running:
+            return [event async for event in running.events()]
+
+
+def drawn(view: TreeView, *, width: int = 80, height: int = 24, now: float | None = None) -> str:
+    at = view.tree.at if now is None else now
+    return shown(frame(view, width=width, height=height, now=at), colour=False)
+
+
+def up_to(history: list[Event], kind: type[Event], count: int = 1) -> TreeView:
+    """What is seen once that many of a kind have happened."""
+    view, seen = TreeView(), 0
+    for event in history:
+        view.feed(event)
+        seen += isinstance(event, kind)
+        if seen == count:
+            break
+    return view
+
+
+async def test_three_hundred_runs_fit_a_small_window() -> None:
+    """At 80x24 every line fits, and what no line stands for is counted."""
+    many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(300)))
+    model = ScriptedModel(
+        {
+            "lead": [many, say("Done.")],
+            "scout": lambda r: say("Fine.", delay=float(r.run_id.rpartition(".")[2])),
+        }
+    )
+    history = await recorded(model, limits=Limits(delegations=300, concurrency=300))
+    view = up_to(history, events.RunEnded, 41)
+    lines = drawn(view).splitlines()
+    assert len(lines) <= 24
+    assert all(words.width(line) <= 80 for line in lines)
+    running, done = 259, 41
+    visible = [line for line in lines if line.startswith(("├", "└"))]
+    counted = next(line for line in lines if "…" in line and "more running" in line)
+    assert counted == f"  … {running - len(visible)} more running, {done} done"
+    assert lines[0].startswith("○ lead")
+    assert lines[-1].startswith("301 runs, 260 open")
+    check_screen("three_hundred_runs", "\n".join(lines))
+
+
+async def test_lines_stay_where_they_are() -> None:
+    """Among runs that work, those that began first are shown, however much the others do."""
+    many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(60)))
+    model = ScriptedModel(
+        {"lead": [many, say("Done.")], "scout": [call("look", path="a"), say("Fine.", delay=5)]}
+    )
+    history = await recorded(model, limits=Limits(concurrency=100))
+    names = [
+        [
+            line.split("·")[0].split("  ")[1]
+            for line in drawn(up_to(history, events.CallEnded, n)).splitlines()[1:10]
+        ]
+        for n in (1, 20, 55)
+    ]
+    assert names[0] == names[1] == names[2]
+
+
+async def test_a_branch_that_has_ended_is_one_line() -> None:
+    """What is below a run that has ended is folded into its line, with its number and its spending."""
+    below = Agent("scout", description="Looks.", subagents=[Agent("helper", description="Helps.")])
+    lead = Agent("lead", subagents=[below])
+    two = calls(call("task", agent="helper", prompt="a"), call("task", agent="helper", prompt="b"))
+    model = ScriptedModel(
+        {
+            "lead": [call("task", agent="scout", prompt="Look at docs"), say("Done.", delay=5)],
+            "scout": [two, say("Fine.")],
+            "helper": [say("Here.", delay=1)],
+        }
+    )
+    history = await recorded(model, agent=lead)
+    assert "  ├ ● helper" in drawn(up_to(history, events.RunStarted, 4))
+    folded = drawn(up_to(history, events.RunEnded, 3)).splitlines()
+    assert len(folded) == 3
+    assert "✓ scout  Look at docs · completed (+2 below)" in folded[1]
+    assert " 60 " in folded[1], "four replies of 15 tokens"
+
+
+async def test_who_asks_is_shown_first() -> None:
+    """A run that waits for a person has a line of its own, whatever else there is."""
+    many = [call("task", agent="scout", prompt=f"Look at place {n}") for n in range(60)]
+    scout = Agent("scout", description="Looks at one thing.", tools=[publish])
+    model = ScriptedModel(
+        {
+            "lead": [calls(*many), say("Done.")],
+            "scout": lambda r: (
+                call("publish", page="index") if r.run_id.endswith(".60") else say("Fine.", delay=9)
+            ),
+        }
+    )
+    lead = Agent("lead", subagents=[scout])
+    with fixed_ids("abcdefghjk"):
+        async with start(
+            lead, "Go", model=model, limits=Limits(concurrency=99), approver=ask_elsewhere
+        ) as running:
+            view = TreeView()
+            async for event in running.events():
+                view.feed(event)
+                if isinstance(event, events.ApprovalRequested):
+                    break
+    lines = drawn(view).splitlines()
+    assert any("? scout  Look at place 59 · asks: publish" in line for line in lines)
+    assert "1 waiting for you" in lines[-1]
+
+
+async def test_trouble_is_told_on_the_line() -> None:
+    """A run that did not complete says how and why; a model call that is tried again says when."""
+    model = ScriptedModel(
+        {
+            "lead": [call("task", agent="scout", prompt="Look at docs"), say("Done.", delay=1)],
+            "scout": [fail("busy", kind="overloaded"), fail("no key", kind="auth")],
+        }
+    )
+    history = await recorded(model)
+    again = drawn(up_to(history, events.ModelCallFailed))
+    assert "overloaded: again in" in again
+    ended = drawn(up_to(history, events.RunEnded))
+    assert "✗ scout  Look at do… · failed: " in ended
+
+
+async def test_journal_and_live_look_the_same() -> None:
+    """A tree that is read from its events is drawn as one that was watched."""
+    model = ScriptedModel(
+        {"lead": [call("task", agent="scout", prompt="a"), say("Done.")], "scout": ["Fine."]}
+    )
+    history = await recorded(model)
+    watched = TreeView()
+    for event in history:
+        watched.feed(event)
+    read = TreeView(fold(history))
+    assert shown(whole(read, width=80, now=0), colour=False) == shown(
+        whole(watched, width=80, now=0), colour=False
+    )
+
+
+async def test_spending_stands_against_the_limits() -> None:
+    """The last line has what the tree has spent of each limit that it has."""
+    limits = Limits(tokens=1000, requests=9, seconds=90)
+    history = await recorded(ScriptedModel({"lead": [say("Done.")]}), limits=limits)
+    view = TreeView(fold(history))
+    line = shown([summary(view, 100, 0)], colour=False)
+    assert line == "1 run · 0s/90s · 15/1.0k tokens · cost unknown · 1/9 model calls"
+
+
+HOSTILE = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+@given(label=HOSTILE, width=st.integers(20, 200), height=st.integers(3, 40))
+@settings(max_examples=60, deadline=None)
+def test_no_text_breaks_a_line(label: str, width: int, height: int) -> None:
+    """Whatever a run is called, its line is one line, fits the window, and has nothing in it that drives a terminal."""
+    started = events.RunStarted(
+        seq=1, at=0.0, run="abcdefghjk", parent=None, root="abcdefghjk", depth=0, path=("lead",), agent="lead", v=1,
+        task=_task(label), label=label, nickname=label,
+    )  # fmt: skip
+    view = TreeView()
+    view.feed(started)
+    lines = frame(view, width=width, height=height, now=1.0)
+    for line in lines:
+        text = "".join(piece for piece, _ in line)
+        assert text.isprintable()
+        assert words.width(text) <= max(width, 44)
+    assert len(lines) == 2
+
+
+def _task(text: str) -> events.UserMessage:
+    from remit.messages import user
+
+    return user(text)
+
+
+class _Pretend(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_painting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written unless something changed, or the clock moved on."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
+    now = [history[0].at]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
+    monkeypatch.setattr("remit.cli.live.time", clock)
+    stream = _Pretend()
+    display = LiveDisplay(TreeView(), stream)
+    display.begin()
+    display.feed(history[0])
+    display.paint()
+    once = len(stream.getvalue())
+    display.paint()
+    assert len(stream.getvalue()) == once
+    now[0] += 1
+    display.paint()
+    assert len(stream.getvalue()) > once
+    display.end(tree=False)
+
+
+def test_a_question_before_the_tree_is_drawn() -> None:
+    """A tree may ask before it is drawn: nothing is drawn over the question, and it is drawn after the answer."""
+    stream = _Pretend()
+    display = LiveDisplay(TreeView(), stream)
+    with display.paused():
+        display.begin()
+        display.paint()
+        assert stream.getvalue() == ""
+    assert "starting" in stream.getvalue()
+    with display.paused():
+        display.end(tree=False)
+    written = stream.getvalue()
+    display.paint()
+    assert stream.getvalue() == written, "what has ended is not drawn again"
+
+
+async def test_a_narrower_window_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that a narrower window has wrapped are gone over, all their rows, before the tree is drawn again."""
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = _Pretend()
+    display = LiveDisplay(TreeView(), stream)
+    display.begin()
+    display.feed((await recorded(ScriptedModel({"lead": [say("Done.")]})))[0])
+    display.paint()
+    display._console.width = 50
+    before = len(stream.getvalue())
+    display.paint()
+    # One line of 80 cells and one that is shorter than 50: three rows, of which the last has the cursor.
+    assert stream.getvalue()[before:].startswith("\r\x1b[2A\x1b[J\n")
+    display.end(tree=False)
+
+
+async def test_a_terminal_that_goes_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the terminal end the drawing, and nothing else."""
+    history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
+    stream = _Pretend()
+    display = LiveDisplay(TreeView(), stream)
+    display.begin()
+
+    def gone(_: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(stream, "write", gone)
+    for event in history:
+        display.feed(event)
+        display.paint()
+    display.end()
+
+
+async def test_plain_lines_for_logs() -> None:
+    """Without a terminal each thing worth knowing is one line, with who did it."""
+    model = ScriptedModel(
+        {
+            "lead": [call("task", agent="scout", prompt="Look at docs", description="docs"), say("Done.")],
+            "scout": [call("look", path="a/b.txt"), say("Fine.")],
+        }
+    )
+    stream = _Pretend()
+    display = LineDisplay(TreeView(), stream)
+    for event in await recorded(model):
+        display.feed(event)
+    display.end()
+    check_screen("plain_lines", stream.getvalue().rstrip())
+
+
+async def test_lines_wait_while_somebody_is_asked() -> None:
+    """What happens meanwhile is written after the answer, not into the question."""
+    history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
+    stream = _Pretend()
+    display = LineDisplay(TreeView(), stream)
+    with display.paused():
+        for event in history:
+            display.feed(event)
+        assert stream.getvalue() == ""
+    assert "lead: started: Look around" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("said", "shown_as"),
+    [
+        (words.duration(4.9), "4s"),
+        (words.duration(65), "1m05s"),
+        (words.duration(7380), "2h03m"),
+        (words.duration(100_000), "1d03h"),
+        (words.allowed_time(600), "10m"),
+        (words.allowed_time(90), "90s"),
+        (words.allowed_time(0.5), "0.5s"),
+        (words.number(950), "950"),
+        (words.number(999_600), "1.0M"),
+        (words.number(1234), "1.2k"),
+        (words.number(34_400), "34k"),
+        (words.money(None), "?"),
+        (words.money(0.0042), "$0.0042"),
+        (words.money(12.5), "$12.50"),
+        (words.ago(0, 5), "just now"),
+        (words.ago(0, 7300), "2h ago"),
+        (words.doing("mcp__github__search_issues", "bug"), "github: search issues bug"),
+        (words.doing("terminal", "make test"), "running make test"),
+        (words.line("a\x1b[2J\n  b\u202e"), "a [2J b\\u202e"),
+        (words.cut("日本語のテキスト", 7), "日本語…"),
+        (words.pad("日本", 6, right=True), "  日本"),
+        (words.ascii_only("✓ lead › ü"), "+ lead > ?"),
+    ],
+)
+def test_numbers_and_times_in_words(said: str, shown_as: str) -> None:
+    """Numbers are as short as they can be and still say what is meant."""
+    assert said == shown_as

@@ -1,0 +1,167 @@
+"""The command line as a whole: what it imports, how it fails, what it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+# The bench is shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from runbench import project, remit
+from terminals import check_screen, environment
+
+import remit.cli.exits as exits
+from remit.cli.main import COMMANDS, main
+from remit.errors import ModelError, StoreError, UsageError
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return project(tmp_path, monkeypatch)
+
+
+HEAVY = (
+    "pydantic",
+    "pydantic_ai",
+    "rich",
+    "httpx",
+    "mcp",
+    "anthropic",
+    "openai",
+    "sqlite3",
+    "remit.definitions",
+)
+
+
+def test_help_imports_no_command(folder: Path) -> None:
+    """`remit --help` imports neither a command nor anything that only some of them need."""
+    program = (
+        "import sys\nfrom remit.cli.main import main\ncode = main(['--help'])\n"
+        "print([n for n in sys.modules if n.startswith('remit.cli.')], file=sys.stderr)\n"
+        f"print([n for n in {HEAVY!r} if n in sys.modules], file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    commands, heavy = done.stderr.splitlines()
+    assert commands == "['remit.cli.exits', 'remit.cli.main']"
+    assert heavy == "[]"
+
+
+def test_help_lists_every_command_and_the_exit_codes() -> None:
+    """The list of commands is complete, and the exit codes are in it."""
+    said = remit("--help")
+    assert said.code == 0
+    assert all(f"  {name} " in said.out for name in COMMANDS)
+    check_screen("help", said.out.rstrip())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there(name: str) -> None:
+    """Each module in the list has its command, which explains itself."""
+    command = importlib.import_module(COMMANDS[name].module).command
+    assert isinstance(command, click.Command)
+    said = remit(name, "--help")
+    assert said.code == 0
+    assert said.out.startswith(f"Usage: remit {name}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_that_no_command_has(name: str) -> None:
+    """Wrong use is one sentence and the right form, exit code 2, and no traceback."""
+    said = remit(name, "--nonsense")
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    first, form, more = said.err.splitlines()
+    assert "--nonsense" in first
+    assert form.startswith(f"The right form: remit {name}")
+    assert more == f"More: remit {name} --help"
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [("rnu", "Did you mean 'run'?"), ("Fix the tests", "To run a task: remit run 'Fix the tests'.")],
+)
+def test_no_such_command(written: str, hint: str) -> None:
+    """What is no command is told with what was probably meant."""
+    said = remit(written)
+    assert said.code == exits.WRONG_USE
+    assert hint in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("Write it so."), exits.WRONG_USE, "Write it so."),
+        (StoreError("The journal is gone."), exits.FAILED, "The journal is gone."),
+        (ModelError("no"), exits.FAILED, "no"),
+        (PermissionError(13, "Permission denied", "a.txt"), exits.FAILED, "Permission denied"),
+        (KeyboardInterrupt(), exits.CANCELLED, ""),
+        (click.Abort(), exits.CANCELLED, ""),
+        (exits.Stop("So it ends.", 6), 6, "So it ends."),
+        (
+            ZeroDivisionError("oh"),
+            exits.FAILED,
+            "remit met a bug: ZeroDivisionError: oh. REMIT_DEBUG=1 shows where.",
+        ),
+    ],
+)
+def test_every_error_is_a_sentence(
+    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever goes wrong is one sentence on standard error, and an exit code."""
+
+    def raises() -> None:
+        raise error
+
+    assert exits.guard(raises) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in told.err
+    assert "Traceback" not in told.err
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """REMIT_DEBUG=1 shows where an error comes from."""
+    monkeypatch.setenv("REMIT_DEBUG", "1")
+    assert main(["run", "--limits", "dept=2", "Go"]) == exits.WRONG_USE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is foreign in an error is made visible; its lines stay lines."""
+    exits.tell("first\nsecond \x1b[2J\u202e")
+    assert capsys.readouterr().err == "first\nsecond \\x1b[2J\\u202e\n"
+
+
+def test_as_a_module(folder: Path) -> None:
+    """`python -m remit` is the command line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "--version"],
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("remit 0.")
+
+
+def test_a_pipe_that_closes_is_no_bug(folder: Path) -> None:
+    """`remit ... | head` ends quietly."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "demo", "--quiet"],
+        cwd=folder, env=environment(folder.parent), stdout=write, stderr=subprocess.PIPE, timeout=30, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert done.returncode == exits.FAILED
+    assert done.stderr == b""

@@ -1,0 +1,454 @@
+"""`remit run`: what it is told, what it runs, what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The bench is shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from runbench import project, remit, run
+from terminals import environment
+
+import remit.cli.exits as exits
+from remit import Limits, Request, Status
+from remit.cli.conduct import Interrupts
+from remit.events import decode
+from remit.messages import FilePart, ImagePart, UserMessage
+from remit.testing import ScriptedModel, call, fail, refuse, say, wrapped
+from remit.testing.scripted import Answer, Failure
+
+pytestmark = pytest.mark.real_time
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return project(tmp_path, monkeypatch)
+
+
+class Seen:
+    """A model that remembers what it was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        self.requests: list[Request] = []
+        self._answers = list(answers) or ["Done."]
+        self.model = ScriptedModel(self._answer)
+
+    def _answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return say(self._answers[min(len(self.requests), len(self._answers)) - 1])
+
+    @property
+    def first(self) -> UserMessage:
+        message = self.requests[0].messages[-1]
+        assert isinstance(message, UserMessage)
+        return message
+
+
+# --- What is printed ------------------------------------------------------------------------------
+
+
+def test_the_answer_alone_is_on_standard_output() -> None:
+    """Text: the answer and a line break; everything else is on standard error."""
+    said = run("Go", model=ScriptedModel([say("All is well.")]))
+    assert (said.code, said.out) == (0, "All is well.\n")
+    assert "lead: completed" in said.err
+    assert "Look at it: remit show " in said.err
+
+
+def test_quiet_says_nothing_else() -> None:
+    """With --quiet standard error is empty when all went well."""
+    said = run("Go", "--quiet", model=ScriptedModel([say("All is well.")]))
+    assert (said.code, said.out, said.err) == (0, "All is well.\n", "")
+
+
+def test_json_is_one_object() -> None:
+    """--output-format json: one line with status, text, usage, cost, run id and children, also when nothing is known."""
+    model = ScriptedModel(
+        {
+            "lead": [call("subagent", label="docs", task_prompt="Look at docs"), say("Fine.")],
+            "subagent": [say("Read."), wrapped("In short: read.")],
+        }
+    )
+    said = run("Go", "--output-format", "json", model=model)
+    assert said.out.count("\n") == 1
+    result = said.result
+    assert (result["kind"], result["status"], result["text"], result["exit_code"]) == (
+        "result",
+        "completed",
+        "Fine.",
+        0,
+    )
+    assert result["cost_usd"] is None
+    (child,) = result["children"]  # pyright: ignore[reportGeneralTypeIssues]
+    assert (child["agent"], child["label"], child["text"]) == ("subagent", "docs", "In short: read.")
+    assert "messages" not in result
+
+
+def test_stream_json_is_events_and_the_result() -> None:
+    """--output-format stream-json: every line but the last is an event that `remit.events.decode` reads."""
+    said = run("Go", "--output-format", "stream-json", model=ScriptedModel([call("ls"), say("Fine.")]))
+    *history, last = said.out.splitlines()
+    kinds = [decode(line).kind for line in history]
+    assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
+    assert "call_ended" in kinds
+    assert json.loads(last)["kind"] == "result"
+
+
+def test_what_there_is_when_it_did_not_complete() -> None:
+    """A run that stops short prints its partial answer; standard error says why, and how to go on."""
+    model = ScriptedModel([call("ls"), wrapped("One place seen.")])
+    said = run("Go", "--max-turns", "1", model=model)
+    assert (said.code, said.out) == (exits.INCOMPLETE, "One place seen.\n")
+    assert "Incomplete: turns.\nGo on with: remit resume " in said.err
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [(refuse("I will not."), exits.REFUSED), (fail("bad key", kind="auth"), exits.FAILED)],
+)
+def test_exit_codes_tell_how_it_ended(step: Answer | Failure, code: int) -> None:
+    """Each class of endings has an exit code of its own; the reason is on standard error, quiet or not."""
+    said = run("Go", "--quiet", model=ScriptedModel([step]))
+    assert said.code == code
+    assert said.err
+
+
+def test_every_status_has_an_exit_code() -> None:
+    """No way to end is without a code, and only `completed` is 0."""
+    assert set(exits.BY_STATUS) == set(Status)
+    assert [status for status, code in exits.BY_STATUS.items() if code == 0] == [Status.COMPLETED]
+
+
+def test_a_pipe_gets_the_answer_unchanged() -> None:
+    """Only a terminal is protected from what an answer holds; a file gets it as it is."""
+    assert run("Go", model=ScriptedModel([say("a\x1b[31mb\tc")])).out == "a\x1b[31mb\tc\n"
+
+
+def test_a_reader_that_goes_away_stops_the_run(folder: Path) -> None:
+    """When nobody reads the events any more, the tree is stopped: nobody pays for what nobody reads."""
+    program = (
+        "import sys\nfrom remit.cli.main import main\nfrom remit.testing import *\n"
+        "many=[call('ls') for _ in range(40)]\n"
+        "model=ScriptedModel([*many, say('never', delay=60)])\n"
+        "sys.exit(main(sys.argv[1:], models={'scripted': model}))"
+    )
+    argv = [
+        sys.executable,
+        "-c",
+        program,
+        "run",
+        "Go",
+        "--model",
+        "scripted",
+        "--output-format",
+        "stream-json",
+    ]
+    with subprocess.Popen(
+        argv, cwd=folder, env=environment(folder.parent), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        words = process.stderr.read().decode()
+        assert process.wait(30) == 1
+    assert "nobody reads its output any more" in words
+    assert "Traceback" not in words
+
+
+# --- What is asked --------------------------------------------------------------------------------
+
+
+def test_words_of_the_command_line_are_one_prompt() -> None:
+    """Several words are put together, as they were written."""
+    seen = Seen()
+    run("Look", "around", model=seen.model)
+    assert seen.first.text == "Look around"
+
+
+def test_standard_input_as_the_prompt() -> None:
+    """Without words, or with `-`, the prompt is standard input."""
+    for args in ((), ("-",)):
+        seen = Seen()
+        assert run(*args, model=seen.model, stdin="Look around\n").code == 0
+        assert seen.first.text == "Look around"
+
+
+def test_standard_input_below_the_prompt() -> None:
+    """With words and `-`, standard input stands below them; files that it mentions are not read."""
+    seen = Seen()
+    run("Review this", "-", model=seen.model, stdin="see @README.md\n")
+    assert seen.first.text == "Review this\nsee @README.md"
+
+
+def test_files_that_are_mentioned() -> None:
+    """@file puts the text of a file of the workspace below the prompt, once, whatever follows its name."""
+    seen = Seen()
+    said = run("Explain @src/app.py, and @README.md; again @src/app.py.", model=seen.model)
+    first, *files = seen.first.content
+    assert [getattr(part, "text", "") for part in files] == [
+        "<file path=\"src/app.py\">\nprint('hello')\n\n</file>",
+        '<file path="README.md">\n# Project\n\n</file>',
+    ]
+    assert said.code == 0
+    assert getattr(first, "text", "").startswith("Explain @src/app.py")
+
+
+def test_images_and_documents_are_parts(folder: Path) -> None:
+    """An image goes along as an image, a PDF as a document."""
+    (folder / "plan.png").write_bytes(PNG)
+    (folder / "a b.pdf").write_bytes(b"%PDF-1.7 ...")
+    seen = Seen()
+    run('Compare @plan.png with @"a b.pdf"', model=seen.model)
+    assert seen.first.content[1:] == (
+        ImagePart("image/png", PNG),
+        FilePart("a b.pdf", "application/pdf", b"%PDF-1.7 ..."),
+    )
+
+
+def test_at_signs_that_are_no_files() -> None:
+    """People write @ for other things; what looks like a path and is none is told."""
+    seen = Seen()
+    said = run("Ask @alice about @types/node and @src", model=seen.model)
+    assert seen.first.text == "Ask @alice about @types/node and @src"
+    assert "There is no file 'types/node' in the workspace" in said.err
+    assert "alice" not in said.err.replace("Ask @alice", "")
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.txt"])
+def test_a_mention_does_not_leave_the_workspace(folder: Path, name: str) -> None:
+    """A file outside the workspace is not read, whichever way it is named."""
+    (folder.parent / "secret.txt").write_text("secret", encoding="utf-8")
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    seen = Seen()
+    said = run(f"Read @{name}", model=seen.model)
+    assert said.code == exits.WRONG_USE
+    assert "outside the workspace" in said.err
+    assert not seen.requests
+
+
+def test_a_mention_that_is_too_large(folder: Path) -> None:
+    """A file that is too long for a task is an error that says what to do."""
+    (folder / "big.txt").write_text("x" * 500_000, encoding="utf-8")
+    said = run("Read @big.txt", model=Seen().model)
+    assert said.code == exits.WRONG_USE
+    assert "Leave out the @ and let the agent read it." in said.err
+
+
+# --- What is run ----------------------------------------------------------------------------------
+
+
+def test_the_lead_has_everything(folder: Path) -> None:
+    """Without --agent a lead has all built-in tools, every agent there is, and may invent children."""
+    agents = folder / ".remit" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "scout.md").write_text("---\nname: scout\ndescription: Looks.\n---\nLook.\n", encoding="utf-8")
+    seen = Seen()
+    run("Go", model=seen.model)
+    names = {spec.name for spec in seen.requests[0].tools}
+    assert {"read", "write", "edit", "grep", "task", "subagent"} <= names
+    assert any('"scout"' in spec.description for spec in seen.requests[0].tools if spec.name == "task")
+
+
+def test_an_agent_by_name(folder: Path) -> None:
+    """--agent runs that one, with its own tools; --agents names more places to look in."""
+    more = folder / "more"
+    more.mkdir()
+    (more / "scout.md").write_text(
+        "---\nname: scout\ndescription: Looks.\ntools: read, grep\n---\nLook well.\n", encoding="utf-8"
+    )
+    seen = Seen()
+    assert run("Go", "--agent", "scout", "--agents", "more", model=seen.model).code == 0
+    assert seen.requests[0].instructions.startswith("Look well.")
+    assert {spec.name for spec in seen.requests[0].tools} == {"read", "grep"}
+    assert remit("run", "Go", "--agent", "scuot", "--agents", "more").code == exits.WRONG_USE
+
+
+def test_settings_name_the_agent_and_the_model(folder: Path) -> None:
+    """remit.toml says what is run when the command line does not; the command line has the last word."""
+    (folder / "remit.toml").write_text(
+        'model = "scripted"\nagent = "clerk"\n[agents.clerk]\ndescription = "Counts."\ninstructions = "Count."\n',
+        encoding="utf-8",
+    )
+    seen = Seen()
+    assert remit("run", "Go", model=seen.model).code == 0
+    assert seen.requests[0].agent == "clerk"
+
+
+def test_limits_of_the_command_line() -> None:
+    """--limits and the single flags set the tree's limits; a single flag has the last word."""
+    said = run(
+        "Go", "--limits", "depth=1,tokens=9000,turns=3", "--max-turns", "7", "--timeout", "90s", "--max-depth", "2",
+        "--output-format", "stream-json", model=ScriptedModel([say("Fine.")]),
+    )  # fmt: skip
+    started = decode(said.out.splitlines()[0])
+    limits = started.limits  # pyright: ignore[reportAttributeAccessIssue]
+    assert (limits.depth, limits.tokens, limits.turns, limits.seconds) == (2, 9000, 7, 90)
+    assert isinstance(limits, Limits)
+
+
+def test_without_a_terminal_nobody_is_asked(folder: Path) -> None:
+    """A call that needs a yes is denied, and the model is told how it could have been allowed."""
+    seen: list[str] = []
+
+    def note(request: Request) -> Answer:
+        seen.append(request.messages[-1].text)
+        return say("Not written.")
+
+    model = ScriptedModel([call("write", path="a.txt", content="x"), note])
+    assert run("Go", model=model).code == 0
+    assert not (folder / "a.txt").exists()
+    assert "--allow RULE or --yes" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "written"),
+    [
+        (("--yes",), True),
+        (("--allow", "write"), True),
+        (("--allow", "write(src/*)"), False),
+        (("--yes", "--deny", "write"), False),
+        (("--yes", "--read-only"), False),
+        (("--yes", "--sandbox", "read-only"), False),
+    ],
+)
+def test_rules_of_the_command_line(folder: Path, flags: tuple[str, ...], written: bool) -> None:
+    """--yes answers what would be asked; --deny and a sandbox hold all the same."""
+    model = ScriptedModel([call("write", path="a.txt", content="x"), say("Done.")])
+    assert run("Go", *flags, model=model).code == 0
+    assert (folder / "a.txt").exists() is written
+
+
+def test_read_only_offers_only_what_looks() -> None:
+    """With --read-only the lead is not even offered tools that change things."""
+    seen = Seen()
+    run("Go", "--read-only", model=seen.model)
+    names = {spec.name for spec in seen.requests[0].tools}
+    assert {"read", "grep"} <= names
+    assert not names & {"write", "edit", "terminal"}
+
+
+def test_an_answer_that_matches_a_schema(folder: Path) -> None:
+    """--json-schema, a file or text: the answer is asked for again until it matches, and is `output`."""
+    schema = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
+    (folder / "schema.json").write_text(schema, encoding="utf-8")
+    for given in (schema, "schema.json"):
+        said = run(
+            "Count", "--json-schema", given, "--output-format", "json",
+            model=ScriptedModel([say("{}"), say('{"n": 3}')]),
+        )  # fmt: skip
+        assert said.result["output"] == {"n": 3}
+
+
+def test_another_workspace(folder: Path) -> None:
+    """--workspace is the folder that the tools work in."""
+    seen: list[str] = []
+
+    def note(request: Request) -> Answer:
+        seen.append(request.messages[-1].text)
+        return say("Done.")
+
+    run("Go", "--workspace", "src", model=ScriptedModel([call("ls"), note]))
+    assert "app.py" in seen[0]
+    assert "README.md" not in seen[0]
+
+
+def test_nothing_is_kept_without_a_journal(folder: Path) -> None:
+    """With --no-journal nothing is written, and nobody is sent to look for it."""
+    said = run("Go", "--no-journal", model=ScriptedModel([say("Fine.")]))
+    assert said.out == "Fine.\n"
+    assert "remit show" not in said.err
+    assert not (folder.parent / "state").exists()
+
+
+# --- Which model ----------------------------------------------------------------------------------
+
+
+def test_without_a_model_the_offline_rules_survey() -> None:
+    """Without a key and without --model it says what it does, and how to choose a model."""
+    said = remit("run", "Survey this folder")
+    assert said.code == 0
+    assert said.out.startswith("# Survey of `.`")
+    assert "No model was named and no key was found" in said.err
+    assert "--model anthropic:claude-sonnet-5" in said.err
+    assert "ANTHROPIC_API_KEY" in said.err
+
+
+def test_the_offline_model_by_name() -> None:
+    """--model offline is the survey, since that is all it can do."""
+    said = remit("run", "Survey this folder", "--model", "offline")
+    assert said.out.startswith("# Survey of `.`")
+    assert "survey › surveyor (src): completed" in said.err
+
+
+def test_a_key_chooses_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a provider's key its model is taken, and that is said."""
+    import remit.cli.choosing as choosing
+
+    found = choosing.choose({"OPENAI_API_KEY": "k"})
+    assert found.model == "openai:gpt-5"
+    assert "because there is OPENAI_API_KEY" in found.note
+    monkeypatch.setattr(choosing, "is_installed", lambda _: False)
+    lacking = choosing.choose({"OPENAI_API_KEY": "k"})
+    assert lacking.model == "offline"
+    assert "pip install 'remit[openai]'" in lacking.note
+
+
+def test_a_model_without_its_key() -> None:
+    """A model that cannot be used is wrong use: one sentence that names the variable."""
+    said = remit("run", "Go", "--model", "anthropic:claude-sonnet-5")
+    assert said.code == exits.WRONG_USE
+    assert "ANTHROPIC_API_KEY" in said.err
+    assert "Traceback" not in said.err
+
+
+# --- Wrong use ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "There is nothing to do"),
+        (("Go", "--limits", "dept=2"), "'dept' is no limit. Did you mean 'depth'?"),
+        (("Go", "--max-turns", "many"), "turns"),
+        (("Go", "--timeout", "soon"), "seconds"),
+        (("Go", "--allow", "write it"), "write it"),
+        (("Go", "--sandbox", "closed"), "--sandbox"),
+        (("Go", "--json-schema", "nowhere.json"), "--json-schema 'nowhere.json' cannot be read"),
+        (("Go", "--json-schema", "{"), "--json-schema is no JSON"),
+        (("Go", "--workspace", "nowhere"), "--workspace 'nowhere' is not a folder"),
+        (("Go", "--output-format", "xml"), "'xml' is not one of 'text', 'json', 'stream-json'"),
+        (("Go", "--journal", "runs.db"), "Did you mean 'sqlite:///runs.db'?"),
+        (("Go", "--no-journal", "--continue"), "--no-journal keeps nothing"),
+        (("Go", "--continue", "--resume", "abc"), "write one of them"),
+        (("Go", "--modle", "x"), "Did you mean"),
+        (("Go", "--agent", "nobody"), "There is no agent 'nobody'"),
+        (("Go", "--model", "gpt"), "gpt"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], words: str) -> None:
+    """What is wrong is one sentence with the right form, exit code 2, no traceback; nothing was run."""
+    said = remit("run", *args)
+    assert said.code == exits.WRONG_USE
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_second_signal_is_the_end() -> None:
+    """The first request to stop has the reason; later ones do not change it."""
+    from remit.cli.display import NoDisplay
+    from remit.cli.tree_view import TreeView
+
+    stops = Interrupts(NoDisplay(TreeView()), lambda: "")
+    stops.stop("Ctrl-C")
+    stops.stop("something else")
+    assert stops.reason == "Ctrl-C"

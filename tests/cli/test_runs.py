@@ -1,0 +1,295 @@
+"""`remit runs`, and how a command finds its journal and its run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# The bench is shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from commandbench import Bench, make_bench, remit, two_scouts
+
+import remit.cli.places as places
+import remit.cli.runs as runs
+from remit import Limits
+from remit.cli.columns import table
+from remit.errors import UsageError
+from remit.events import ApprovalRequested
+from remit.ports import TreeInfo
+from remit.stores import open_store
+from remit.testing import ScriptedModel, call, fail, say
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return make_bench(tmp_path, monkeypatch)
+
+
+def test_newest_first_with_what_they_used(bench: Bench) -> None:
+    """Every tree is one line: short id, how it ended, agent, task, tokens, children."""
+    bench.run(two_scouts(), "Look at it all")
+    bench.run(ScriptedModel({"lead": [fail("no such model", "not_found")]}), "Fail")
+    code, out, err = remit("runs")
+    head, second, first = out.splitlines()
+    assert code == 0
+    assert err == ""
+    assert head.split() == ["ID", "STATUS", "AGENT", "TASK", "BEGAN", "TOKENS", "CHILDREN"]
+    assert second.split()[:4] == ["mnpqr", "failed", "lead", "Fail"]
+    assert first.split()[:6] == ["abcde", "completed", "lead", "Look", "at", "it"]
+    assert first.split()[-2:] == ["90", "2"]
+
+
+def test_an_empty_journal_is_no_error(bench: Bench) -> None:
+    """Where no runs are kept, standard output is empty and standard error says how to begin."""
+    code, out, err = remit("runs")
+    assert (code, out) == (0, "")
+    assert "No runs are kept" in err
+    assert "remit run" in err
+
+
+def test_json_is_one_object_per_line(bench: Bench) -> None:
+    """--json has the whole id, the status and the usage of each, for programs."""
+    bench.run(two_scouts())
+    bench.run(ScriptedModel([call("look", path="x")]), limits=Limits(requests=1))
+    code, out, _ = remit("runs", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [line["id"] for line in lines] == ["mnpqrstuvw", "abcdefghjk"]
+    assert [line["status"] for line in lines] == ["over_budget", "completed"]
+    assert lines[1]["runs"] == 3
+    assert (lines[1]["requests"], lines[1]["tokens"]) == (6, 90)
+    assert lines[1]["usd"] is None
+
+
+def test_how_many_are_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a number the newest few, with --limit as many as that, with --all everything; what is left out is counted."""
+    monkeypatch.setattr(runs, "SHOWN", 2)
+    for _ in range(4):
+        bench.run(ScriptedModel([say("Done.")]))
+    counts = {
+        args: len(remit("runs", *args).out.splitlines()) - 1 for args in ((), ("--limit", "3"), ("--all",))
+    }
+    assert counts == {(): 2, ("--limit", "3"): 3, ("--all",): 4}
+    assert "2 of 4 runs" in remit("runs").err
+    code, _, err = remit("runs", "--all", "--limit", "3")
+    assert code == 2
+    assert "do not go together" in err
+
+
+def test_a_live_tree_says_which_process_runs_it_and_what_it_waits_for(bench: Bench) -> None:
+    """A tree that a process works on is `running`, with that process; what it asks is told with the command to answer."""
+    with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")])) as tree:
+        tree.wait_for(bench, ApprovalRequested)
+        code, out, err = remit("runs")
+    assert code == 0
+    assert f"running (pid {os.getpid()})" in out
+    assert "remit approve abcde" in err
+
+
+def test_a_tree_whose_process_died_is_interrupted(bench: Bench) -> None:
+    """A tree without an end that nobody runs is told as interrupted, not as running."""
+    bench.interrupted()
+    assert remit("runs").out.splitlines()[1].split()[1] == "interrupted"
+
+
+def test_foreign_text_cannot_drive_the_terminal(bench: Bench) -> None:
+    """What a task holds is shown on one line without control characters or reordering ones."""
+    bench.run(ScriptedModel([say("Done.")]), "\x1b[2J\nclear\u202e\x9b31m [bold]x[/bold]")
+    for args in ((), ("--json",)):
+        out = remit("runs", *args).out
+        assert "\x1b" not in out
+        assert "\x9b" not in out
+        assert "\u202e" not in out
+    assert json.loads(remit("runs", "--json").out)["task"] == "\x1b[2J\nclear\u202e\x9b31m [bold]x[/bold]"
+    assert "[bold]x[/bold]" in remit("runs").out
+
+
+def test_no_events_are_read_of_what_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list costs a line per tree, however large the trees are."""
+    bench.run(two_scouts())
+
+    def fold(events: object) -> None:
+        raise AssertionError(events)
+
+    monkeypatch.setattr(runs, "fold", fold)
+    assert remit("runs").out.split()[-1] == "2"
+
+
+def test_a_table_fits_its_window() -> None:
+    """The column that gives way is cut to the width, by cells and not by characters; empty columns are left out."""
+    rows = [("A", "B", "C", "D"), ("1", "漢字" * 40, "", "x" * 9), ("22", "short", "", "y")]
+    lines = table(rows, gives_way=1, width=40)
+    assert lines[0].split() == ["A", "B", "D"]
+    assert lines[1].endswith("…  xxxxxxxxx")
+    assert all(sum(2 if ord(c) > 0x2E80 else 1 for c in line) <= 40 for line in lines)
+    assert table(rows, gives_way=1)[1].count("漢") == 40
+
+
+# --- Which journal --------------------------------------------------------------------------------
+
+
+def test_the_nearest_word_about_the_journal_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--journal comes before REMIT_JOURNAL, that before the user's and the project's files, those before the default."""
+    bench.run(ScriptedModel([say("Done.")]))
+    other = f"sqlite:///{bench.folder / 'other.db'}"
+    assert remit("runs", "--journal", other).out == ""
+    assert remit("runs").out != ""
+    monkeypatch.delenv("REMIT_JOURNAL")
+    assert ".local/state/remit/runs.db" in remit("runs").err
+    config = bench.folder / "home" / ".config" / "remit"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(f'journal = "{bench.url}"\n')
+    assert remit("runs").out != ""
+    monkeypatch.setenv("REMIT_TRUST", "1")
+    Path("remit.toml").write_text(f'journal = "{other}"\n')
+    assert str(bench.folder / "other.db") in remit("runs").err
+
+
+def test_a_project_below_its_settings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command finds the journal of remit.toml from a folder below it, up to the root of the repository."""
+    bench.run(ScriptedModel([say("Done.")]))
+    monkeypatch.delenv("REMIT_JOURNAL")
+    monkeypatch.setenv("REMIT_TRUST", "1")
+    Path(".git").mkdir()
+    Path("deep/below").mkdir(parents=True)
+    Path("pyproject.toml").write_text(f'[tool.remit]\njournal = "{bench.url}"\n')
+    monkeypatch.chdir("deep/below")
+    assert "abcde" in remit("runs").out
+
+
+@pytest.mark.parametrize("args", [("--journal", "memory"), ()])
+def test_no_journal_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]) -> None:
+    """Where nothing is kept there is nothing to list: one sentence, the right form, exit code 2."""
+    monkeypatch.setenv("REMIT_JOURNAL", "off")
+    code, out, err = remit("runs", *args)
+    assert (code, out) == (2, "")
+    assert "No runs are kept here" in err
+    assert "--journal sqlite:///" in err
+
+
+def test_a_journal_that_is_none(bench: Bench) -> None:
+    """A file that is no journal is told in a sentence, without a traceback."""
+    Path("notes.db").write_text("These are my notes, and no database at all." * 20)
+    code, out, err = remit("runs", "--journal", "sqlite:///notes.db")
+    assert (code, out) == (1, "")
+    assert "is not a run store" in err
+    assert "Traceback" not in err
+    assert remit("runs", "--journal", "runs.db").code == 2
+
+
+# --- Which run ------------------------------------------------------------------------------------
+
+
+def _info(root: str) -> TreeInfo:
+    return TreeInfo(
+        root=root, agent="lead", task="", status=None, started_at=0, last_at=0, events=1, bytes=1, owner=""
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("ab2", min_size=6, max_size=10), min_size=1, max_size=20, unique=True))
+def test_a_short_id_means_one_run(roots: list[str]) -> None:
+    """Each short id finds its own tree, whatever other ids there are; so does the whole id."""
+    trees = [_info(root) for root in roots]
+    for root, short in places.short_ids(roots).items():
+        assert root.startswith(short)
+        assert len(short) >= places.LEAST or short == root
+        assert places.find(trees, root).info.root == root
+        if short not in roots or short == root:
+            assert places.find(trees, short).info.root == root
+
+
+def test_beginnings_children_and_last() -> None:
+    """A unique beginning is enough, also before a child's number; `last` is the newest tree."""
+    trees = [_info("abcdefghjk"), _info("abdefghjkm")]
+    assert places.find(trees, "abc").run == "abcdefghjk"
+    found = places.find(trees, "abd.2.1")
+    assert (found.run, found.short, found.is_root) == ("abdefghjkm.2.1", "abdef.2.1", False)
+    assert places.find(trees, "last").run == "abcdefghjk"
+    assert places.find(trees, "last.1").run == "abcdefghjk.1"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("ab", "stands for 2 runs: abcde (lead), abdef (lead). Write more"),
+        ("zzz", "There is no run 'zzz'. `remit runs` lists"),
+        ("bcdefghjk", "Did you mean abcdefghjk?"),
+        ("", "There is no run ''"),
+        ("\x1b[2J", "There is no run '\\x1b[2J'"),
+    ],
+)
+def test_what_is_unknown_or_ambiguous_is_said(written: str, said: str) -> None:
+    """A name for no run or for several is an error that says what to write instead."""
+    with pytest.raises(UsageError) as error:
+        places.find([_info("abcdefghjk"), _info("abdefghjkm")], written)
+    assert said in str(error.value)
+
+
+def test_in_an_empty_journal_every_run_is_unknown() -> None:
+    """Where nothing is kept, the sentence says so rather than that the id is wrong."""
+    with pytest.raises(UsageError, match="no runs are kept here yet"):
+        places.find([], "last")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("abcde", ("abcde", "")),
+        ("abcde/2", ("abcde", "approval2")),
+        ("abcde.1/approval12", ("abcde.1", "approval12")),
+    ],
+)
+def test_requests_are_named_by_their_number(written: str, meant: tuple[str, str]) -> None:
+    """A request is a run's id and its number, or its id as the journal has it."""
+    assert places.split_request(written) == meant
+
+
+# --- What it costs --------------------------------------------------------------------------------
+
+
+def test_listing_imports_nothing_heavy(bench: Bench) -> None:
+    """`remit runs` and `remit --help` import no provider, web, MCP, schema or drawing package, nor the agent files' reader."""
+    bench.run(ScriptedModel([say("Done.")]))
+    program = (
+        "import sys; from remit.cli.main import main; code = main(sys.argv[1:]);"
+        "print(sorted({m.partition('.')[0] for m in sys.modules}), 'remit.definitions' in sys.modules, file=sys.stderr)"
+    )
+    for args in (["runs"], ["--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *args], capture_output=True, text=True, check=True
+        )
+        said = done.stderr.splitlines()[-1]
+        heavy = (
+            "pydantic",
+            "pydantic_ai",
+            "rich",
+            "mcp",
+            "httpx",
+            "httpx2",
+            "httpcore2",
+            "anthropic",
+            "openai",
+            "jsonschema",
+        )
+        assert not [name for name in heavy if f"'{name}'" in said]
+        assert said.endswith("False")
+
+
+def test_listing_changes_nothing(bench: Bench) -> None:
+    """Looking at a journal that is not there does not make one."""
+    asyncio.run(open_store(bench.url).close())
+    remit("runs")
+    remit("show")
+    assert not (bench.folder / "runs.db").exists()
