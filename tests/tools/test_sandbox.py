@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from remit import Agent
 from remit.result import ToolResult
 from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
+from remit.tools.mounts import Mount
 from remit.tools.terminal import make_terminal, terminal
 
 _TROUBLE = bubblewrap.trial()
@@ -156,17 +158,19 @@ async def test_unix_sockets_are_no_way_out(shell: Shell, tmp_path: Path, sandbox
 
 @works
 async def test_sockets_of_ones_own_still_work(shell: Shell) -> None:
-    """Programs in a sandbox may talk to each other: pairs always, names where there is no network to protect."""
+    """Programs in a sandbox may talk to each other: through pairs of sockets, and through loopback."""
     pair = _python('import socket; a, b = socket.socketpair(); a.send(b"hey"); print(b.recv(9))')
     own = _python(
-        'import socket; s = socket.socket(socket.AF_UNIX); s.bind("/tmp/own"); s.listen(); print("bound")'
+        'import socket; s = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(s.getsockname());'
+        ' c.send(b"hello"); print(s.accept()[0].recv(9))'
     )
-    assert "hey" in (await _run(shell, WRITE_NET, pair)).content
-    assert "bound" in (await _run(shell, WRITE, own)).content
+    for sandbox in (WRITE, WRITE_NET):
+        result = await _run(shell, sandbox, f"{pair}; {own}")
+        assert result.content == "b'hey'\nb'hello'\n(exit code 0)"
 
 
 @works
-@pytest.mark.parametrize("sandbox", [READ, WRITE_NET], ids=str)
+@pytest.mark.parametrize("sandbox", [READ, READ_NET, WRITE_NET], ids=str)
 async def test_secrets_are_hidden(shell: Shell, tmp_path: Path, sandbox: Sandbox) -> None:
     """What people keep in well-known places is not there in a sandbox, also behind links and in the workspace."""
     home = tmp_path / "home"
@@ -178,9 +182,12 @@ async def test_secrets_are_hidden(shell: Shell, tmp_path: Path, sandbox: Sandbox
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/credentials").write_text("hidden-value")
     (home / ".aws").symlink_to(tmp_path / "elsewhere")
-    (home / "plain").write_text("visible-value")
-    shell.workspace = home
-    command = f"cat ~/.ssh/* ~/.config/gh/* ~/.netrc ~/.aws/* {tmp_path}/elsewhere/*; grep -r hidden-v ~; cat ~/plain"
+    if sandbox.files == "read-only":
+        shell.workspace = home
+    (shell.workspace / "plain").write_text("visible-value")
+    command = (
+        f"cat ~/.ssh/* ~/.config/gh/* ~/.netrc ~/.aws/* {tmp_path}/elsewhere/*; grep -r hidden-v ~; cat plain"
+    )
     result = await _run(shell, sandbox, command)
     assert "hidden-value" not in result.content
     assert "visible-value" in result.content
@@ -265,14 +272,58 @@ async def test_what_was_put_aside_is_told(shell: Shell) -> None:
 
 @works
 async def test_git_works_in_a_sandbox(shell: Shell) -> None:
-    """Ordinary work goes on: files are written, and commits are made."""
+    """Ordinary work goes on: files are written, repositories made and cloned, commits made, also in nested ones."""
     subprocess.run(["git", "init", "-q", str(shell.workspace)], check=True, env={"PATH": os.environ["PATH"]})  # noqa: ASYNC221 - quick
+    commit = "echo x > f && git add f && git -c user.name=a -c user.email=b commit -qm"
+    result = await _run(
+        shell, WRITE, f"{commit} first && git log --format=%s && git init -q inner && git clone -q . copy"
+    )
+    assert result.content == "first\n(exit code 0)"
+    assert (shell.workspace / "copy/.git/config").exists()
     result = await _run(
         shell,
         WRITE,
-        "echo x > f && git add f && git -c user.name=a -c user.email=b commit -qm first && git log --format=%s",
+        f"cd inner && {commit} second && cd ../copy && git checkout -q -b other && {commit} third; git status -s",
     )
-    assert result.content == "first\n(exit code 0)"
+    assert (shell.workspace / "inner/.git/refs/heads").exists()
+    assert result.content.endswith("\n(exit code 0)")
+    assert not list(shell.workspace.rglob("*.from-sandbox*"))
+
+
+@works
+async def test_programs_of_every_day_work_in_a_sandbox(shell: Shell) -> None:
+    """Tests are run, packages installed into an environment, threads named, pools used, outputs written to /dev/stdout."""
+    (shell.workspace / "test_it.py").write_text(
+        "import concurrent.futures, multiprocessing\n"
+        "def test_it(tmp_path):\n"
+        "    (tmp_path / 'x').write_text('x')\n"
+        "    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool:\n"
+        "        assert pool.submit(abs, -3).result() == 3\n"
+    )
+    result = await _run(
+        shell,
+        WRITE,
+        f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider -c /dev/null --rootdir . test_it.py | grep passed;"
+        " echo out > /dev/stdout; echo err > /dev/stderr; echo fd > /proc/self/fd/1; cat /proc/self/comm /proc/sys/kernel/ostype",
+    )
+    assert "1 passed" in result.content
+    assert "out\nerr\nfd\ncat\nLinux\n(exit code 0" in result.content
+
+
+@works
+async def test_several_commands_at_once_each_have_their_sandbox(shell: Shell) -> None:
+    """Commands of one workspace run side by side, and none is in another's way."""
+    subprocess.run(["git", "init", "-q", str(shell.workspace)], check=True, env={"PATH": os.environ["PATH"]})  # noqa: ASYNC221 - quick
+    shell.sandbox = WRITE
+    async with asyncio.TaskGroup() as group:
+        runs = [
+            group.create_task(
+                shell.run(f"mkdir d{n}; git init -q d{n}; echo {n} > d{n}/f; git status -s | wc -l")
+            )
+            for n in range(5)
+        ]
+    assert all(run.result().ok for run in runs)
+    assert [(shell.workspace / f"d{n}/f").read_text() for n in range(5)] == [f"{n}\n" for n in range(5)]
 
 
 @works
@@ -348,7 +399,7 @@ async def test_what_vanishes_while_a_sandbox_is_made_is_no_trouble(
     def once_wrong(path: Path) -> Iterator[object]:
         if path.name == ".ssh" and not tries:
             tries.append(1)
-            yield bubblewrap._Mount(Path("/usr/never-was-there"), ("--ro-bind", "/dev/null"))
+            yield Mount(Path("/usr/never-was-there"), "nothing")
         yield from hidden(path)
 
     monkeypatch.setattr(bubblewrap, "_hidden", once_wrong)
@@ -360,10 +411,11 @@ async def test_what_vanishes_while_a_sandbox_is_made_is_no_trouble(
 @works
 async def test_a_workspace_that_is_everything_is_refused(shell: Shell) -> None:
     """A sandbox that may write in the whole file system would hold nothing."""
-    shell.workspace = Path("/")
-    result = await _run(shell, WRITE, "true")
-    assert not result.ok
-    assert "whole file system" in result.content
+    for everything in ("/", "/usr", "/etc"):
+        shell.workspace = Path(everything)
+        result = await _run(shell, WRITE, "true")
+        assert not result.ok
+        assert "the system itself" in result.content
 
 
 # --- Where it does not work ----------------------------------------------------------------------

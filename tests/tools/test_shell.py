@@ -318,6 +318,7 @@ _SHAPES = (
     "@; mu 'a;b|c&d'", "kappa ${x:-y} @", "@<<<'; nu'", "kappa${x#\\}}; @", "kappa $((1+1)); @",
     "kappa \\\\; @", 'kappa "a\\"b"; @', "kappa '\\'; @", "nohup @", "X=@", "[[ a < b ]]; @",
     'kappa `kappa "@"`', "kappa #@\n@", "\\@", "time @", "@\\",
+    "@ {x,y}", "kappa {a,b}{,c} '{d,e}'; @", "nohup {kappa,x}; @", "timeout {5,kappa} x; @", "{kappa,@}",
 )
 # fmt: on
 """Around a command, which stands where the @ is."""

@@ -6,8 +6,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import remit.threads as threads
 from remit.errors import UsageError
@@ -19,6 +20,9 @@ _Network = IPv4Network | IPv6Network
 
 MOST_ADDRESSES = 16
 """Addresses of one name that are tried."""
+
+MOST_LOOKUPS = 32
+"""Names that are looked up at once: a name server that is silent holds a thread for half a minute."""
 
 # The registries of special-purpose addresses. Not `is_global`: it has changed within releases of Python.
 _IPV4 = {
@@ -53,6 +57,7 @@ _IPV6 = {
 }
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
 # What resolvers of networks without IPv4 answer; it stands for the IPv4 address at its end.
+_SIX_TO_FOUR = IPv6Network("2002::/16")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _METADATA = frozenset(
@@ -125,7 +130,7 @@ _CLOSED_PORTS = frozenset(
 
 def not_public(address: Address) -> str:
     """What kind of address it is, in a word; empty for those of the public internet."""
-    if address in _METADATA:
+    if _inner(address) in _METADATA or _unscoped(address) in _METADATA:
         return "cloud metadata"
     if isinstance(address, IPv4Address):
         return next((kind for network, kind in _IPV4.items() if address in network), "")
@@ -139,6 +144,22 @@ def not_public(address: Address) -> str:
     if (number >> 32) & 0xFFFFFFFF in _ISATAP:
         return not_public(IPv4Address(number & 0xFFFFFFFF))
     return ""
+
+
+def _inner(address: Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to, whichever way it is written into it."""
+    if isinstance(address, IPv4Address):
+        return None
+    number = int(address)
+    if address in _SIX_TO_FOUR:
+        return IPv4Address((number >> 80) & 0xFFFFFFFF)
+    # ::a.b.c.d, ::ffff:a.b.c.d and ::ffff:0:a.b.c.d, networks that translate, and tunnels within a site.
+    embeds = number >> 64 == 0 or address in _NAT64 or (number >> 32) & 0xFFFFFFFF in _ISATAP
+    return IPv4Address(number & 0xFFFFFFFF) if embeds else None
+
+
+def _unscoped(address: Address) -> Address:
+    return address if isinstance(address, IPv4Address) else IPv6Address(int(address))
 
 
 class Hosts:
@@ -256,9 +277,46 @@ def _check_port(port: int) -> None:
         raise Refused(f"Port {port} is not fetched from: web pages are on 80, 443 or a free port above 1023.")
 
 
+class _Lookups:
+    """The lookups of one event loop. None can be stopped, so that only so many are ever under way."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, threads.Job[list[str]]] = {}
+        self._free = asyncio.Semaphore(MOST_LOOKUPS)
+
+    async def find(self, name: str) -> list[str]:
+        job = self._jobs.get(name)
+        if job is None:
+            await self._free.acquire()
+            job = self._jobs.get(name)
+            if job is None:
+                job = self._start(name)
+            else:
+                self._free.release()
+        await job.wait()
+        return job.result()
+
+    def _start(self, name: str) -> threads.Job[list[str]]:
+        # The loop's own threads for this would keep the process from ending while a lookup hangs.
+        job = threads.start(lambda: _lookup(name), asyncio.get_running_loop(), name=f"looking up {name}")
+        self._jobs[name] = job
+        job.done_future.add_done_callback(lambda _: self._done(name))
+        return job
+
+    def _done(self, name: str) -> None:
+        del self._jobs[name]
+        self._free.release()
+
+
+_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+
+
 async def lookup(name: str) -> list[str]:
-    """The addresses of a name, in the order in which the system prefers them. Raises OSError."""
-    return await in_thread(lambda: _lookup(name), f"looking up {name}")
+    """The addresses of a name, in the order in which the system prefers them. Raises OSError.
+
+    Who asks for the same name at the same time shares one lookup. One that nobody waits for any more ends by itself.
+    """
+    return await _lookups.setdefault(asyncio.get_running_loop(), _Lookups()).find(name)
 
 
 def _lookup(name: str) -> list[str]:

@@ -10,20 +10,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import remit.tools.guarding as guarding
+import remit.tools.mounts as mounts
 import remit.tools.seccomp as seccomp
 from remit.sandbox import Sandbox
-from remit.tools.places import PROTECTED, PROTECTED_HOME, SECRETS, SYSTEM_SECRETS
+from remit.tools.mounts import Mount
+from remit.tools.places import SECRETS, SYSTEM_SECRETS, homes
 from remit.tools.words import Refused
 
-_PLACES = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
-"""Not the PATH: it may lead to folders that commands can write."""
-
 TRIAL_S = 10
+
+_PROC = ("--proc", "/proc", "--remount-ro", "/proc")
+"""Settings of the machine are files in it, and root may write them without any capability."""
 
 
 class Cage(NamedTuple):
@@ -33,49 +36,37 @@ class Cage(NamedTuple):
     """The words to put before the command."""
     fds: tuple[int, ...]
     """Descriptors that it needs; the caller closes them once it has begun."""
-    watched: tuple[tuple[Path, os.stat_result | None], ...]
-    """Names that a command must not plant but that could not be guarded: there was nothing, or a link."""
+    guard: guarding.Guard | None = None
 
     def planted(self) -> list[str]:
-        """Puts aside what a command has planted meanwhile; the names of what was."""
-        found: list[str] = []
-        for path, before in self.watched:
-            now = _look(path)
-            if now is None or (before is not None and _identity(now) == _identity(before)):
-                continue
-            with suppress(OSError):
-                path.rename(_free(path))
-                found.append(path.name)
-        return found
+        """Puts aside what a command has planted meanwhile; what was done, in words. Takes a while."""
+        return [] if self.guard is None else self.guard.put_aside()
 
 
-def cage(sandbox: Sandbox, workspace: Path, cwd: str) -> Cage:
-    """What puts a command into this sandbox. Raises Refused where that cannot be done here."""
+def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage:
+    """What puts a command into this sandbox; `library` is its LD_LIBRARY_PATH. Raises Refused where it cannot be done.
+
+    Nobody may have LD_LIBRARY_PATH in the environment before: bubblewrap itself runs outside.
+    """
+    guarding.check_workspace(sandbox, workspace)
     program = _working(sandbox)
-    watched: list[tuple[Path, os.stat_result | None]] = []
     words = [program, *_apart(sandbox)]
+    guard = guarding.Guard(workspace) if sandbox.files == "workspace-write" else None
+    plan: list[Mount] = []
     if sandbox.files == "open":
-        words += ["--dev-bind", "/", "/", "--proc", "/proc"]
+        words += ["--dev-bind", "/", "/", *_PROC]
     else:
-        words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        if sandbox.files == "workspace-write" and workspace == Path("/"):
-            raise Refused(
-                "The workspace is the whole file system, so a sandbox that can write in it would hold nothing."
-            )
-        mounts = dict.fromkeys(_mounts(sandbox, workspace, watched))
-        # Whoever is inside another must come after it.
-        for place in sorted(mounts, key=lambda place: len(place.path.parts)):
-            words += [*place.how, str(place.path)]
-    fds: tuple[int, ...] = ()
-    if sandbox.files != "open" and sandbox.network:
-        fds = (seccomp.as_file(seccomp.no_unix_sockets()),)
-        words += ["--seccomp", str(fds[0])]
-    return Cage((*words, "--chdir", cwd, "--"), fds, tuple(watched))
-
-
-class _Mount(NamedTuple):
-    path: Path
-    how: tuple[str, ...]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
+        # Of several for one place the last is meant; whoever is inside another must come after it.
+        planned = {mount.path: mount for mount in _mounts(sandbox, workspace, guard)}
+        plan = sorted(planned.values(), key=lambda mount: len(mount.path.parts))
+    for mount in plan:
+        words += mount.words()
+    proving = mounts.proving(mounts.Table().plan(plan), library)
+    fds = _filters(sandbox)
+    for fd in fds:
+        words += ["--seccomp", str(fd)]
+    return Cage((*words, "--chdir", cwd, "--", *proving), fds, guard)
 
 
 def _apart(sandbox: Sandbox) -> list[str]:
@@ -85,72 +76,51 @@ def _apart(sandbox: Sandbox) -> list[str]:
     return words if sandbox.network else [*words, "--unshare-net"]
 
 
-def _mounts(
-    sandbox: Sandbox, workspace: Path, watched: list[tuple[Path, os.stat_result | None]]
-) -> Iterator[_Mount]:
+def _filters(sandbox: Sandbox) -> tuple[int, ...]:
+    if not seccomp.can_filter():
+        return ()
+    return (seccomp.as_file(seccomp.only_network_sockets(unix=sandbox.files == "open")),)
+
+
+def _mounts(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> Iterator[Mount]:
     """What is laid over the read-only system."""
-    writes = sandbox.files == "workspace-write"
     for private in ("/tmp", "/var/tmp", "/run", "/var/run"):  # noqa: S108 - these become private folders
         if Path(private).is_dir() and not Path(private).is_symlink():
-            yield _Mount(Path(private), ("--tmpfs",))
+            yield Mount(Path(private), "empty")
     yield from _needed_of_run(network=sandbox.network)
-    yield _Mount(workspace, ("--bind" if writes else "--ro-bind", str(workspace)))
-    homes = _homes()
-    for secret in (
-        *(home / name for home in homes for name in SECRETS),
-        *map(Path, SYSTEM_SECRETS),
-        *_sockets(workspace),
-    ):
+    yield Mount(workspace, "read" if guard is None else "write")
+    if guard is not None:
+        yield from guard.mounts()
+    for secret in (*(home / name for home in homes() for name in SECRETS), *map(Path, SYSTEM_SECRETS)):
         yield from _hidden(secret)
-    if writes:
-        repository = workspace / ".git"
-        # In a worktree it is a file that says where the repository is.
-        yield from _guarded(workspace, workspace, (".git",) if repository.is_file() else (), watched)
-        yield from _guarded(workspace, workspace, PROTECTED, watched)
-        for home in homes:
-            if home.is_relative_to(workspace):
-                yield from _guarded(home, workspace, PROTECTED_HOME, watched)
-        # The environment that remit itself runs in, where it is one of the workspace.
-        own = Path(sys.prefix).resolve()
-        if sys.prefix != sys.base_prefix and own.is_relative_to(workspace):
-            yield from _guarded(workspace, workspace, (str(own.relative_to(workspace)),), watched)
+    if not seccomp.can_filter():
+        for socket in _sockets(workspace):
+            yield from _hidden(socket)
 
 
-def _homes() -> list[Path]:
-    """Where this user's secrets are: by the environment, and by the system."""
-    import pwd  # noqa: PLC0415 - not on every system
-
-    found: list[Path] = []
-    with suppress(RuntimeError, OSError):
-        found.append(Path.home().resolve())
-    with suppress(KeyError, OSError):
-        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
-    return list(dict.fromkeys(found))
-
-
-def _needed_of_run(*, network: bool) -> Iterator[_Mount]:
+def _needed_of_run(*, network: bool) -> Iterator[Mount]:
     """What is kept of /run: names of servers for those who may use the network, programs on NixOS."""
     with suppress(OSError):
         names = Path("/etc/resolv.conf").resolve()
         if network and names.is_relative_to("/run") and names.is_file():
-            yield _Mount(names, ("--ro-bind", str(names)))
+            yield Mount(names, "read")
     system = Path("/run/current-system")
     if system.exists():
-        yield _Mount(system, ("--ro-bind", str(system)))
+        yield Mount(system, "read", system.resolve())
 
 
-def _hidden(path: Path) -> Iterator[_Mount]:
+def _hidden(path: Path) -> Iterator[Mount]:
     with suppress(OSError, RuntimeError):
         # Nothing can be laid over a link, only over what it leads to.
         real = path.resolve()
         if real.is_dir():
-            yield _Mount(real, ("--tmpfs",))
+            yield Mount(real, "empty")
         elif real.exists() and not real.is_relative_to("/run") and real != Path("/dev/null"):
-            yield _Mount(real, ("--ro-bind", "/dev/null"))
+            yield Mount(real, "nothing")
 
 
 def _sockets(workspace: Path) -> Iterator[Path]:
-    """Unix sockets that somebody listens at: behind one may be a server that does things for whoever asks."""
+    """Unix sockets that somebody listens at, for machines without a filter: most are found this way, not all."""
     seen: set[str] = set()
     with suppress(OSError):
         for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
@@ -165,44 +135,6 @@ def _sockets(workspace: Path) -> Iterator[Path]:
                 continue
             seen.add(name)
             yield Path(name)
-
-
-def _guarded(
-    folder: Path, workspace: Path, names: Iterable[str], watched: list[tuple[Path, os.stat_result | None]]
-) -> Iterator[_Mount]:
-    """Read-only where there is something; the folders on the way become mounts, which cannot be renamed."""
-    for name in names:
-        path = folder / name
-        for parent in reversed(path.relative_to(folder).parents[:-1]):
-            way = folder / parent
-            info = _look(way)
-            if info is not None and not way.is_symlink() and way.is_dir():
-                yield _Mount(way, ("--bind", str(way)))
-        info = _look(path)
-        real = path.resolve() if info is not None else path
-        if info is not None and real == path and real.is_relative_to(workspace):
-            yield _Mount(path, ("--ro-bind", str(path)))
-        elif path.parent == folder or path.parent.is_dir():
-            watched.append((path, info))
-
-
-def _identity(info: os.stat_result) -> tuple[int, ...]:
-    """What is the same only for the same file: numbers alone are used again."""
-    return info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns
-
-
-def _look(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except OSError:
-        return None
-
-
-def _free(path: Path) -> Path:
-    number = 1
-    while _look(free := path.with_name(f"{path.name}.from-sandbox{number}")) is not None:
-        number += 1
-    return free
 
 
 # --- Whether it works ----------------------------------------------------------------------------
@@ -225,7 +157,7 @@ def _working(sandbox: Sandbox) -> str:
 
 def find_bubblewrap() -> str:
     """Where it is; empty when it is not installed."""
-    return shutil.which("bwrap", path=_PLACES) or ""
+    return shutil.which("bwrap", path=mounts.PLACES) or ""
 
 
 @functools.cache
@@ -237,15 +169,16 @@ def trial(*, network: bool = False) -> str | None:
             return "bubblewrap is for Linux only. Run without a sandbox, or inside a container or virtual machine."
         return "It is not installed. Install the package `bubblewrap` (Debian, Ubuntu, Fedora, Arch, Alpine)."
     kind = Sandbox("read-only", network)
-    words = [program, *_apart(kind), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    fds: tuple[int, ...] = ()
-    if network and seccomp.can_filter():
-        fds = (seccomp.as_file(seccomp.no_unix_sockets()),)
-        words += ["--seccomp", str(fds[0])]
-    true = shutil.which("true", path=_PLACES) or "/bin/true"
+    words = [program, *_apart(kind), "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
+    some = Mount(Path("/usr").resolve(), "read")
+    words += some.words()
+    fds = _filters(kind)
+    for fd in fds:
+        words += ["--seccomp", str(fd)]
+    true = shutil.which("true", path=mounts.PLACES) or "/bin/true"
     try:
         done = subprocess.run(  # noqa: S603 - no shell, and the program is absolute
-            [*words, "--", true],
+            [*words, "--", *mounts.proving(mounts.Table().plan([some]), ""), true],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

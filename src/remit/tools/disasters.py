@@ -34,22 +34,23 @@ _DEVICE = re.compile(
     r"/dev/((sd|hd|vd|xvd)[a-z]|nvme\d|mmcblk\d|loop\d|md\d|dm-\d|sr\d|r?disk\d|mapper/|disk/|mem\b|kmem\b|port\b)"
 )
 # Bounded everywhere: a command is not ours, and an endless look at it would stop the loop.
-_FORK_BOMB = re.compile(r"(?<!\w)([A-Za-z_]\w{0,40}|[:.])\(\)\{[^}]{0,200}?\1\|\1&")
+_FORK_BOMB = re.compile(r"(?<!\w)([A-Za-z_]\w{0,40}|[:.])\(\)\{[^}]{0,40}?\1\|\1&")
 _OFF = frozenset({"shutdown", "reboot", "halt", "poweroff", "kexec", "killall5"})
 _FORMATS = re.compile(r"mkfs(\.\w+)?|mke2fs|mkswap|wipefs|newfs(_\w+)?|blkdiscard")
 _PARTITIONS = frozenset(
     {"fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "shred", "cp", "tee", "mv", "truncate"}
 )
-_RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--recursive")
+MOST_LOOKED_AT = 10_000
+"""Characters: nobody means a disaster without wanting it at the end of a longer command."""
 
 
 def disaster(command: str, subjects: Iterable[Subject]) -> str:
     """What a command would destroy, in words that follow "it would"; empty for one that may run."""
-    if _FORK_BOMB.search(re.sub(r"\s+", "", command)):
+    if _FORK_BOMB.search("".join(command[:MOST_LOOKED_AT].split())):
         return "start copies of itself without end (a fork bomb)"
     for subject in subjects:
         for text in (subject.text, *subject.also):
-            words = [word.strip("'\"") for word in text.split()]
+            words = [word.strip("'\"") for word in text[:MOST_LOOKED_AT].split()]
             said = _of(words) if words else ""
             if said:
                 return said
@@ -88,12 +89,18 @@ def _of_device(name: str, rest: Sequence[str]) -> str:
 
 
 def _of_tree(name: str, rest: Sequence[str]) -> str:
-    if not any(_RECURSIVE.fullmatch(word) for word in rest):
+    if not any(map(_is_recursive, rest)):
         return ""
     target = next((word for word in rest if not word.startswith("-") and _is_root(word)), "")
     if not target:
         return ""
     return f"{'delete everything in' if name == 'rm' else 'change the rights of everything in'} {target}"
+
+
+def _is_recursive(option: str) -> bool:
+    if option == "--recursive":
+        return True
+    return option.startswith("-") and option[1:].isalpha() and "r" in option.lower()
 
 
 def _is_root(path: str) -> bool:

@@ -10,7 +10,15 @@ from remit.redaction import Redactor
 
 _SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|PRIVATE|BEARER|WEBHOOK|CONNECTION_?STRING|AUTH(?!OR)"
-    r"|_(PAT|PWD|PASS|DSN|SAS|CREDS?)$|^(PGPASS|AWS|AZURE|DOCKER_AUTH)_",
+    r"|_(PAT|DSN|SAS|CREDS?)$|^(PGPASS|AWS|AZURE|DOCKER_AUTH)_"
+    r"|(^|_)(PW|PWD|PIN|JWT|SALT)\d*$|PASS\d*$|MNEMONIC|SEED_?PHRASE",
+    re.IGNORECASE,
+)
+_SECRET_VALUE = re.compile(
+    r"[;&?](pwd|pw|pass|password|access|sig)="  # connection strings, signed addresses
+    r"|\"(pw|pwd|pass|password|secret|token)\"\s*:"
+    r"|\bpassword\s+\S"  # a line of .netrc
+    r"|://[\w.~%-]{16,}(:[^@/]*)?@",  # a token for a user
     re.IGNORECASE,
 )
 _NEVER = (
@@ -43,6 +51,12 @@ _SET = {
     "VISUAL": "true",
     "GIT_EDITOR": "true",
     "GIT_TERMINAL_PROMPT": "0",
+    # A folder of a clone can be a repository with settings of its own; `git status` in it would run what they name.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+    "GIT_CONFIG_KEY_1": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_1": "false",
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
     "PYTHONUNBUFFERED": "1",
@@ -73,7 +87,7 @@ def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[st
 def _looks_secret(value: str) -> bool:
     if len(value) < 8:
         return False
-    if _SHAPES.redact_text(value) != value:
+    if _SECRET_VALUE.search(value) or _SHAPES.redact_text(value) != value:
         return True
     if value.startswith(("/", "~/", "./")):
         return False

@@ -9,8 +9,10 @@ import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import remit.tools.diffing as diffing
+import remit.tools.guarding as guarding
 import remit.tools.loading as loading
 import remit.tools.seen as seen
 from remit.messages import ImagePart
@@ -125,12 +127,13 @@ def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: b
     text, data = _writable(content, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = _expect(workspace, path) if make_folders else workspace.find(path)
-        if place is not None and place.is_folder:
+        _check_place(workspace, place, ctx)
+        if isinstance(place, Place) and place.is_folder:
             raise Refused(f"{place.shown} is a folder.")
-        old = b"" if place is None or place.info is None else _current(workspace, place, ctx)
-    if place is None or place.info is None:
-        shown = show(path) if place is None else place.shown
-        return f"Make {shown}: {_held(text, data)}.{diffing.added(diffing.split_lines(text))}"
+        if isinstance(place, _Unmade) or place.info is None:
+            shown = show(path) if isinstance(place, _Unmade) else place.shown
+            return f"Make {shown}: {_held(text, data)}.{diffing.added(diffing.split_lines(text))}"
+        old = _current(workspace, place, ctx)
     return f"Replace {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}"
 
 
@@ -146,7 +149,10 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
     """
     text, data = _writable(content, ctx)
     with Workspace(ctx.workspace) as workspace:
+        if make_folders:
+            _check_place(workspace, _expect(workspace, path), ctx)
         place = workspace.find(path, make_folders=make_folders)
+        _check_place(workspace, place, ctx)
         if place.is_folder:
             raise Refused(f"{place.shown} is a folder.")
         with seen.changing(workspace.real, place.parts):
@@ -173,6 +179,16 @@ def _check_sandbox(ctx: ToolContext) -> None:
         raise Refused(f"Nothing may be written here (sandbox: {ctx.sandbox}).")
 
 
+class _Unmade(NamedTuple):
+    """A place in a folder that would have to be made first."""
+
+    parts: tuple[str, ...]
+
+
+def _check_place(workspace: Workspace, place: Place | _Unmade, ctx: ToolContext) -> None:
+    guarding.check_place(ctx.sandbox, workspace.real, place.parts)
+
+
 def _held(text: str, data: bytes) -> str:
     return f"{count(count_lines(text), 'line')}, {size(len(data))}"
 
@@ -181,8 +197,8 @@ def _replaced_by(place: Place, old: bytes, text: str) -> str:
     return "" if loading.binary_kind(old) else diffing.changed(place.shown, loading.decode(old)[0], text)
 
 
-def _expect(workspace: Workspace, path: str) -> Place | None:
-    """Where a path leads; None where folders on the way would be made, which a look must not do. Raises Refused."""
+def _expect(workspace: Workspace, path: str) -> Place | _Unmade:
+    """Where a path leads, without making the folders on the way. Raises Refused."""
     below = workspace.inside(path) if path.startswith("/") else path.split("/")
     if below is None:
         return workspace.find(path)
@@ -198,7 +214,7 @@ def _expect(workspace: Workspace, path: str) -> Place | None:
             del parts[back - 1 : back + 1]
             number = 1
         else:
-            return None
+            return _Unmade((*above.parts, *parts[number:]))
     return workspace.find("/".join(parts) or ".")
 
 
@@ -271,6 +287,7 @@ def _preview_edit(
     _check_edit(old_text, new_text, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
+        _check_place(workspace, place, ctx)
         before = _editable(place, _current(workspace, place, ctx))
     after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
     return f"Edit {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
@@ -292,6 +309,7 @@ def edit(
     _check_edit(old_text, new_text, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
+        _check_place(workspace, place, ctx)
         with seen.changing(workspace.real, place.parts):
             before = _editable(place, _current(workspace, place, ctx))
             after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)

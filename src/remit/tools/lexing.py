@@ -15,6 +15,28 @@ _PLAIN_BRACES = re.compile(
 )
 _PLAIN_NUMBERS = re.compile(r"\$\(\([0-9+*/% \t-]*\)\)")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!_-])")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=+,@%^-]+")
+_ESCAPE = re.compile(
+    r"\\(?:x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<u>[0-9a-fA-F]{1,4})|U(?P<U>[0-9a-fA-F]{1,8})|(?P<oct>[0-7]{1,3})|(?P<one>.))",
+    re.DOTALL,
+)
+_ESCAPED = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "E": "\x1b",
+    "f": "\f",
+    "v": "\v",
+}
+_QUOTED, _REPLACED = "\x01", "\x02"
+_GROUP = re.compile(r"\{[^{}]*\}")
+MOST_WORDS = 1000
+"""Words of a command that are read, those inside others included."""
+MOST_CHOICES = 64
+"""Words that one word with braces may stand for."""
 
 
 class Unclear(Exception):
@@ -32,6 +54,24 @@ class Word(NamedTuple):
     globs: bool = False
     """Whether it may stand for names of files or for several words."""
     clear: bool = True
+    mask: str = ""
+    """As long as the text: its characters, with others in the place of those that are quoted or replaced."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether it may turn out to be any option."""
+        return self.expands or (
+            self.globs and (self.text[:1] in ("", "-") or self.mask[:1] in ("*", "?", "[", "{"))
+        )
+
+
+class Tally:
+    """How much was read of a command, and of all that is inside it."""
+
+    words = 0
+    steps = 0
+    braced = 0
+    """Characters that braces made: a few of them stand for very much."""
 
 
 class Here(NamedTuple):
@@ -45,12 +85,13 @@ class Here(NamedTuple):
 class Lexer(ABC):
     """Reads one text from left to right, word by word; `commands` is asked where a word has some inside."""
 
-    def __init__(self, text: str, depth: int) -> None:
+    def __init__(self, text: str, depth: int, tally: Tally) -> None:
         if depth > MOST_DEPTH:
             raise Unclear
         self.text = text
         self.depth: int = depth
         self.at = 0
+        self.tally = tally
         self.heres: list[Here] = []
 
     @abstractmethod
@@ -64,36 +105,45 @@ class Lexer(ABC):
     # --- Words -----------------------------------------------------------------------------------
 
     def word(self) -> Word:
-        """The word that begins here. Raises Unclear when there is none."""
+        """The word that begins here. Raises Unclear when there is none, or when there were too many."""
         start = self.at
+        self.tally.words += 1
+        if self.tally.words > MOST_WORDS:
+            raise Unclear
         text: list[str] = []
-        quoted = expands = globs = False
+        mask: list[str] = []
+        quoted = False
         clear = True
         while self.at < len(self.text):
             char = self.text[self.at]
+            if plain := _PLAIN.match(self.text, self.at):
+                text.append(plain[0])
+                mask.append(plain[0])
+                self.at = plain.end()
+                continue
             if self.take("\\\n"):
                 continue
             if char in "'\"\\" or self.text.startswith("$'", self.at):
                 inside, replaced, simple = self._quoted()
                 text.append(inside)
-                quoted = True
-                expands, clear = expands or replaced, clear and simple
+                mask.append((_REPLACED if replaced else _QUOTED) * len(inside))
+                quoted, clear = True, clear and simple
             elif char in "$`" or (char in "<>" and self.text.startswith("(", self.at + 1)):
                 inside, replaced = self.expansion()
                 text.append(inside)
-                expands = expands or replaced
+                mask.append((_REPLACED if replaced else _QUOTED) * len(inside))
             elif char in META:
                 break
             else:
                 # Blanks and controls that are none to us may be some to a shell in another language.
                 if not char.isprintable():
                     raise Unclear
-                globs = globs or char in "*?[{" or (char == "~" and not text)
                 text.append(char)
+                mask.append(char)
                 self.at += 1
         if (not text and not quoted) or (self.heres and "\n" in self.text[start : self.at]):
             raise Unclear
-        return Word("".join(text), quoted, expands, globs, clear)
+        return _made("".join(text), "".join(mask), quoted=quoted, clear=clear)
 
     def _quoted(self) -> tuple[str, bool, bool]:
         """What is in the quotes that begin here, whether something in it is replaced, and whether it is clear."""
@@ -153,11 +203,7 @@ class Lexer(ABC):
             raise Unclear
         raw = self.text[self.at + 2 : end]
         self.at = end + 1
-        try:
-            decoded = raw.encode("latin-1", "backslashreplace").decode("unicode_escape")
-        except UnicodeDecodeError:
-            decoded = raw
-        return decoded, "\\" not in raw
+        return _ESCAPE.sub(_unescaped, raw), "\\" not in raw
 
     def expansion(self, *, in_quotes: bool = False) -> tuple[str, bool]:
         """What is replaced when it runs, as it is written; False when nothing is. Commands inside are parts."""
@@ -225,3 +271,57 @@ class Lexer(ABC):
             self.at += len(text)
             return True
         return False
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    for name, base in (("hex", 16), ("u", 16), ("U", 16), ("oct", 8)):
+        if digits := found[name]:
+            number = int(digits, base)
+            return chr(number) if number < 0x110000 else ""
+    return _ESCAPED.get(found["one"], found["one"])
+
+
+def _made(text: str, mask: str, *, quoted: bool, clear: bool) -> Word:
+    globs = mask.startswith("~") or any(char in mask for char in "*?[") or _has_choices(mask)
+    return Word(text, quoted, _REPLACED in mask, globs, clear, mask)
+
+
+def _has_choices(mask: str) -> bool:
+    opened = mask.find("{")
+    return opened >= 0 and ("," in mask[opened:] or ".." in mask[opened:])
+
+
+def choices(word: Word) -> list[Word]:
+    """The words that bash makes of one with braces, such as `a{b,c}`; itself, not clear, where that is not simple."""
+    if not _has_choices(word.mask):
+        return [word]
+    done: list[tuple[str, str]] = [("", "")]
+    at = 0
+    for group in _GROUP.finditer(word.mask):
+        start, end = group.span()
+        before = (word.text[at:start], word.mask[at:start])
+        items = _items(word, start, end)
+        if "{" in before[1] or "}" in before[1] or not items or len(done) * len(items) > MOST_CHOICES:
+            return [word._replace(clear=False)]
+        done = [(a + before[0] + b, m + before[1] + n) for a, m in done for b, n in items]
+        at = end
+    rest = (word.text[at:], word.mask[at:])
+    if "{" in rest[1] or "}" in rest[1]:
+        return [word._replace(clear=False)]
+    made = [(text + rest[0], mask + rest[1]) for text, mask in done]
+    # What is empty then is no word, unless quotes say so; which ones have these is not known here.
+    clear = word.clear and not (word.quoted and any(not text for text, _ in made))
+    return [_made(text, mask, quoted=word.quoted, clear=clear) for text, mask in made if text or not clear]
+
+
+def _items(word: Word, start: int, end: int) -> list[tuple[str, str]]:
+    """What stands between two braces, at its commas; braces without one are themselves. Nothing for a sequence."""
+    inside = word.mask[start + 1 : end - 1]
+    if "," not in inside:
+        return [] if ".." in inside else [(word.text[start:end], word.mask[start:end])]
+    items: list[tuple[str, str]] = []
+    at = start + 1
+    for piece in inside.split(","):
+        items.append((word.text[at : at + len(piece)], piece))
+        at += len(piece) + 1
+    return items

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 # fmt: off
 SECRETS = (
     ".ssh", ".gnupg", ".netrc", "_netrc", ".password-store", ".local/share/keyrings", "Library/Keychains",
@@ -23,16 +27,27 @@ SYSTEM_SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
 )
 
+PROTECTED_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
+"""In a git folder, for reading only: git outside would run, or obey, what is planted there."""
+
 PROTECTED = (
-    ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules", ".git/worktrees",
     ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", "remit.toml", ".mcp.json",
     ".vscode", ".idea", ".envrc",
 )
-"""In a workspace, for reading only: programs outside would run, or obey, what is planted there."""
+"""The same for other programs, in a workspace and wherever else a repository begins."""
 
-PROTECTED_HOME = (
-    ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".inputrc", ".vimrc",
-    ".tmux.conf", ".gitconfig", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".local/bin",
-)
-"""The same for a workspace that has a home in it."""
+SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var")
+"""A workspace that holds one of these cannot be contained: the system itself would be written."""
 # fmt: on
+
+
+def homes() -> list[Path]:
+    """Where this user's secrets are: by the environment, and by the system."""
+    found: list[Path] = []
+    with suppress(RuntimeError, OSError):
+        found.append(Path.home().resolve())
+    with suppress(ImportError, KeyError, OSError):
+        import pwd  # noqa: PLC0415 - not on every system
+
+        found.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return list(dict.fromkeys(found))

@@ -1,7 +1,8 @@
 """Commands as processes: started under a supervisor, heard piece by piece, stopped as a whole.
 
-The supervisor (`supervisor.py`) is the parent of everything that a command starts. It is told to stop by a word on a
-socket, and by the end of that socket, so that the death of this process is the end of the command too.
+The supervisor (`supervisor.py`) is the parent of everything that a command starts, and has a keeper over it. It is told
+to stop by a word on a socket, and by the end of that socket, so that the death of this process is the end of the command
+too. Who kills supervisor and keeper at once leaves us with what can be found by a mark, and `Ended.lost` says so.
 """
 
 from __future__ import annotations
@@ -16,17 +17,26 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from remit.tools.below import Below, look, send
 from remit.tools.words import Refused
 
 GRACE_S = 0.5
 """Between asking a command to end and killing it."""
 STOP_S = 2.2
 """How long a stop is waited for: less than half of the grace that a stopped run gives its tools."""
+KILL_S = 2.0
+"""How long is waited for the end of a command whose supervisor did not answer; together within that grace."""
+OUTSIDE_S = 3.0
+"""How long we try to end it ourselves, from outside."""
+HURRY_S = 0.3
+"""How long the keeper may take to end what the supervisor did not."""
+SWEEP_S = 1.0
 CLOSE_S = 0.5
 """How long a process that was let go of may keep everybody, until what it started is killed."""
 PIECE = 1 << 18
@@ -35,9 +45,22 @@ PIECE = 1 << 18
 MARK = "REMIT_COMMAND"
 """In the environment of everything that a command starts, with a value of its own for each command."""
 
+KILLED = "what watched over it was killed or stopped"
+
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
 _ENDED = re.compile(r"ended (-?\d+) (\d+) (\d+) ([\w.+,?-]*)")
+_BEGUN = re.compile(r"begun (\d+)\n")
+_LOST = re.compile(r"lost (\d+)")
+_SOURCES = ("below", "kernel", "supervisor")
+_LOAD = """\
+import sys
+for name, source in SOURCES:
+    module = type(sys)(name)
+    sys.modules["remit.tools." + name] = module
+    exec(compile(source, name + ".py", "exec"), vars(module))
+module.main(*sys.argv[1:])
+"""
 
 
 class Ended(NamedTuple):
@@ -54,14 +77,18 @@ class Ended(NamedTuple):
     """Processes that could not be killed: those of another user."""
     failed: str = ""
     """Why it never began, or why its end is not known."""
+    lost: bool = False
+    """Whether nobody knows if something of it still runs."""
 
 
 def read_ended(line: str) -> Ended:
     """What a supervisor wrote. Never raises."""
     found = _ENDED.match(line)
+    if taken_over := _LOST.match(line):
+        return Ended(stuck=int(taken_over[1]), failed=KILLED)
     if not found:
         why = line.removeprefix("failed ").strip()
-        return Ended(failed=why or "what watched over it was killed")
+        return Ended(failed=why or KILLED, lost=not why)
     status, left, stuck = (int(number) for number in found.groups()[:3])
     names = tuple(name for name in found[4].split(",") if name)
     code = ended_by = None
@@ -82,15 +109,18 @@ def _python() -> str:
 
 @functools.cache
 def _program() -> bytes:
-    """Read once: the file may lie where commands can write."""
-    return Path(__file__).with_name("supervisor.py").read_bytes()
+    """Read once: the files may lie where commands can write."""
+    here = Path(__file__)
+    sources = [(name, here.with_name(f"{name}.py").read_text(encoding="utf-8")) for name in _SOURCES]
+    return _LOAD.replace("SOURCES", repr(sources)).encode()
 
 
 class Process:
     """A command that runs. Everything here is called on the thread of its loop.
 
-    Contract: `ended` is done when nothing of it runs any more. `close` must be called, by which everything is stopped
-    that still runs.
+    With `apart` it sees no processes but its own, where the system permits that; then nothing can survive it, whatever
+    it does. Contract: `ended` is done when nothing of it runs any more, or `lost` says that nobody knows. `close` must be
+    called, by which everything is stopped that still runs.
     """
 
     def __init__(
@@ -101,6 +131,7 @@ class Process:
         env: Mapping[str, str],
         on_data: Callable[[bytes], None],
         pass_fds: Sequence[int] = (),
+        apart: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_data = on_data
@@ -110,13 +141,25 @@ class Process:
         self._output, output = os.pipe()
         ours, theirs = socket.socketpair()
         self._control = ours
+        self._killing = False
         source, feed = os.pipe()
+        how = "apart" if apart else "among others"
         try:
             os.write(feed, _program())
             os.close(feed)
             self._enlarge()
-            self._supervisor = subprocess.Popen(  # noqa: S603 - no shell, and the program is absolute
-                [_python(), "-I", "-S", "-", str(theirs.fileno()), str(os.getpid()), str(GRACE_S), *argv],
+            self._keeper = subprocess.Popen(  # noqa: S603 - no shell, and the program is absolute
+                [
+                    _python(),
+                    "-I",
+                    "-S",
+                    "-",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    str(GRACE_S),
+                    how,
+                    *argv,
+                ],
                 stdin=source,
                 stdout=output,
                 stderr=output,
@@ -161,16 +204,33 @@ class Process:
             os.close(self._output)
             self._output = -1
             with suppress(subprocess.TimeoutExpired):
-                self._supervisor.wait(CLOSE_S)
-        if self._supervisor.poll() is None:
-            threading.Thread(target=self._supervisor.wait, name="remit-terminal", daemon=True).start()
+                self._keeper.wait(CLOSE_S)
+        if self._keeper.poll() is None:
+            self.kill()
 
     def kill(self) -> None:
-        """For a supervisor that does not answer: kills whoever has the command's mark, and wakes it."""
-        sweep(self._mark, spare=self._supervisor.pid)
-        # The command may have stopped it; once it goes on, it finds the others.
-        with suppress(OSError):
-            self._supervisor.send_signal(signal.SIGCONT)
+        """For a supervisor that does not answer. Returns at once; `ended` tells when that is done, if it ever is."""
+        if not self._killing:
+            self._killing = True
+            threading.Thread(target=self._end_from_outside, name="remit-terminal", daemon=True).start()
+
+    def _end_from_outside(self) -> None:
+        keeper = look(self._keeper.pid)
+        if keeper is not None:
+            # The command may have stopped it; once it goes on, it ends the supervisor, and then the others.
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                send(keeper, number)
+            if not self._gone(HURRY_S):
+                Below(keeper.pid).end(OUTSIDE_S)
+                send(keeper, signal.SIGCONT)
+        self._keeper.wait()
+
+    def _gone(self, seconds: float) -> bool:
+        try:
+            self._keeper.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _enlarge(self) -> None:
         if sys.platform == "linux":
@@ -199,7 +259,7 @@ class Process:
                 self._loop.remove_reader(self._output)
 
     def _hear(self) -> None:
-        """The supervisor's one line and then its end."""
+        """The supervisor's lines and then its end."""
         try:
             data = self._control.recv(4096)
         except (BlockingIOError, InterruptedError):
@@ -211,11 +271,26 @@ class Process:
             return
         self._loop.remove_reader(self._control.fileno())
         self._drain()
-        if not self._said.startswith((b"ended", b"failed")):
-            # Somebody killed the supervisor, so its wards are orphans of the system.
-            sweep(self._mark)
+        said = self._said.decode("utf-8", "replace")
+        begun = _BEGUN.match(said)
+        ended = read_ended(said[begun.end() :] if begun else said)
+        if ended.lost:
+            # Somebody killed keeper and supervisor, so their wards are orphans of the system.
+            group = int(begun[1]) if begun else 0
+            threading.Thread(
+                target=self._sweep, args=(ended, group), name="remit-terminal", daemon=True
+            ).start()
+        else:
+            self._end(ended)
+
+    def _sweep(self, ended: Ended, group: int) -> None:
+        sweep(self._mark, group)
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end, ended)
+
+    def _end(self, ended: Ended) -> None:
         if not self.ended.done():
-            self.ended.set_result(read_ended(self._said.decode("utf-8", "replace")))
+            self.ended.set_result(ended)
 
     def _drain(self) -> None:
         """Reads what is still in the pipe, and no more: somebody who could not be killed may go on writing."""
@@ -236,13 +311,18 @@ def marked(mark: str) -> Iterator[int]:
                 yield int(entry.parent.name)
 
 
-def sweep(mark: str, *, spare: int = 0) -> None:
-    """Kills what has the mark, for as long as there is any: the last resort, without a supervisor."""
-    for _ in range(20):
-        found = [pid for pid in marked(mark) if pid != spare]
+def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:
+    """Kills what has the mark, and the group; whether nothing was left. The last resort, when nobody watches."""
+    end = time.monotonic() + seconds
+    while True:
+        # One that always forks and ends is gone before it is seen, but all that it forks is in one group.
+        if group:
+            with suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+        found = list(marked(mark))
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
                 with suppress(OSError):
                     os.kill(pid, number)
-        if not found:
-            return
+        if not found or time.monotonic() > end:
+            return not found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,6 +19,10 @@ MOST_PARTS = 300_000
 """Tags and pieces of text that are read; a page of 2 MB has half as many."""
 MOST_LINK = 2000
 """Characters of an address that is worth showing."""
+MOST_BASE = 300
+"""Characters of what links are relative to: all of it is gone through for each of them."""
+MOST_SECONDS = 3.0
+"""Of a processor's time: what a page says by then is all that is read of it."""
 MAIN_CHARS = 200
 """A main part with less than this is no reason to leave out the rest."""
 
@@ -74,6 +79,7 @@ def to_text(source: str, url: str) -> tuple[str, bool]:
     """What a page says, and whether that is all of it. Never fails; links are made absolute with `url`."""
     page = _Page(url)
     left = MOST_PARTS
+    end = time.thread_time() + MOST_SECONDS
     for kind, name, text in tokens(source):
         if kind == "text":
             page.say(text)
@@ -84,6 +90,8 @@ def to_text(source: str, url: str) -> tuple[str, bool]:
         else:
             page.raw(name, text)
         left -= 1
+        if left % 1000 == 0 and time.thread_time() > end:
+            left = 0
         if not left or page.out.chars > MOST_TEXT:
             break
     text = plain(page.text())
@@ -116,7 +124,7 @@ class _Page:
         """How many elements of each name are open."""
         self.left_out = 0
         self.link: str | None = None
-        """The address of the link that is open."""
+        """Where the link that is open leads, as it was written."""
         self.lists: list[int] = []
         """The number of the next item of each open list, 0 where there are no numbers."""
         self.tables: list[_Row] = []
@@ -141,7 +149,8 @@ class _Page:
         hidden = self._is_hidden(name, given)
         if name in _VOID:
             if name == "base":
-                self.base = self._address(given.get("href", "")) or self.base
+                base = self._address(given.get("href", ""))
+                self.base = base if 0 < len(base) <= MOST_BASE else self.base
             elif not hidden and not self.left_out:
                 self._void(name, given)
             return
@@ -242,12 +251,17 @@ class _Page:
 
     def begin_link(self, name: str, given: _Given) -> End:
         del name
-        address = self.link = self._address(given.get("href", ""))
+        href = self.link = given.get("href", "")
         self.out.anchors.append(-1)
+
+        def linked(words: str) -> str:
+            # Not before there are words: a page can have any number of links without.
+            address = self._address(href)
+            return f"[{words}]({address})" if address not in ("", words) else words
 
         def end() -> None:
             self.link = None
-            self.out.wrap(lambda words: f"[{words}]({address})" if address not in ("", words) else words)
+            self.out.wrap(linked)
 
         return end
 

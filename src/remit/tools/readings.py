@@ -6,118 +6,43 @@ or deny also see other readings: without what stands before the command, and wha
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from remit.messages import JsonObject
 from remit.tool import Subject
 from remit.tools.lexing import Word
+from remit.tools.runners import (
+    EVALUATING,
+    INTERPRETERS,
+    LOADER,
+    RUN_AFTER,
+    RUN_LATER,
+    RUNNERS,
+    RUNS_ANYTHING,
+    SHELLS,
+    TESTING,
+    Runner,
+)
 from remit.tools.shell import MOST_CHARS, Part, take_apart
 
+MOST_READ = 50_000
+"""Characters of all that is read of one command, other readings included: rules look at each of them."""
+UNREAD_CHARS = 2000
+"""Characters of a command that is too long to be read, which those who deny see in the rough."""
+MOST_FOLDER = 4096
+PER_SUBJECT = 250
+"""Characters that a part counts for, besides its own."""
+PER_READING = 50
 MOST_SUFFIXES = 40
 """Other readings of one part that begin at a later word."""
 MOST_NESTED = 5
 """Commands in the arguments of commands in the arguments of commands."""
 
 
-class _Runner(NamedTuple):
-    """A program that runs the command in its own arguments, and which arguments come before that."""
-
-    flags: str = ""
-    values: str = ""
-    """Options that take the next word, unless they have it already."""
-    positions: int = 0
-    assigns: bool = False
-    """Whether assignments may stand before the command."""
-
-
-_RUNNERS = {
-    "sudo": _Runner("-n -E -H -k -P -b", "-u -g -p -C -D -R", assigns=True),
-    "doas": _Runner("-n", "-u -C"),
-    "env": _Runner("-i -0 - --ignore-environment", "-u -C --unset --chdir", assigns=True),
-    "nohup": _Runner(),
-    "setsid": _Runner("-c -f -w --fork --wait --ctty"),
-    "nice": _Runner("", "-n --adjustment"),
-    "ionice": _Runner("-t", "-c -n"),
-    "timeout": _Runner("--foreground --preserve-status -v --verbose", "-k -s --kill-after --signal", 1),
-    "stdbuf": _Runner("", "-i -o -e --input --output --error"),
-    "command": _Runner("-p"),
-    "builtin": _Runner(),
-    "exec": _Runner("-c -l", "-a"),
-    "time": _Runner("-p -v"),
-    "busybox": _Runner(),
-    "xargs": _Runner(
-        "-0 -r -t -x --null --no-run-if-empty --verbose",
-        "-n -P -L -s -d -E -a --max-args --max-procs --max-lines --delimiter --arg-file",
-    ),
-}
-_RUNS_ANYTHING = frozenset(
-    {
-        "watch",
-        "parallel",
-        "script",
-        "su",
-        "runuser",
-        "strace",
-        "ltrace",
-        "gdb",
-        "unshare",
-        "nsenter",
-        "chroot",
-        "proot",
-    }
-    | {
-        "systemd-run",
-        "firejail",
-        "bwrap",
-        "entr",
-        "rlwrap",
-        "setpriv",
-        "flock",
-        "at",
-        "batch",
-        "ssh-agent",
-        "fakeroot",
-    }
-    | {"dbus-run-session", "xvfb-run", "unbuffer", "chronic", "taskset", "chrt", "numactl", "eval", "trap"}
-)
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox"})
-_INTERPRETERS = re.compile(r"(python|perl|ruby|node|nodejs|php|lua|deno|bun|tclsh|Rscript|pypy)[0-9.]*")
-_EVALUATING = frozenset(
-    {
-        "eval",
-        "source",
-        ".",
-        "alias",
-        "unalias",
-        "let",
-        "trap",
-        "enable",
-        "bind",
-        "complete",
-        "compgen",
-        "compopt",
-        "fc",
-    }
-    | {
-        "hash",
-        "mapfile",
-        "readarray",
-        "read",
-        "getopts",
-        "export",
-        "declare",
-        "typeset",
-        "local",
-        "readonly",
-        "unset",
-    }
-)
-"""Builtins that run their arguments, or change what later words mean."""
-_TESTING = {"test": ("-v", "-R"), "[": ("-v", "-R"), "printf": ("-",), "wait": ("-p",)}
-"""Builtins that run what is in a subscript, with these options."""
 _SUBSTITUTED = re.compile(r"\{\}|\{[0-9a-z]*\}")
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_WRITES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
@@ -130,24 +55,78 @@ _LEADING = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!",
 
 def subjects(args: JsonObject) -> list[Subject]:
     """What a call of `terminal` is about."""
-    command = args.get("command")
-    return read_command(command) if isinstance(command, str) else [Subject("", clear=False)]
+    command, cwd = args.get("command"), args.get("cwd")
+    found = read_command(command) if isinstance(command, str) else [Subject("", clear=False)]
+    return found if cwd is None else [*read_folder(cwd), *found]
 
 
-def read_command(command: str, nested: int = 0) -> list[Subject]:
-    """Every part of a command. There is always one, and one that is not clear where not everything is understood."""
+def read_folder(cwd: object) -> list[Subject]:
+    """The folder of a call, as the `cd` that it is: what a program does depends on where it runs."""
+    if not isinstance(cwd, str) or len(cwd) > MOST_FOLDER:
+        return [Subject("cd", clear=False)]
+    if all(name in ("", ".") for name in cwd.split("/")) and not cwd.startswith("/"):
+        return []
+    return [Subject(_join((Word("cd"), Word(cwd))))]
+
+
+def read_command(command: str) -> list[Subject]:
+    """Every part of a command. There is always one, and one that is not clear where not everything is understood.
+
+    However long the command is, this takes a moment: rules are asked on the loop.
+    """
+    return list(_read_whole(command))
+
+
+class _Room:
+    """How much may still be read of a command."""
+
+    def __init__(self) -> None:
+        self.left = MOST_READ
+
+    @property
+    def full(self) -> bool:
+        return self.left < 0
+
+    def keep(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """These, as far as there is room."""
+        kept: dict[str, None] = {}
+        for text in texts:
+            if text in kept:
+                continue
+            self.left -= len(text) + PER_READING
+            if self.full:
+                break
+            kept[text] = None
+        return tuple(kept)
+
+
+# Each of a run's policies asks, and the tool itself.
+@functools.lru_cache(maxsize=8)
+def _read_whole(command: str) -> tuple[Subject, ...]:
+    room = _Room()
     if len(command) > MOST_CHARS:
-        return [Subject(command[:1000], clear=False)]
+        beginning = command[:UNREAD_CHARS]
+        return (Subject(" ".join(beginning.split()), room.keep(_rough(beginning)), clear=False),)
+    found = _read(command, 0, room)
+    if room.full:
+        found.append(Subject(" ".join(command.split()), clear=False))
+    return tuple(dict.fromkeys(found)) or (Subject(""),)
+
+
+def _read(command: str, nested: int, room: _Room) -> list[Subject]:
     found = take_apart(command)
     result: list[Subject] = []
     for part in found.parts:
-        result += _read_part(part, nested)
+        room.left -= PER_SUBJECT
+        if room.full:
+            break
+        result += _read_part(part, nested, room)
     if not found.clear:
-        result.append(Subject(" ".join(command.split()), tuple(_rough(command)), clear=False))
-    return list(dict.fromkeys(result)) or [Subject("")]
+        result.append(Subject(" ".join(command.split()), room.keep(_rough(command)), clear=False))
+    return result
 
 
-def _read_part(part: Part, nested: int) -> Iterator[Subject]:
+def _read_part(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
     if part.unclear:
         yield Subject(part.unclear, clear=False)
     elif part.target is not None:
@@ -159,21 +138,23 @@ def _read_part(part: Part, nested: int) -> Iterator[Subject]:
         if not _ORDINARY_VARIABLE.fullmatch(name) or name[:-1] in os.environ or "proxy" in name:
             yield Subject(f"for {name[:-1]}", clear=False)
     else:
-        yield from _read_simple(part.words, part.assignments, nested)
+        yield from _read_simple(part.words, part.assignments, nested, room)
 
 
-def _read_simple(words: Sequence[Word], assignments: Sequence[Word], nested: int) -> Iterator[Subject]:
+def _read_simple(
+    words: Sequence[Word], assignments: Sequence[Word], nested: int, room: _Room
+) -> Iterator[Subject]:
     """A command with its words, and the commands that it would run."""
     text = _join([*assignments, *words])
+    room.left -= len(text) + PER_SUBJECT
     if not words:
         yield Subject(text, clear=all(word.clear for word in assignments))
         return
-    inner = _Inner(words, nested)
+    inner = _Inner(words, nested, room)
     clear = all(word.clear for word in (*assignments, *words)) and _is_plain(words[0]) and inner.clear
     texts = [word.text for word in words]
-    also = dict.fromkeys([_join(words), *_readings(texts), *inner.readings])
-    also.pop(text, None)
-    yield Subject(text, tuple(also), clear=clear and not _evaluates(words))
+    also = room.keep(itertools.chain((_join(words),), _readings(texts), inner.readings))
+    yield Subject(text, tuple(each for each in also if each != text), clear=clear and not _evaluates(words))
     yield from inner.subjects
 
 
@@ -187,13 +168,13 @@ def _is_plain(first: Word) -> bool:
 def _evaluates(words: Sequence[Word]) -> bool:
     """Whether the shell itself would run, or set, something that the arguments name."""
     name = words[0].text
-    if name in _EVALUATING:
+    if name in EVALUATING:
         return True
-    if name not in _TESTING:
+    if name not in TESTING:
         return False
-    if name == "printf" and len(words) > 1 and not words[1].expands and not words[1].text.startswith("-"):
+    if name == "printf" and len(words) > 1 and not words[1].loose and not words[1].text.startswith("-"):
         return False
-    return any(word.expands or word.text.startswith(_TESTING[name]) for word in words[1:])
+    return any(word.loose or word.text.startswith(TESTING[name]) for word in words[1:])
 
 
 # --- Commands that run commands ------------------------------------------------------------------
@@ -202,38 +183,39 @@ def _evaluates(words: Sequence[Word]) -> bool:
 class _Inner:
     """What a command would run besides itself, as far as its words tell."""
 
-    def __init__(self, words: Sequence[Word], nested: int) -> None:
+    def __init__(self, words: Sequence[Word], nested: int, room: _Room) -> None:
         self.words = words
+        self.room = room
         self.nested = nested + 1
         self.clear = True
         self.subjects: list[Subject] = []
         self.readings: list[str] = []
         name = words[0].text.rpartition("/")[2]
-        if nested >= MOST_NESTED:
+        if nested >= MOST_NESTED or room.full:
             self.clear = False
-        elif name in _SHELLS and not (name == "busybox" and len(words) > 1):
+        elif name in SHELLS and not (name == "busybox" and len(words) > 1):
             self._shell()
-        elif name in _RUNNERS:
-            self._runner(name, _RUNNERS[name])
+        elif name in RUNNERS:
+            self._runner(name, RUNNERS[name])
         elif name == "find":
             self._find()
-        elif name in _RUNS_ANYTHING:
+        elif name in RUNS_ANYTHING or LOADER.fullmatch(name):
             self._anything()
-        elif _INTERPRETERS.fullmatch(name) and self._reads_program():
+        elif INTERPRETERS.fullmatch(name) and self._reads_program():
             self.clear = False
 
     def _shell(self) -> None:
         """`bash -c CODE` runs the code, `bash FILE` the file, and `bash` whatever it is fed."""
         rest = self.words[1:]
-        code = next((i for i, word in enumerate(rest) if re.fullmatch(r"-[a-z]*c[a-z]*", word.text)), -1)
+        code = next((i for i, word in enumerate(rest) if _gives_code(word.text)), -1)
         if code >= 0 and code + 1 < len(rest):
             program = rest[code + 1]
-            inner = read_command(program.text, self.nested)
+            inner = _read(program.text, self.nested, self.room)
             # An expansion is replaced before that shell reads it, and what comes of it is code then.
             plain = not program.expands and not program.globs and not _SUBSTITUTED.search(program.text)
             self.clear = code == 0 and rest[0].text == "-c" and plain
             self.subjects += inner
-        elif not rest or rest[0].text.startswith(("-", "+")) or rest[0].expands:
+        elif not rest or rest[0].text.startswith(("-", "+")) or rest[0].loose:
             self.clear = rest != () and [word.text for word in rest] == ["--version"]
 
     def _anything(self) -> None:
@@ -246,7 +228,7 @@ class _Inner:
         rest = [word.text for word in self.words[1:]]
         return not rest or rest[0] == "-"
 
-    def _runner(self, name: str, runner: _Runner) -> None:
+    def _runner(self, name: str, runner: Runner) -> None:
         start = _skip(self.words, runner)
         if name == "command" and len(self.words) > 1 and self.words[1].text in ("-v", "-V"):
             return
@@ -260,25 +242,30 @@ class _Inner:
             return
         if name == "xargs":
             inner.append(Word("...", expands=True))
-        self.subjects += _read_simple(inner, (), self.nested)
+        self.subjects += _read_simple(inner, (), self.nested, self.room)
 
     def _find(self) -> None:
         texts = [word.text for word in self.words]
-        if _FIND_WRITES.intersection(texts) or any(word.expands for word in self.words):
+        if _FIND_WRITES.intersection(texts) or any(word.loose for word in self.words):
             self.clear = False
         start = 0
         for at, text in enumerate(texts):
             if text in _FIND_RUNS:
                 start = at + 1
             elif start and text in (";", "+"):
-                if at > start:
-                    self.subjects += _read_simple(self.words[start:at], (), self.nested)
+                if at > start and not self.room.full:
+                    self.subjects += _read_simple(self.words[start:at], (), self.nested, self.room)
                 start = 0
         if start:
             self.clear = False
 
 
-def _skip(words: Sequence[Word], runner: _Runner) -> int | None:
+def _gives_code(option: str) -> bool:
+    """Whether it is `-c`, or options with it among them."""
+    return option.startswith("-") and "c" in option and option[1:].isalpha() and option.islower()
+
+
+def _skip(words: Sequence[Word], runner: Runner) -> int | None:
     """Where the inner command begins; None where that is not certain."""
     flags, values = runner.flags.split(), runner.values.split()
     at, positions = 1, runner.positions
@@ -299,7 +286,7 @@ def _skip(words: Sequence[Word], runner: _Runner) -> int | None:
         else:
             break
     while positions and at < len(words):
-        if words[at].expands:
+        if words[at].expands or words[at].globs:
             return None
         at, positions = at + 1, positions - 1
     return at
@@ -326,13 +313,28 @@ def _readings(words: Sequence[str]) -> Iterator[str]:
         yield " ".join([name, *words[1:]])
     if any(not word or " " in word for word in words):
         yield " ".join(" ".join(words).split())
-    if name not in _RUNNERS and name not in _RUNS_ANYTHING and name != "find":
+    start = _run_from(name, words)
+    if not start:
         return
-    for at in range(1, min(len(words), MOST_SUFFIXES)):
+    for at in range(start, min(len(words), start + MOST_SUFFIXES)):
         if words[at] and words[at][0] not in "-+":
             yield " ".join(words[at:])
             if "/" in words[at]:
                 yield " ".join([words[at].rpartition("/")[2], *words[at + 1 :]])
+
+
+def _run_from(name: str, words: Sequence[str]) -> int:
+    """The first word that may be the name of another program that is run; 0 where none is."""
+    if (
+        name in RUNNERS
+        or name in RUNS_ANYTHING
+        or name in RUN_LATER
+        or name == "find"
+        or LOADER.fullmatch(name)
+    ):
+        return 1
+    after = RUN_AFTER.get(name, ())
+    return next((at + 1 for at, word in enumerate(words) if at and word in after), 0)
 
 
 def _rough(command: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A filter of system calls for sandboxes that share the network: no Unix sockets, which namespaces do not hide there.
+"""A filter of system calls for sandboxes: sockets that lead out of them, past their files and their network.
 
 A program in the kernel's own small language, as bubblewrap's `--seccomp` takes it.
 """
@@ -9,18 +9,39 @@ import errno
 import os
 import platform
 import struct
+from typing import NamedTuple
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER, _MACHINE, _FIRST = 0, 4, 16
-"""Where the call's number, its machine and its first argument are."""
-_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
-_UNIX = 1
+_LOAD, _EQUAL, _AT_LEAST, _AND, _GO, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x05, 0x06
+_NUMBER, _MACHINE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
+"""Where the call's number, its machine and its arguments are."""
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000 | errno.EPERM
 _IO_URING = 425
+"""It could make sockets past every filter."""
 _OTHER_WAY = 0x40000000
 """Calls above this number are a second way to make them, on x86."""
 
-_MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198), "riscv64": (0xC00000F3, 198)}
-"""The kernel's name for the machine, and the number of `socket`."""
+_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_ROUTE = 0
+"""The part of netlink that tells programs their own addresses."""
+_STREAM, _SEQPACKET = 1, 5
+_KIND = 0xF
+"""What is left of a socket's kind without its flags."""
+
+
+class _Calls(NamedTuple):
+    """The kernel's name for a machine, and the numbers of its calls."""
+
+    machine: int
+    socket: int
+    pair: int
+    keys: tuple[int, int, int]
+
+
+_MACHINES = {
+    "x86_64": _Calls(0xC000003E, 41, 53, (248, 249, 250)),
+    "aarch64": _Calls(0xC00000B7, 198, 199, (217, 218, 219)),
+    "riscv64": _Calls(0xC00000F3, 198, 199, (217, 218, 219)),
+}
 
 
 def can_filter() -> bool:
@@ -28,25 +49,83 @@ def can_filter() -> bool:
     return platform.machine() in _MACHINES
 
 
-def no_unix_sockets() -> bytes:
-    """A filter by which `socket(AF_UNIX)` fails, and io_uring, which could make one past every filter.
+def only_network_sockets(*, unix: bool = False) -> bytes:
+    """A filter by which sockets other than those of the internet cannot be made; with `unix`, these too.
 
-    Pairs of connected sockets can still be made. Programs for another machine (32 bits) cannot run at all.
+    Unix sockets lead to servers outside, by names that no folder hides; others, such as those to the host of a virtual
+    machine, are in no namespace. Pairs of connected sockets can be made, unless they could be led elsewhere later, as
+    those for datagrams. Keys of the user's session are out of reach, and programs for another machine (32 bits).
     """
-    machine, socket = _MACHINES[platform.machine()]
-    steps = [
-        (_LOAD, 0, 0, _MACHINE),
-        (_EQUAL, 0, 6, machine),
-        (_LOAD, 0, 0, _NUMBER),
-        (_AT_LEAST, 4, 0, _OTHER_WAY),
-        (_EQUAL, 3, 0, _IO_URING),
-        (_EQUAL, 0, 3, socket),
-        (_LOAD, 0, 0, _FIRST),
-        (_EQUAL, 0, 1, _UNIX),
-        (_RETURN, 0, 0, _FAIL | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+    calls = _MACHINES[platform.machine()]
+    program = _Program()
+    program.unless(_MACHINE, calls.machine, "fail")
+    program.load(_NUMBER)
+    program.at_least(_OTHER_WAY, "fail")
+    for number in (_IO_URING, *calls.keys):
+        program.when(number, "fail")
+    program.when(calls.socket, "socket")
+    if not unix:
+        program.when(calls.pair, "pair")
+    program.go("allow")
+    program.label("socket")
+    program.load(_FIRST)
+    for family in (_INET, _INET6, *((_UNIX,) if unix else ())):
+        program.when(family, "allow")
+    program.unless(_FIRST, _NETLINK, "fail")
+    program.unless(_THIRD, _ROUTE, "fail")
+    program.go("allow")
+    program.label("pair")
+    program.load(_SECOND)
+    program.mask(_KIND)
+    program.when(_STREAM, "allow")
+    program.when(_SEQPACKET, "allow")
+    program.label("fail")
+    program.give(_FAIL)
+    program.label("allow")
+    program.give(_ALLOW)
+    return program.finish()
+
+
+class _Program:
+    """Steps, with names for those that others go to; the kernel knows only how many steps to leave out."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, str, str, int]] = []
+        self._labels: dict[str, int] = {}
+
+    def label(self, name: str) -> None:
+        self._labels[name] = len(self._steps)
+
+    def load(self, offset: int) -> None:
+        self._steps.append((_LOAD, "", "", offset))
+
+    def mask(self, bits: int) -> None:
+        self._steps.append((_AND, "", "", bits))
+
+    def when(self, value: int, then: str) -> None:
+        self._steps.append((_EQUAL, then, "", value))
+
+    def at_least(self, value: int, then: str) -> None:
+        self._steps.append((_AT_LEAST, then, "", value))
+
+    def unless(self, offset: int, value: int, then: str) -> None:
+        self.load(offset)
+        self._steps.append((_EQUAL, "", then, value))
+
+    def go(self, name: str) -> None:
+        self._steps.append((_GO, "", name, 0))
+
+    def give(self, answer: int) -> None:
+        self._steps.append((_RETURN, "", "", answer))
+
+    def finish(self) -> bytes:
+        return b"".join(self._packed(at, *step) for at, step in enumerate(self._steps))
+
+    def _packed(self, at: int, code: int, yes: str, no: str, value: int) -> bytes:
+        left = [self._labels[name] - at - 1 if name else 0 for name in (yes, no)]
+        if code == _GO:
+            return struct.pack("=HBBI", code, 0, 0, left[1])
+        return struct.pack("=HBBI", code, *left, value)
 
 
 def as_file(program: bytes) -> int:

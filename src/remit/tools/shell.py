@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from remit.tools.lexing import META, MOST_DEPTH, Here, Lexer, Unclear, Word
+from remit.tools.lexing import META, MOST_DEPTH, Here, Lexer, Tally, Unclear, Word, choices
 
-MOST_CHARS = 100_000
-"""A longer command is not taken apart; Linux takes no argument above 128 KiB anyway."""
+MOST_CHARS = 10_000
+"""A longer command is not taken apart: that is done on the loop, where it holds up everybody."""
+MOST_STEPS = 1000
+"""Commands and operators that are read."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -48,7 +50,7 @@ def take_apart(command: str) -> Found:
     """Every part of a command, those inside others included. Never raises."""
     if len(command) > MOST_CHARS:
         return Found((), clear=False)
-    parser = _Parser(command, 0)
+    parser = _Parser(command)
     try:
         parser.run()
     except (Unclear, RecursionError):
@@ -59,9 +61,9 @@ def take_apart(command: str) -> Found:
 class _Parser(Lexer):
     """Reads one text from left to right. Lenient about grammar: what bash refuses to run needs no care."""
 
-    def __init__(self, text: str, depth: int) -> None:
-        super().__init__(text, depth)
-        self.parts: list[Part] = []
+    def __init__(self, text: str, within: _Parser | None = None) -> None:
+        super().__init__(text, within.depth + 1 if within else 0, within.tally if within else Tally())
+        self.parts: list[Part] = within.parts if within else []
         self.piped = False
         """Whether a `|` was just read: after it, `time` is a program like others."""
 
@@ -73,9 +75,7 @@ class _Parser(Lexer):
             raise Unclear
 
     def inside(self, text: str) -> None:
-        inner = _Parser(text, self.depth + 1)
-        inner.parts = self.parts
-        inner.run()
+        _Parser(text, self).run()
 
     def commands(self, closer: str) -> str:
         """Commands until the closer, which is taken; within `case`, returns what ended the branch."""
@@ -106,6 +106,9 @@ class _Parser(Lexer):
 
     def _step(self, closer: str) -> bool:
         """One command or operator; True when it was the `esac` that was waited for."""
+        self.tally.steps += 1
+        if self.tally.steps > MOST_STEPS:
+            raise Unclear
         if self.take("\n"):
             self._here_documents()
         elif self.text.startswith("&>", self.at):
@@ -153,10 +156,19 @@ class _Parser(Lexer):
             if not words and _ASSIGNMENT.match(word.text):
                 assignments.append(word)
             else:
-                words.append(word)
+                # The name of a program that braces make up is better not understood.
+                words += self._choices(word) if words else [word]
         if words or assignments:
             self.parts.append(Part(tuple(words), tuple(assignments)))
         return ""
+
+    def _choices(self, word: Word) -> list[Word]:
+        made = choices(word)
+        if len(made) > 1:
+            self.tally.braced += sum(len(each.text) + 1 for each in made)
+            if self.tally.braced > MOST_CHARS:
+                raise Unclear
+        return made
 
     def _keyword(self, text: str) -> str | None:
         """What a reserved word begins, dealt with; None for a word that is not reserved."""
@@ -283,8 +295,7 @@ class _Parser(Lexer):
         """What is replaced in a here-document; a backslash at the end of a line could hide its end."""
         if "\\\n" in text or text.endswith("\\"):
             raise Unclear
-        inner = _Parser(text, self.depth + 1)
-        inner.parts = self.parts
+        inner = _Parser(text, self)
         while inner.at < len(text):
             char = text[inner.at]
             if char == "\\":

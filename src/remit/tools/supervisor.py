@@ -1,8 +1,9 @@
-"""The program over every command of `terminal`: it adopts whatever the command leaves, and leaves none of it running.
+"""The programs over every command: a supervisor that leaves nothing of it running, and a keeper over the supervisor.
 
-It is fed to a Python of its own (`processes.py`) and imports nothing of remit. On Linux it becomes the parent of every
-orphan below it, so that "I have no children" proves that nothing is left. Where there is no /proc (macOS) it can only
-end the command's process group: what has left that group is not found.
+They are two processes of one program, fed to a Python of its own (`processes.py`) with the two files that it needs. On
+Linux each becomes the parent of every orphan below it, so that "I have no children" proves that nothing is left: who
+kills or stops one of them has the other to deal with. Where the system permits it the supervisor is the first process of
+a world of its own, in which nobody can touch it. Without /proc (macOS) only the command's process group can be ended.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
 from contextlib import suppress
-from typing import NamedTuple
+
+from remit.tools.below import FREEZE_S, Below, Seen, look
+from remit.tools.kernel import DEATH_SIGNAL, SUBREAPER, Linux
+
+# What costs more to import than all the rest.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 SETTLE_S = 0.2
 """How long what a command left may take to end by itself; bash does not wait for `>(...)`."""
@@ -22,101 +29,31 @@ INSIST_S = 3.0
 """How long killing is tried before it is said that somebody cannot be killed: one of another user."""
 LINGER_S = 30.0
 """How long it is tried after that."""
-FREEZE_S = 0.3
 LOOK_S = 1.0
 """How often it is looked whether whoever started us still lives, should their pipe be held open by others."""
-_SUBREAPER = 36
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
+SAID = 42
+"""The exit code of a supervisor that has said how its command ended."""
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
 
 
-class Seen(NamedTuple):
-    """A process as /proc showed it."""
+class Watcher:
+    """What keeper and supervisor have in common: they bury the dead, hear when to stop, and can end everybody."""
 
-    pid: int
-    parent: int
-    start: str
-    """With the number, this is one process for ever: numbers are used again."""
-    state: str
-    name: str
-
-
-def look(pid: int | str) -> Seen | None:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib takes as long to import as the rest
-            text = file.read()
-    except OSError:
-        return None
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
-    return Seen(int(pid), int(fields[1]), fields[19], fields[0], name)
-
-
-def descendants() -> list[Seen]:
-    """Every process below this one, zombies left out."""
-    below: dict[int, list[Seen]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - as above
-        if seen := look(pid):
-            below.setdefault(seen.parent, []).append(seen)
-    found: list[Seen] = []
-    parents = [os.getpid()]
-    while parents:
-        children = below.pop(parents.pop(), [])
-        found += children
-        parents += [child.pid for child in children]
-    return [seen for seen in found if seen.state not in "ZX"]
-
-
-def children() -> list[int]:
-    """The processes right below this one: all those whose parent has gone are here."""
-    me = os.getpid()
-    try:
-        with open(f"/proc/self/task/{me}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
-            return [int(pid) for pid in file.read().split()]
-    except FileNotFoundError:
-        return []
-
-
-def send(seen: Seen, number: int) -> None:
-    """Signal exactly this process, not one that has taken its number since."""
-    try:
-        fd = os.pidfd_open(seen.pid)
-    except ProcessLookupError:
-        return
-    except (AttributeError, OSError):
-        with suppress(OSError):
-            os.kill(seen.pid, number)
-        return
-    try:
-        now = look(seen.pid)
-        if now is not None and now.start == seen.start:
-            signal.pidfd_send_signal(fd, number)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-
-
-class Supervisor:
-    """One command and everything it starts."""
-
-    def __init__(self, control: int, parent: int, grace_s: float) -> None:
-        self.control = control
+    def __init__(self, parent: int) -> None:
         self.parent = parent
-        self.grace_s = grace_s
-        self.main = 0
-        self.status: int | None = None
         self.childless = False
         self.stopping = False
         self.at_once = False
         """Whether nobody is to be asked before the kill."""
-        self.has_proc = os.path.exists("/proc/self/stat")  # noqa: PTH110 - as above
+        self.group = 0
+        """Where nobody below can be seen, this process group is all that can be ended."""
+        self.below = Below(os.getpid())
         self.wakeup, waker = os.pipe()
         os.set_blocking(self.wakeup, False)
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         self.poll = select.poll()
         self.poll.register(self.wakeup, select.POLLIN)
-        self.poll.register(control, select.POLLIN)
         signal.signal(signal.SIGCHLD, self._woken)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._told)
@@ -127,32 +64,98 @@ class Supervisor:
     def _woken(self, *_: object) -> None:
         """A signal that is ignored would not be written to the wake-up pipe."""
 
-    def adopt(self) -> None:
-        """Have every orphan below us become our child."""
-        if sys.platform == "linux":
-            import ctypes  # noqa: PLC0415 - only where it is of use
+    def rest(self, seconds: float) -> None:
+        """Until something happens, at most so long; the dead are buried, and a wish to stop is heard."""
+        for fd, _ in self.poll.poll(max(0.0, seconds) * 1000):
+            if fd == self.wakeup:
+                with suppress(BlockingIOError):
+                    os.read(fd, 4096)
+            else:
+                self.hear()
+        self.reap()
 
-            ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    def hear(self) -> None:
+        """A word came."""
+
+    def reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                return
+            if not pid:
+                return
+            self.bury(pid, status)
+
+    def bury(self, pid: int, status: int) -> None:
+        """Somebody right below has ended."""
+
+    def rest_until_childless(self, seconds: float, *, unless_told: bool = False) -> bool:
+        end = time.monotonic() + seconds
+        self.reap()
+        while not self.childless and (left := end - time.monotonic()) > 0:
+            if unless_told and self.at_once:
+                break
+            # Grandchildren end without a word to us.
+            self.rest(min(left, 0.02))
+        return self.childless
+
+    def signal_all(self, number: int) -> None:
+        if not self.below.visible and self.group:
+            with suppress(OSError):
+                os.killpg(self.group, number)
+        self.below.signal(number)
+
+    def kill_all(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.below.freeze(min(end, time.monotonic() + FREEZE_S))
+            self.signal_all(signal.SIGKILL)
+            if self.strike() or self.rest_until_childless(0.02):
+                return True
+        return False
+
+    def strike(self) -> bool:
+        """Kill children the moment they are seen: one that always forks and ends is gone by the time of a full look."""
+        for _ in range(200 if self.below.visible else 1):
+            for pid in self.below.children():
+                # Nobody else can have its number: only we could free it.
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self.reap()
+            if self.childless:
+                return True
+        return False
+
+
+class Supervisor(Watcher):
+    """One command and everything it starts."""
+
+    def __init__(self, control: int, parent: int, grace_s: float) -> None:
+        super().__init__(parent)
+        self.control = control
+        self.grace_s = grace_s
+        self.status: int | None = None
+        self.poll.register(control, select.POLLIN)
 
     def start(self, command: list[str]) -> str:
         """Run the command in a session of its own; what the system said if it cannot."""
         failed, fail = os.pipe()
-        self.main = os.fork()
-        if not self.main:
+        self.group = os.fork()
+        if not self.group:
             self._become(command, fail)
         os.close(fail)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            # The reader is to see the end of the output once the last who can write has gone.
-            os.dup2(nothing, fd)
-        os.close(nothing)
+        let_go()
+        if self.parent:
+            say(self.control, f"begun {self.group}")
         said = b""
         while piece := os.read(failed, 4096):
             said += piece
         os.close(failed)
         return said.decode()
 
-    def _become(self, command: list[str], fail: int) -> None:
+    def _become(self, command: list[str], fail: int) -> NoReturn:
         try:
             os.setsid()
             nothing = os.open(os.devnull, os.O_RDONLY)
@@ -171,18 +174,11 @@ class Supervisor:
         os._exit(127)
 
     def rest(self, seconds: float) -> None:
-        """Until something happens, at most so long; the dead are buried, and a wish to stop is heard."""
-        for fd, _ in self.poll.poll(max(0.0, seconds) * 1000):
-            if fd == self.control:
-                self._hear()
-            else:
-                with suppress(BlockingIOError):
-                    os.read(fd, 4096)
+        super().rest(seconds)
         if os.getppid() != self.parent:
             self.stopping = True
-        self.reap()
 
-    def _hear(self) -> None:
+    def hear(self) -> None:
         """A word, "s" or "k", or the end of the line: each means stop, and "k" at once."""
         try:
             word = os.read(self.control, 64)
@@ -193,37 +189,9 @@ class Supervisor:
         self.stopping = True
         self.at_once = self.at_once or b"k" in word
 
-    def reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                self.childless = True
-                return
-            if not pid:
-                return
-            if pid == self.main:
-                self.status = status
-
-    def rest_until_childless(self, seconds: float, *, unless_told: bool = False) -> bool:
-        end = time.monotonic() + seconds
-        self.reap()
-        while not self.childless and (left := end - time.monotonic()) > 0:
-            if unless_told and self.at_once:
-                break
-            # Grandchildren end without a word to us.
-            self.rest(min(left, 0.02))
-        return self.childless
-
-    def below(self) -> list[Seen]:
-        return descendants() if self.has_proc else []
-
-    def signal_all(self, number: int) -> None:
-        if not self.has_proc:
-            with suppress(OSError):
-                os.killpg(self.main, number)
-        for seen in self.below():
-            send(seen, number)
+    def bury(self, pid: int, status: int) -> None:
+        if pid == self.group:
+            self.status = status
 
     def end_all(self, grace_s: float) -> list[Seen]:
         """Ask, wait, then kill until there is nobody; returns who could not be killed."""
@@ -231,39 +199,7 @@ class Supervisor:
             self.signal_all(signal.SIGTERM)
         if self.rest_until_childless(grace_s, unless_told=True) or self.kill_all(INSIST_S):
             return []
-        return self.below()
-
-    def kill_all(self, seconds: float) -> bool:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self.freeze(min(end, time.monotonic() + FREEZE_S))
-            self.signal_all(signal.SIGKILL)
-            if self.strike() or self.rest_until_childless(0.02):
-                return True
-        return False
-
-    def freeze(self, end: float) -> None:
-        """Stop everybody, round by round, so that nobody forks away from the kill that follows."""
-        frozen: set[tuple[int, str]] = set()
-        while time.monotonic() < end:
-            moving = [seen for seen in self.below() if (seen.pid, seen.start) not in frozen]
-            if not moving:
-                return
-            for seen in moving:
-                send(seen, signal.SIGSTOP)
-                frozen.add((seen.pid, seen.start))
-
-    def strike(self) -> bool:
-        """Kill children the moment they are seen: one that always forks and ends is gone by the time of a full look."""
-        for _ in range(200 if self.has_proc else 1):
-            for pid in children():
-                # Nobody else can have its number: only we could free it.
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            self.reap()
-            if self.childless:
-                return True
-        return False
+        return self.below.everybody()
 
     def watch(self) -> str:
         """Until the command has ended or is stopped, and nothing of it is left; how it ended, on one line."""
@@ -271,28 +207,97 @@ class Supervisor:
             self.rest(LOOK_S)
         left: list[Seen] = []
         if not self.stopping and not self.rest_until_childless(SETTLE_S):
-            left = self.below()
+            left = self.below.everybody()
         grace = self.grace_s if self.stopping else min(self.grace_s, SETTLE_S)
         stuck = [] if self.childless else self.end_all(grace)
-        names = ",".join("".join(c for c in seen.name if c in _NAME) or "?" for seen in left[:5])
+        names = ",".join("".join(c for c in seen.name if c in _LETTERS) or "?" for seen in left[:5])
         status = -1 if self.status is None else self.status
         return f"ended {status} {len(left)} {len(stuck)} {names}"
 
+    def run(self, command: list[str]) -> NoReturn:
+        """The command, to its end."""
+        failed = self.start(command)
+        say(self.control, f"failed {failed}" if failed else self.watch())
+        # Who could not be killed falls to the keeper.
+        os._exit(SAID)
 
-def main(control: str, parent: str, grace_s: str, *command: str) -> None:
-    """Run one command to its end."""
-    supervisor = Supervisor(int(control), int(parent), float(grace_s))
-    os.set_inheritable(supervisor.control, False)
-    supervisor.adopt()
-    failed = supervisor.start(list(command))
-    said = f"failed {failed}" if failed else supervisor.watch()
+
+class Keeper(Watcher):
+    """Over the supervisor, for the case that somebody kills or stops it; then all that it had falls to us."""
+
+    def __init__(self, supervisor: int, parent: int, grace_s: float) -> None:
+        super().__init__(parent)
+        self.supervisor = supervisor
+        self.status: int | None = None
+        self.patience = grace_s + INSIST_S + LOOK_S
+        """How long the supervisor may take to end once it was asked to."""
+
+    def bury(self, pid: int, status: int) -> None:
+        if pid == self.supervisor:
+            self.status = status
+
+    def keep(self, control: int) -> NoReturn:
+        asked: float | None = None
+        self.reap()
+        while self.status is None:
+            self.rest(LOOK_S)
+            if asked is None and os.getppid() != self.parent:
+                asked = time.monotonic()
+                self._signal(signal.SIGTERM)
+            late = asked is not None and time.monotonic() > asked + self.patience
+            if self.stopping or late or self._is_stopped():
+                self._signal(signal.SIGKILL)
+        if os.waitstatus_to_exitcode(self.status) != SAID:
+            ended = self.childless or self.kill_all(INSIST_S)
+            say(control, f"lost {0 if ended else len(self.below.everybody())}")
+        # The end of the line is what is waited for, and nobody is to wait for those who cannot be killed.
+        os.close(control)
+        if not self.childless:
+            self.kill_all(LINGER_S)
+        os._exit(0)
+
+    def _is_stopped(self) -> bool:
+        """Nobody but a command stops a supervisor."""
+        seen = look(self.supervisor) if self.status is None else None
+        return seen is not None and seen.state == "T"
+
+    def _signal(self, number: int) -> None:
+        if self.status is None:
+            # Nobody else can have its number: only we could free it.
+            with suppress(OSError):
+                os.kill(self.supervisor, number)
+
+
+def say(control: int, line: str) -> None:
     with suppress(OSError):
-        os.write(supervisor.control, f"{said}\n".encode())
-        os.close(supervisor.control)
-    if not (failed or supervisor.childless):
-        supervisor.kill_all(LINGER_S)
-    os._exit(0)
+        os.write(control, f"{line}\n".encode())
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def let_go() -> None:
+    """Of input and output: the reader is to see the end of the output once the last who can write has gone."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    os.close(nothing)
+
+
+def main(control: str, parent: str, grace_s: str, apart: str, *command: str) -> None:
+    """Run one command to its end."""
+    line, grace = int(control), float(grace_s)
+    os.set_inheritable(line, False)
+    linux = Linux()
+    linux.disguise()
+    linux.prctl(SUBREAPER, 1)
+    keeper = os.getpid()
+    pid = linux.fork_apart() if apart == "apart" else -1
+    alone = pid >= 0
+    if not alone:
+        pid = os.fork()
+    if pid:
+        let_go()
+        os.closerange(3, line)
+        os.closerange(line + 1, 1 << 16)
+        Keeper(pid, int(parent), grace).keep(line)
+    linux.prctl(SUBREAPER, 1)
+    linux.prctl(DEATH_SIGNAL, signal.SIGKILL if alone else signal.SIGTERM)
+    Supervisor(line, 0 if alone else keeper, grace).run(list(command))

@@ -10,7 +10,6 @@ import asyncio
 import fnmatch
 import functools
 import os
-import re
 import shutil
 import signal
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import NamedTuple, TypeVar, cast
 import anyio
 
 import remit.threads as threads
+import remit.tools.reporting as reporting
 from remit.errors import UsageError
 from remit.messages import Json, JsonObject
 from remit.result import ToolResult
@@ -30,8 +30,8 @@ from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub
 from remit.tools.output import Kept, Pieces
-from remit.tools.processes import STOP_S, Ended, Process
-from remit.tools.readings import read_command, subjects
+from remit.tools.processes import KILL_S, STOP_S, Ended, Process
+from remit.tools.readings import read_command, read_folder, subjects
 from remit.tools.words import Refused, count, trouble
 from remit.tools.workspace import Workspace
 
@@ -44,8 +44,6 @@ MOST_SECONDS = 24 * 3600
 SLOW_TEXT = 200_000
 """Bytes of output from which on it is made into text in a thread."""
 
-NOT_BEGUN = "its sandbox could not be put together"
-
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/sh")
 
 
@@ -55,12 +53,15 @@ def make_terminal(
     deny: Sequence[str] = (),
     env: Sequence[str] = (),
     timeout_s: float | None = None,
+    apart: bool = True,
 ) -> Tool:
     """A `terminal` of your own.
 
     With `allow`, every part of a command must match one of these patterns ("git *", or "git:*" for git and whatever
     follows it); what matches one of `deny` is refused. `env` names variables, or patterns of names, that reach commands
-    although they look like secrets. `timeout_s` is how long one command may take; None leaves that to the run.
+    although they look like secrets. `timeout_s` is how long one command may take; None leaves that to the run. Where
+    remit has the rights of root, commands see no processes but their own, so that nothing survives them whatever they do;
+    with `apart=False` they see, and may end, those of others.
     """
     rules = _Rules(_patterns("allow", allow), _patterns("deny", deny))
     passed = _patterns("env", env)
@@ -78,6 +79,7 @@ def make_terminal(
 
         It has no terminal and no input: use options that do not ask. When it ends, everything it started is ended too,
         so a server cannot be left running for a later call. Each call is a new shell: `cd` and variables do not stay.
+        It may not see processes that it has not started.
 
         Args:
             command: The command, as bash reads it.
@@ -86,8 +88,8 @@ def make_terminal(
         """
         try:
             seconds = _seconds(timeout, timeout_s)
-            rules.check(command)
-            return await _Call(command, ctx, seconds, passed).run(cwd)
+            rules.check(command, cwd)
+            return await _Call(command, ctx, seconds, passed, apart=apart).run(cwd)
         except Refused as refusal:
             return ToolResult(str(refusal), ok=False)
         except OSError as error:
@@ -117,6 +119,8 @@ def _patterns(what: str, given: object) -> tuple[str, ...]:
 def _seconds(asked: int | None, most: float | None) -> float | None:
     if asked is not None and asked < 1:
         raise Refused(f"timeout is a number of seconds, at least 1, not {asked}.")
+    # No number of a model's is too large for the loop's clock.
+    asked = None if asked is None else min(asked, MOST_SECONDS)
     return min((s for s in (asked, most) if s is not None), default=None)
 
 
@@ -129,7 +133,7 @@ class _Rules(NamedTuple):
     allow: tuple[str, ...]
     deny: tuple[str, ...]
 
-    def check(self, command: str) -> None:
+    def check(self, command: str, cwd: str) -> None:
         """Raises Refused, with the reason."""
         if not command.strip():
             raise Refused("The command is empty.")
@@ -144,7 +148,7 @@ class _Rules(NamedTuple):
             raise Refused(
                 f"Refused, always and by everyone: it would {said}. Do what you need in a narrower way."
             )
-        for part in parts:
+        for part in (*read_folder(cwd), *parts):
             self._check_part(part)
 
     def _check_part(self, part: Subject) -> None:
@@ -176,16 +180,21 @@ def _matches(text: str, pattern: str) -> bool:
 class _Call:
     """One command, from its start to its result."""
 
-    def __init__(self, command: str, ctx: ToolContext, seconds: float | None, passed: Sequence[str]) -> None:
+    def __init__(
+        self, command: str, ctx: ToolContext, seconds: float | None, passed: Sequence[str], *, apart: bool
+    ) -> None:
         self.command = command
         self.ctx = ctx
         self.seconds = seconds
+        # A sandbox has processes of its own anyway.
+        self.apart = apart and ctx.sandbox.is_open
         self.env = scrub(os.environ, passed)
         self.loop = asyncio.get_running_loop()
         self.kept = Kept()
         self.timed_out = False
         self.cancelled = False
         self.planted: list[str] = []
+        self.library = ""
 
     async def run(self, cwd: str) -> ToolResult:
         with Workspace(self.ctx.workspace) as workspace:
@@ -211,20 +220,29 @@ class _Call:
             return await self._once([_shell(), "-c", self.command], folder, hear, ())
         for last in (False, False, True):
             ended = await self._caged(root, folder, hear)
-            if last or ended.failed != NOT_BEGUN or self.cancelled:
+            # Without the certainty that it never began, it is not begun again.
+            if (
+                last
+                or ended.failed != reporting.NOT_BEGUN
+                or self.cancelled
+                or not reporting.is_bash(_shell())
+            ):
                 break
             self.kept = Kept()
         return ended
 
     async def _caged(self, root: Path, folder: str, hear: Callable[[bytes], None]) -> Ended:
-        held = await self._in_thread(lambda: cage(self.ctx.sandbox, root, folder))
-        heard, report = os.pipe()
+        # Not for what runs outside: commands may have written where it leads.
+        self.library = self.env.pop("LD_LIBRARY_PATH", self.library)
+        held = await self._in_thread(lambda: cage(self.ctx.sandbox, root, folder, self.library))
+        shell = _shell()
+        heard, report = reporting.open_line(shell)
         said = b""
         if self.ctx.sandbox.files != "open":
             self.env["TMPDIR"] = "/tmp"  # noqa: S108 - a private one
             self.env.pop("XDG_RUNTIME_DIR", None)
         try:
-            argv = [*held.before, *_reporting(_shell(), self.command, report)]
+            argv = [*held.before, *reporting.words(shell, self.command, report)]
             ended = await self._once(argv, "/", hear, (report, *held.fds))
         finally:
             for fd in (report, *held.fds):
@@ -233,15 +251,15 @@ class _Call:
             with suppress(BlockingIOError):
                 said = os.read(heard, 4096)
             os.close(heard)
-            self.planted += held.planted()
-        return _with_report(ended, said)
+            self.planted += await self._in_thread(held.planted)
+        return reporting.with_report(ended, said)
 
     async def _once(
         self, argv: Sequence[str], folder: str, hear: Callable[[bytes], None], fds: Sequence[int]
     ) -> Ended:
         if self.cancelled:
             return Ended(failed="it was not started")
-        process = Process(argv, cwd=folder, env=self.env, on_data=hear, pass_fds=fds)
+        process = Process(argv, cwd=folder, env=self.env, on_data=hear, pass_fds=fds, apart=self.apart)
         try:
             try:
                 await asyncio.wait({process.ended}, timeout=self.seconds)
@@ -254,10 +272,21 @@ class _Call:
             process.close()
 
     async def _stop(self, process: Process) -> Ended:
-        """How it ended; what has not ended yet is ended. Takes at most `STOP_S`, however often it is cancelled."""
+        """How it ended; what has not ended yet is ended.
+
+        Takes at most `STOP_S` and `KILL_S`, however often it is cancelled.
+        """
         if not process.ended.done():
             process.stop()
-        end = self.loop.time() + STOP_S
+            if not await self._ended_within(process, STOP_S):
+                process.kill()
+                await self._ended_within(process, KILL_S)
+        if process.ended.done():
+            return process.ended.result()
+        return Ended(failed="it did not end when it was told to", lost=True)
+
+    async def _ended_within(self, process: Process, seconds: float) -> bool:
+        end = self.loop.time() + seconds
         with anyio.CancelScope(shield=True):
             while not process.ended.done() and (left := end - self.loop.time()) > 0:
                 try:
@@ -266,10 +295,7 @@ class _Call:
                     # Whoever asks twice will not wait much longer.
                     self.cancelled = True
                     process.stop(at_once=True)
-        if process.ended.done():
-            return process.ended.result()
-        process.kill()
-        return Ended(failed="it did not end when it was told to, and is being killed")
+        return process.ended.done()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """What takes a moment; it is waited for, also by one who is cancelled."""
@@ -300,7 +326,9 @@ class _Call:
     def _status(self, ended: Ended, seconds: float) -> str:
         # No fractions, and nothing for short ones: the same command is to have the same result each time.
         after = f" after {round(seconds):,} s" if seconds >= 1 else ""
-        if self.timed_out:
+        if ended.lost and (self.timed_out or self.cancelled):
+            how = f"{'timed out' if self.timed_out else 'to be stopped'}{after}, but {ended.failed}"
+        elif self.timed_out:
             how = f"timed out: it was stopped{after}"
         elif self.cancelled:
             how = f"stopped{after}, because the run was to stop or the call had had its time"
@@ -317,8 +345,7 @@ class _Call:
         if ended.code != 0 and not sandbox.is_open:
             # Whoever wonders why it failed should not have to guess.
             notes.append(f"in a sandbox: {sandbox.files}, {'with' if sandbox.network else 'no'} network")
-        notes += [f"{name} was put aside: a command in a sandbox may not make it" for name in self.planted]
-        return f"({'; '.join(notes)})"
+        return f"({'; '.join([*notes, *self.planted])})"
 
 
 def _notes(ended: Ended) -> list[str]:
@@ -330,6 +357,8 @@ def _notes(ended: Ended) -> list[str]:
         )
     if ended.stuck:
         notes.append(f"{count(ended.stuck, 'process', 'processes')} could not be ended: not this user's")
+    if ended.lost:
+        notes.append("what it had started may still run: there is nobody left who could tell")
     return notes
 
 
@@ -370,45 +399,6 @@ def _shell() -> str:
     if not found:
         raise Refused("There is neither bash nor sh here.")
     return found
-
-
-_REPORT = """\
-echo begun >&FD
-exec 2>/dev/null
-"$0" -c "$1" 2>&1 FD>&-
-code=$?
-for round in 1 2 3 4 5 6 7 8; do
-  left=0 names=
-  for place in /proc/[0-9]*; do
-    case ${place#/proc/} in 1|$$) continue;; esac
-    IFS= read -r line < "$place/stat" || continue
-    rest=${line##*) }
-    case $rest in Z*|X*) continue;; esac
-    name=${line#*(}
-    left=$((left + 1)) names=$names,${name%)*}
-  done
-  [ $left = 0 ] && break
-  sleep 0.02
-done
-echo "left $left ${names#,}" >&FD
-exit $code
-"""
-"""A shell over the one that runs the command: inside a sandbox only it can see what is left at the end."""
-
-
-def _reporting(shell: str, command: str, fd: int) -> list[str]:
-    if not shell.endswith("bash"):
-        # Others know no descriptors above 9.
-        return [shell, "-c", f'echo begun >/proc/self/fd/{fd}; exec "$0" -c "$1"', shell, command]
-    return [shell, "-c", _REPORT.replace("FD", str(fd)), shell, command]
-
-
-def _with_report(ended: Ended, said: bytes) -> Ended:
-    if not said.startswith(b"begun"):
-        return ended if ended.failed or ended.code is None else ended._replace(failed=NOT_BEGUN)
-    found = re.search(r"^left (\d{1,6}) ([\w.+, -]*)$", said.decode("utf-8", "replace"), re.MULTILINE)
-    names = tuple(found[2].split(",")[:5]) if found and found[2] else ()
-    return ended._replace(left=int(found[1]) if found else 0, names=names)
 
 
 terminal = make_terminal()

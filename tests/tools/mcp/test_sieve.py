@@ -8,7 +8,7 @@ from mcp_types import methods
 
 from remit.messages import JsonObject
 from remit.tools.mcp.results import to_result
-from remit.tools.mcp.sieve import sift_result, sift_tools
+from remit.tools.mcp.sieve import Listing, sift_result, sift_tools
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 MORE: JsonObject = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -32,11 +32,11 @@ def more(version: str) -> JsonObject:
 )
 def test_one_bad_tool_does_not_void_the_list(version: str, bad: object, name: str) -> None:
     """What is left is right by the protocol, and what was taken out is named."""
-    malformed: dict[str, str] = {}
-    found = sift_tools({**more(version), "tools": [GOOD, bad, GOOD]}, version, malformed)
+    listing = Listing()
+    found = sift_tools({**more(version), "tools": [GOOD, bad, GOOD]}, version, listing)
     methods.validate_server_result("tools/list", version, found)
     assert found["tools"] == [GOOD, GOOD]
-    assert list(malformed) == [name]
+    assert list(listing.malformed) == [name]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

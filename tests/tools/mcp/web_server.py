@@ -21,6 +21,9 @@ class WebServer:
         """Methods, with the headers they came with."""
         self.session = 0
         self.alive: str | None = None
+        self.tools: list[dict[str, object]] = [
+            {"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "hang")
+        ]
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -94,8 +97,7 @@ class WebServer:
                 }
             }
         if method == "tools/list":
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "hang")]
-            return {"result": {"tools": tools}}
+            return {"result": {"tools": self.tools}}
         if method == "tools/call":
             return {"result": {"content": [{"type": "text", "text": str(params["arguments"].get("word"))}]}}
         return {"error": {"code": -32601, "message": "no such method"}}

@@ -24,6 +24,7 @@ _JSON_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "timeou
 _IGNORED = ("description", "alwaysAllow", "autoApprove")
 """Keys of other programs that change nothing here; what they would allow, remit still asks for."""
 _WAYS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
+_HARMLESS = ("HOME", "PWD", "USER", "LOGNAME", "PATH", "TMPDIR", "SHELL", "LANG", "TZ")
 _MOST_BYTES = 1_000_000
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -101,7 +102,9 @@ def _from_json(name: str, entry: JsonObject, environ: Mapping[str, str]) -> McpS
         if isinstance(timeout, bool) or not isinstance(timeout, int | float):
             raise _Bad("timeout must be a number of milliseconds")
         entry["timeout_s"] = timeout / 1000
-    return _server(name, {key: _expand(key, value, environ) for key, value in entry.items()})
+    expanded = _Expanded(environ)
+    entry = {key: expanded.value(key, value) for key, value in entry.items()}
+    return _server(name, {**entry, "secrets": expanded.filled})
 
 
 def _server(name: str, entry: JsonObject) -> McpServer:
@@ -124,26 +127,34 @@ def _check_keys(entry: JsonObject, keys: Collection[str]) -> None:
             raise _Bad(f"there is no key {key!r}; {hint}".rstrip("."))
 
 
-def _expand(key: str, value: object, environ: Mapping[str, str]) -> object:
-    if isinstance(value, str):
-        return _REFERENCE.sub(lambda found: _value(key, found, environ), value)
-    if isinstance(value, list):
-        return [_expand(key, item, environ) for item in cast("list[object]", value)]
-    if isinstance(value, Mapping):
-        table = cast("Mapping[str, object]", value)
-        return {name: _expand(f"{key}.{name}", item, environ) for name, item in table.items()}
-    return value
+class _Expanded:
+    """Puts values of the environment into an entry, and remembers which: most of them are keys."""
 
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.filled: list[str] = []
 
-def _value(key: str, found: re.Match[str], environ: Mapping[str, str]) -> str:
-    name, default = found[1], cast("str | None", found[2])
-    # As in a shell: a default stands in for what is empty, too.
-    value = environ.get(name) or default
-    if value is None and name not in environ:
-        raise _Bad(
-            f"{key} needs {name}, which is not set in the environment; a default is written ${{{name}:-...}}"
-        )
-    return value or ""
+    def value(self, key: str, value: object) -> object:
+        if isinstance(value, str):
+            return _REFERENCE.sub(lambda found: self._filled(key, found), value)
+        if isinstance(value, list):
+            return [self.value(key, item) for item in cast("list[object]", value)]
+        if isinstance(value, Mapping):
+            table = cast("Mapping[str, object]", value)
+            return {name: self.value(f"{key}.{name}", item) for name, item in table.items()}
+        return value
+
+    def _filled(self, key: str, found: re.Match[str]) -> str:
+        name, default = found[1], cast("str | None", found[2])
+        # As in a shell: a default stands in for what is empty, too.
+        value = self._environ.get(name) or default
+        if value is None and name not in self._environ:
+            raise _Bad(
+                f"{key} needs {name}, which is not set in the environment; a default is written ${{{name}:-...}}"
+            )
+        if name not in _HARMLESS:
+            self.filled.append(value or "")
+        return value or ""
 
 
 def _load(path: Path) -> JsonObject:

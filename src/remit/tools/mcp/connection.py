@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -15,7 +16,8 @@ from remit.messages import JsonObject
 from remit.text import describe_error
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
 from remit.tools.mcp.session import answers, list_tools, load, make, roots, shake_hands
-from remit.tools.mcp.web import LOST, NO_ANSWER
+from remit.tools.mcp.sieve import Listing
+from remit.tools.mcp.web import Instead, instead_of
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -30,6 +32,9 @@ LEAVE_S = 2.0
 
 SEE_S = 0.5
 REFUSAL_CHARS = 2_000
+RELIST_S = 2.0
+"""The least time between two lists of one server, however often it says that its tools are others now."""
+
 MOST_ROUNDS = 5
 """How often a server may ask for more before it answers a call."""
 
@@ -62,9 +67,10 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.listed: Sequence[types.Tool] = ()
-        self.malformed: dict[str, str] = {}
+        self._listing = Listing()
+        self.malformed: Mapping[str, str] = {}
         """What it lists that is no tool: name to reason."""
-        self.on_listed: Callable[[], None] | None = None
+        self.on_listed: Callable[[], Awaitable[None]] | None = None
         """Called when the server has changed its tools."""
 
     @property
@@ -150,14 +156,15 @@ class Connection:
 
     async def _read(self, error: Exception) -> Exception:
         code, said = cast(int, getattr(error, "code", 0)), str(error)
-        if code == LOST:
+        ours = instead_of(error)
+        if ours is Instead.LOST:
             self._lost = True
             self._failure = SessionLost("it no longer knows the session; it was probably started anew")
             return self._failure
         if said == _CLOSED and await self._is_put_away():
             return ServerFailed(self.how())
         words = self._veil.quote(said, REFUSAL_CHARS) or f"error {code}"
-        no_answer = code in NO_ANSWER or said.startswith(_BROKEN)
+        no_answer = ours is not None or said.startswith(_BROKEN)
         return ServerFailed(words) if no_answer else Refusal(words)
 
     async def _is_put_away(self) -> bool:
@@ -185,10 +192,10 @@ class Connection:
             with self._scope:
                 async with (
                     self._link.connected(self._on_lost) as streams,
-                    make(streams, self._workspace, self._on_changed, self.malformed) as session,
+                    make(streams, self._workspace, self._on_changed, lambda: self._listing) as session,
                 ):
                     await shake_hands(session)
-                    self.listed = await list_tools(session)
+                    await self._list(session)
                     self._session = session
                     self._ready.set_result(None)
                     await self._attend(session)
@@ -198,22 +205,31 @@ class Connection:
         finally:
             self._session = None
 
+    async def _list(self, session: ClientSession) -> None:
+        self._listing = Listing()
+        self.listed = await list_tools(session, self._listing)
+        self.malformed = self._listing.malformed
+
     async def _attend(self, session: ClientSession) -> None:
-        """Until we leave or the server is gone. What it lists anew is read in between."""
+        """Until we leave or the server is gone. What it lists anew is read in between, now and then."""
+        again = 0.0
         while not (self._leaving or self._lost):
-            await self._wake.wait()
-            self._wake = anyio.Event()
-            if self._stale and not (self._leaving or self._lost):
+            if self._stale and anyio.current_time() >= again:
                 self._stale = False
                 await self._list_again(session)
+                again = anyio.current_time() + RELIST_S
+                continue
+            with anyio.CancelScope(deadline=again if self._stale else math.inf):
+                await self._wake.wait()
+            self._wake = anyio.Event()
 
     async def _list_again(self, session: ClientSession) -> None:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - imported by now
 
         with suppress(MCPError, ValueError, ServerFailed):
-            self.listed = await list_tools(session)
+            await self._list(session)
             if self.on_listed is not None:
-                self.on_listed()
+                await self.on_listed()
 
     def _on_lost(self) -> None:
         self._lost = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,27 @@ if TYPE_CHECKING:
 
 MOST_MESSAGE = 32_000_000
 """Bytes of one message. A server that sends more is broken or means harm, and is left."""
+
+
+LARGE_MESSAGE = 1_000_000
+MOST_TEXTS = 200_000
+MOST_OTHER = 2_000_000
+"""Bytes of a large message that are not within texts. Images and pages are few long texts, which take no time to read."""
+
+# A text that never ends is one too: to look for another inside of it would take quadratic time.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def too_dense(message: bytes | bytearray) -> bool:
+    """Whether a message has so many parts that to read it would hold up everything else."""
+    if len(message) <= LARGE_MESSAGE:
+        return False
+    other = len(message)
+    for count, found in enumerate(_TEXT.finditer(message)):
+        other -= found.end() - found.start()
+        if count > MOST_TEXTS:
+            return True
+    return other > MOST_OTHER
 
 
 class Link(Protocol):

@@ -7,17 +7,17 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Self
 
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject, ToolSpec
+from remit.messages import Json, JsonObject, unforge
 from remit.result import ToolResult
+from remit.schema import Shape
 from remit.signature import ToolContext
-from remit.text import clean_json, one_line, shorten
+from remit.text import one_line, shorten
 from remit.tool import Tier, Tool
 from remit.tools.mcp.failure import Veil
+from remit.tools.mcp.schemas import ServerShape
 from remit.tools.mcp.server import McpServer
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION_CHARS = 2_000
 TITLE_CHARS = 80
-SCHEMA_BYTES = 64_000
+OWN_NAME_CHARS = 500
 INLINE_CHARS = 40_000
-MOST_TOOLS = 1_000
-"""A server with more is taken to be broken: the rest is left out, and said."""
+OFFER_BYTES = 1_000_000
+"""What all tools of a server may add to a request; no model reads more."""
 
 _NAME_CHARS = 64
 _HASH_CHARS = 8
@@ -39,21 +39,16 @@ Call = Callable[[str, JsonObject, ToolContext], Awaitable[ToolResult]]
 
 
 class McpTool(Tool):
-    """A tool of a server.
-
-    The model is told the whole schema. Checked here is what of it means the same everywhere: patterns are JavaScript's,
-    and written by the server, so that a bad one could hold up everything; they are left to the server.
-    """
+    """A tool of a server. The model is told the whole schema; what is checked here is in `schemas.py`."""
 
     def __init__(self, server: McpServer, listed: types.Tool, name: str, call: Call) -> None:
         self.own_name = listed.name
         """What the server calls it."""
-        schema = cast(JsonObject, clean_json(listed.input_schema))
+        if len(listed.name) > OWN_NAME_CHARS:
+            raise UsageError(f"its name has {len(listed.name):,} characters; {OWN_NAME_CHARS:,} is the most")
         if listed.execution is not None and listed.execution.task_support == "required":
             raise UsageError("it can only be run as a task in the background, which is not done here")
-        size = len(msgspec.json.encode(schema))
-        if size > SCHEMA_BYTES:
-            raise UsageError(f"its schema has {size:,} bytes; {SCHEMA_BYTES:,} is the most")
+        self._fit = ServerShape(listed.input_schema)
 
         async def ask(remit_tool_context: ToolContext, **arguments: Json) -> ToolResult:
             return await call(listed.name, arguments, remit_tool_context)
@@ -65,16 +60,15 @@ class McpTool(Tool):
             tier=_tier(server, listed),
             timeout_s=server.timeout_s,
             display_name=_title(server, listed),
-            parameters=cast(JsonObject, _without_patterns(schema)),
+            parameters=self._fit.schema,
             inline_chars=INLINE_CHARS,
         )
-        self._whole = schema
-        # Here, so that a schema which cannot be used leaves this tool out and nothing else.
-        self.spec  # noqa: B018 - as above
+        self.size = self._fit.size + len(self.name) + len(self.description.encode())
+        """About how many bytes a request gets longer by it."""
 
     @functools.cached_property
-    def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, {**self._shape.schema, **self._whole})
+    def _shape(self) -> Shape:
+        return self._fit
 
 
 class Offered(tuple[McpTool, ...]):  # noqa: SLOT001 - a tuple has no slots for more
@@ -88,34 +82,58 @@ class Offered(tuple[McpTool, ...]):  # noqa: SLOT001 - a tuple has no slots for 
         return made
 
 
+class Offering:
+    """Makes tools of a listing, one at a time. One that cannot be used, or is malformed, does not hide the others."""
+
+    def __init__(self, server: McpServer, call: Call, malformed: Mapping[str, str]) -> None:
+        self._server = server
+        self._call = call
+        self._tools: dict[str, McpTool] = {}
+        self._owns: set[str] = set()
+        self._size = 0
+        self._left_out = {plain_name(own): why for own, why in malformed.items()}
+
+    def add(self, tool: types.Tool, name: str) -> None:
+        """`name` is what `tool_names` gives it."""
+        try:
+            self._add(tool, name)
+        except (UsageError, ValueError, RecursionError) as error:
+            self._left_out[plain_name(tool.name)] = Veil(()).quote(str(error), _REASON_CHARS).rstrip(".")
+
+    def _add(self, tool: types.Tool, name: str) -> None:
+        if tool.name in self._owns:
+            raise UsageError("the server lists it more than once; the first is used")
+        if name in self._tools:
+            raise UsageError("another tool of the server has the name it would get")
+        made = McpTool(self._server, tool, name, self._call)
+        if self._size + made.size > OFFER_BYTES:
+            raise UsageError(
+                f"the server's tools have more than {OFFER_BYTES:,} bytes of schemas and descriptions"
+            )
+        self._size += made.size
+        self._owns.add(tool.name)
+        self._tools[name] = made
+
+    def made(self) -> Offered:
+        return Offered(self._tools.values(), self._left_out)
+
+
 def offer(
     server: McpServer, listed: Sequence[types.Tool], call: Call, malformed: Mapping[str, str] | None = None
 ) -> Offered:
-    """The tools of a listing. One that cannot be used, or is `malformed`, does not hide the others."""
-    tools: list[McpTool] = []
-    left_out = {plain_name(own): why for own, why in (malformed or {}).items()}
-    names = _names(server.name, [tool.name for tool in listed])
-    for tool, name in zip(listed, names, strict=True):
-        own = plain_name(tool.name)
-        if len(tools) >= MOST_TOOLS:
-            left_out[own] = f"the server lists more than {MOST_TOOLS:,} tools"
-            break
-        if any(tool.name == known.own_name for known in tools):
-            left_out[own] = "the server lists it more than once; the first is used"
-            continue
-        try:
-            tools.append(McpTool(server, tool, name, call))
-        except (UsageError, ValueError, RecursionError) as error:
-            left_out[own] = Veil(()).quote(str(error), _REASON_CHARS).rstrip(".")
-    return Offered(tools, left_out)
+    """The tools of a listing."""
+    offering = Offering(server, call, malformed or {})
+    for tool, name in zip(listed, tool_names(server.name, [tool.name for tool in listed]), strict=True):
+        offering.add(tool, name)
+    return offering.made()
 
 
 def plain_name(own: str) -> str:
     """A server's name for a tool, fit to stand in our own words: it could be a whole sentence."""
-    return shorten(re.sub(r"[^A-Za-z0-9_./-]", "_", own), _NAME_CHARS, _NAME_CHARS - 3)
+    return shorten(re.sub(r"[^A-Za-z0-9_./-]", "_", own[: _NAME_CHARS + 1]), _NAME_CHARS, _NAME_CHARS - 3)
 
 
-def _names(server: str, owns: Sequence[str]) -> list[str]:
+def tool_names(server: str, owns: Sequence[str]) -> list[str]:
     """`mcp__<server>__<tool>` for each; what does not fit or would be the same is told apart by a hash."""
     plain = {own: f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', own)}" for own in owns}
     count = Counter(plain.values())
@@ -135,43 +153,15 @@ def _marked(name: str, own: str) -> str:
 
 def _description(server: McpServer, listed: types.Tool) -> str:
     text = (listed.description or "").strip() or f"{listed.name} of the MCP server {server.name}."
-    return shorten(text, DESCRIPTION_CHARS, DESCRIPTION_CHARS - 3)
+    return shorten(unforge(text), DESCRIPTION_CHARS, DESCRIPTION_CHARS - 3)
 
 
 def _title(server: McpServer, listed: types.Tool) -> str:
     title = listed.title or (listed.annotations.title if listed.annotations else None) or listed.name
     # With the server in front: a title is the server's own choice, and could be that of another tool.
-    return f"{server.name}: {shorten(one_line(title).strip(), TITLE_CHARS, TITLE_CHARS - 3)}"
+    return f"{server.name}: {shorten(unforge(one_line(title)).strip(), TITLE_CHARS, TITLE_CHARS - 3)}"
 
 
 def _tier(server: McpServer, listed: types.Tool) -> Tier:
     reads = listed.annotations is not None and listed.annotations.read_only_hint is True
     return Tier.OBSERVE if server.trusted and reads else Tier.CONFIRM
-
-
-_SCHEMAS = (
-    *("items", "additionalItems", "unevaluatedItems", "contains", "contentSchema"),
-    *("additionalProperties", "unevaluatedProperties", "propertyNames", "not", "if", "then", "else"),
-)
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_TABLES = ("properties", "$defs", "definitions", "dependentSchemas")
-
-
-def _without_patterns(schema: Json) -> Json:
-    """A schema without `pattern`, wherever that is a keyword and not the name of a property."""
-    if not isinstance(schema, dict):
-        return schema
-    found = dict(cast(JsonObject, schema))
-    found.pop("pattern", None)
-    if found.pop("patternProperties", None) is not None:
-        # Nothing else tells which further names are right.
-        found.pop("additionalProperties", None)
-        found.pop("unevaluatedProperties", None)
-    for key, value in found.items():
-        if key in _LISTS and isinstance(value, list):
-            found[key] = [_without_patterns(inner) for inner in cast(list[Json], value)]
-        elif key in _TABLES and isinstance(value, dict):
-            found[key] = {name: _without_patterns(inner) for name, inner in cast(JsonObject, value).items()}
-        elif key in _SCHEMAS:
-            found[key] = _without_patterns(value)
-    return found

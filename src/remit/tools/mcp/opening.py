@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote_plus, urlsplit
+
+import anyio.lowlevel
 
 from remit.messages import JsonObject
 from remit.result import ToolResult
@@ -17,7 +19,7 @@ from remit.text import one_line, shorten
 from remit.tools.mcp.connection import Connection
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
 from remit.tools.mcp.link import Link
-from remit.tools.mcp.offers import Offered, offer
+from remit.tools.mcp.offers import Offered, Offering, tool_names
 from remit.tools.mcp.results import to_result
 from remit.tools.mcp.server import McpServer
 from remit.tools.mcp.stdio import ProcessLink, environment
@@ -47,6 +49,7 @@ class ServerOpening:
         self._closed = False
         self._listed: Sequence[types.Tool] | None = None
         self._tools = Offered((), {})
+        self._offering = anyio.Lock()
 
     @classmethod
     async def open(cls, server: McpServer, workspace: Path | None) -> ServerOpening:
@@ -138,13 +141,26 @@ class ServerOpening:
         await connection.start(self._server.start_s)
         connection.on_listed = self._offer
         self._connection = connection
-        self._offer()
+        try:
+            await self._offer()
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
 
-    def _offer(self) -> None:
-        connection = self._connection
-        if connection is not None and connection.listed != self._listed:
-            self._listed = connection.listed
-            self._tools = offer(self._server, connection.listed, self.call, connection.malformed)
+    async def _offer(self) -> None:
+        # One after the other: the server may change its list meanwhile, and the newest must win.
+        async with self._offering:
+            connection = self._connection
+            if connection is None or connection.listed == self._listed:
+                return
+            listed = connection.listed
+            offering = Offering(self._server, self.call, connection.malformed)
+            names = tool_names(self._server.name, [tool.name for tool in listed])
+            for tool, name in zip(listed, names, strict=True):
+                offering.add(tool, name)
+                # A list may be long, and others want their turn.
+                await anyio.lowlevel.checkpoint()
+            self._listed, self._tools = listed, offering.made()
 
 
 class _Reporter:
@@ -173,18 +189,19 @@ def _link(server: McpServer, workspace: Path | None, environ: Mapping[str, str])
         parts = urlsplit(server.url)
         # Some services put the key into the path.
         hidden = [
+            parts.username or "",
             parts.password or "",
-            *(value for _, value in parse_qsl(parts.query)),
+            *re.split("[&=;]", parts.query),
             *parts.path.split("/"),
         ]
-        veil = Veil([*headers.values(), *hidden])
+        veil = Veil([*headers.values(), *hidden, *map(unquote_plus, hidden), *server.secrets], environ)
         return WebLink(server.url, headers, veil), veil
     given = dict(server.env)
     for name in server.env_from:
         if name not in environ:
             raise ServerFailed(f"env_from names {name}, which is not set in the environment")
         given[name] = environ[name]
-    veil = Veil(given.values())
+    veil = Veil([*given.values(), *server.secrets], environ)
     root = Path(workspace or Path.cwd())
     cwd = root if server.cwd is None else root / Path(server.cwd).expanduser()
     command = (server.command or "", *server.args)

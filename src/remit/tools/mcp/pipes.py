@@ -42,6 +42,11 @@ class Lines(asyncio.Protocol):
             self._pause(paused=False)
         return line
 
+    def leave(self, trouble: str) -> None:
+        """Read no more of it, for that reason."""
+        self.trouble = trouble
+        self.finish()
+
     def finish(self) -> None:
         if not self._over:
             self._over = True
@@ -70,8 +75,7 @@ class Lines(asyncio.Protocol):
             self._rest_bytes += len(rest)
         if self._rest_bytes > MOST_MESSAGE:
             self._rest = []
-            self.trouble = f"it sent a message of more than {MOST_MESSAGE:,} bytes"
-            self.finish()
+            self.leave(f"it sent a message of more than {MOST_MESSAGE:,} bytes")
         elif self._held > HELD_BYTES:
             self._pause(paused=True)
         self._tell()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remit.messages import FilePart, ImagePart, Json
+from remit.messages import FilePart, ImagePart, Json, unforge
 from remit.result import ToolResult
 from remit.text import one_line, shorten, text_of, to_json
 
@@ -111,7 +111,7 @@ class _Reader:
         if kind in _IMAGES:
             self.parts.append(ImagePart(kind, content))
         else:
-            self.parts.append(FilePart(_brief(uri.rpartition("/")[2]) or "document", kind, content))
+            self.parts.append(FilePart(unforge(_brief(uri.rpartition("/")[2])) or "document", kind, content))
         self.texts.append(f"({what}, {len(content):,} bytes)")
 
 

@@ -6,13 +6,14 @@ import fnmatch
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from remit.errors import UsageError
 from remit.sources import Choice, Opening
+from remit.text import shorten
 from remit.tool import Tool
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ Pairs = tuple[tuple[str, str], ...]
 
 CLOSING_S = 5.0
 """How long after its time a server that does not start is given to be stopped."""
+
+MOST_TOLD = 5
+"""How many of the tools that cannot be used are named; the rest are counted."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _VARIABLE = re.compile(r"[^=\0]+")
@@ -33,7 +37,7 @@ class McpServer:
     """An MCP server: a command to start (stdio) or an address to connect to (streamable HTTP).
 
     Servers that differ in `only` and `without` alone share one connection in a tree. Values of `env`, `env_from`,
-    `headers` and `headers_from` are never shown. Raises UsageError for what cannot be right.
+    `headers`, `headers_from` and `secrets` are never shown. Raises UsageError for what cannot be right.
     """
 
     name: str
@@ -59,6 +63,8 @@ class McpServer:
     """Names or patterns that it does not get."""
     trusted: bool
     """Whether a tool that the server itself calls read-only counts as observing."""
+    secrets: tuple[str, ...] = field(compare=False)
+    """Further values that are never shown, such as a key among `args`."""
 
     def __init__(
         self,
@@ -77,6 +83,7 @@ class McpServer:
         only: Iterable[str] | None = None,
         without: Iterable[str] = (),
         trusted: bool = False,
+        secrets: Iterable[str] = (),
     ) -> None:
         if not isinstance(cast(object, name), str) or not _NAME.fullmatch(name):
             raise UsageError(
@@ -105,6 +112,7 @@ class McpServer:
             "only": None if only is None else _texts(where, "only", only),
             "without": _texts(where, "without", without),
             "trusted": _flag(where, trusted),
+            "secrets": _texts(where, "secrets", secrets),
         }
         for key, value in found.items():
             object.__setattr__(self, key, value)
@@ -134,7 +142,7 @@ class McpServer:
 
     def with_tools(self, *, only: Iterable[str] | None, without: Iterable[str] = ()) -> McpServer:
         """The same server, for an agent that gets other tools of it."""
-        kept = {field.name: cast(object, getattr(self, field.name)) for field in fields(self)}
+        kept = {known.name: cast(object, getattr(self, known.name)) for known in fields(self)}
         made = object.__new__(McpServer)
         where = f"MCP server {self.name}"
         kept["only"] = None if only is None else _texts(where, "only", only)
@@ -155,14 +163,13 @@ class McpServer:
         offered = tools if isinstance(tools, Offered) else Offered(cast("Sequence[McpTool]", tools), {})
         chosen = [tool for tool in offered if self._takes(tool.own_name)]
         names = [tool.own_name for tool in offered] + list(offered.left_out)
-        trouble = [
-            f"its tool {own!r} cannot be used: {why}"
-            for own, why in offered.left_out.items()
-            if self._takes(own)
-        ]
+        useless = [(own, why) for own, why in offered.left_out.items() if self._takes(own)]
+        trouble = [f"its tool {own!r} cannot be used: {why}" for own, why in useless[:MOST_TOLD]]
+        if len(useless) > MOST_TOLD:
+            trouble.append(f"{len(useless) - MOST_TOLD:,} more of its tools cannot be used")
         missing = [p for p in self.only or () if not any(fnmatch.fnmatchcase(n, p) for n in names)]
         if missing:
-            has = ", ".join(sorted(map(plain_name, names))[:20]) or "none"
+            has = shorten(", ".join(sorted(map(plain_name, names))[:20]), 400, 397) or "none"
             trouble.append(f"it has no tool {', '.join(map(repr, missing))} (it has: {has})")
         if not names and self.only is None:
             trouble.append("it offers no tools")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import remit.threads as threads
 from remit.tools.mcp.failure import ServerFailed
-from remit.tools.mcp.sieve import dispatcher
-from remit.tools.mcp.web import UNREACHED
+from remit.tools.mcp.sieve import Listing, dispatcher
+from remit.tools.mcp.web import Instead, instead_of
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -73,7 +73,7 @@ async def shake_hands(session: ClientSession) -> None:
     try:
         await session.discover()
     except (MCPError, RuntimeError, ValueError) as first:
-        if isinstance(first, MCPError) and first.code == UNREACHED:
+        if isinstance(first, MCPError) and instead_of(first) is Instead.UNREACHED:
             raise
         try:
             await session.initialize()
@@ -84,7 +84,8 @@ async def shake_hands(session: ClientSession) -> None:
             await session.discover()
 
 
-async def list_tools(session: ClientSession) -> list[types.Tool]:
+async def list_tools(session: ClientSession, listing: Listing) -> list[types.Tool]:
+    """All pages, as far as the listing takes them. Raises ServerFailed."""
     import mcp_types as types  # noqa: PLC0415 - imported by now
 
     if session.server_capabilities is not None and session.server_capabilities.tools is None:
@@ -96,7 +97,7 @@ async def list_tools(session: ClientSession) -> list[types.Tool]:
             params=types.PaginatedRequestParams(cursor=cursor) if cursor else None
         )
         found += page.tools
-        if not page.next_cursor or page.next_cursor == cursor:
+        if not page.next_cursor or page.next_cursor == cursor or listing.is_full:
             return found
         cursor = page.next_cursor
     raise ServerFailed(f"its list of tools has no end ({MOST_PAGES} pages)")
@@ -111,7 +112,7 @@ def roots(workspace: Path | None) -> types.ListRootsResult:
 
 
 def make(
-    streams: Streams, workspace: Path | None, changed: Callable[[], None], malformed: dict[str, str]
+    streams: Streams, workspace: Path | None, changed: Callable[[], None], listing: Callable[[], Listing]
 ) -> ClientSession:
     """A session that is not begun. `changed` is called when the server says that its tools are others now."""
     import mcp_types as types  # noqa: PLC0415 - imported by now
@@ -131,7 +132,7 @@ def make(
 
     # No callback for sampling and elicitation: a server that asks for them is told that there is none.
     session = ClientSession(
-        dispatcher=dispatcher(streams, version, malformed),
+        dispatcher=dispatcher(streams, version, listing),
         list_roots_callback=give_roots,
         message_handler=hear,
         client_info=types.Implementation(name="remit", version=_version()),

@@ -16,9 +16,10 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
+import anyio.lowlevel
 
 from remit.tools.mcp.failure import WORDS_CHARS, ServerFailed, Veil
+from remit.tools.mcp.link import too_dense
 from remit.tools.mcp.pipes import Lines, Sink
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ log = logging.getLogger("remit.mcp")
 TAIL_BYTES = 64_000
 LAST_LINES = 5
 """How many of its last lines a message quotes."""
+
+MOST_ODD_LINES = 10_000
+"""Lines in a row that are no messages; a server that writes more never will write one."""
 
 # Together less than half of the grace that a cancelled opening has.
 POLITE_S = 0.8
@@ -163,13 +167,24 @@ class ProcessLink:
         from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
         async with to_session:
+            odd = 0
             while (line := await lines.next()) is not None:
+                # There may be no end of lines, and others want their turn.
+                await anyio.lowlevel.checkpoint()
+                if too_dense(line):
+                    lines.leave("it sent a message of too many parts")
+                    break
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     # Many servers greet on this channel before they know better; it may tell why they end.
                     self._hear(line[-TAIL_BYTES:] + b"\n")
+                    odd += 1
+                    if odd > MOST_ODD_LINES:
+                        lines.leave("what it writes are no messages")
+                        break
                     continue
+                odd = 0
                 # A session that is gone takes no more; the pipe is read on, so that the server can end.
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await to_session.send(SessionMessage(message))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +14,7 @@ import msgspec
 
 from remit.messages import JsonObject
 from remit.tools.mcp.failure import Veil
-from remit.tools.mcp.link import MOST_MESSAGE
+from remit.tools.mcp.link import LARGE_MESSAGE, MOST_MESSAGE, too_dense
 
 if TYPE_CHECKING:
     import httpx2
@@ -24,14 +27,37 @@ NOTIFY_S = 10.0
 
 _ERROR_BYTES = 64_000
 _SESSION = "mcp-session-id"
+_EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
+_UNKNOWN = re.compile(
+    r"(?:bad request\W+)?(?:"
+    r"(?:no valid|invalid|unknown|missing|expired) session(?: id)?(?: provided)?"
+    r"|session(?: id)? (?:is )?(?:not found|unknown|invalid|expired|terminated|missing|required)"
+    r")\W*",
+    re.IGNORECASE,
+)
 
-UNREACHED = -32_010
-"""Our own code, for a request that did not get through."""
-FAILED = -32_011
-"""Our own code, for one that was answered with no message."""
-NO_ANSWER = (UNREACHED, FAILED)
-LOST = -32_012
-"""Our own code, for a session that the server no longer knows."""
+_OWN_CODE = -32_000
+# Never sent to anybody, so that no server can say of itself what we say in its place.
+_OWN_MARK = secrets.token_hex(16)
+
+
+class Instead(StrEnum):
+    """Why an error is ours, in the place of an answer."""
+
+    UNREACHED = "unreached"
+    """The request did not get through."""
+    FAILED = "failed"
+    """It was answered with no message."""
+    LOST = "lost"
+    """The server no longer knows the session."""
+
+
+def instead_of(error: object) -> Instead | None:
+    """Why an error is ours; None for one that the server itself gave, whatever its code."""
+    data: object = getattr(error, "data", None)
+    if not isinstance(data, dict) or cast(JsonObject, data).get("mark") != _OWN_MARK:
+        return None
+    return Instead(str(cast(JsonObject, data)["why"]))
 
 
 class WebLink:
@@ -64,30 +90,52 @@ def _client(headers: Mapping[str, str], veil: Veil) -> httpx2.AsyncClient:
     class Client(httpx2.AsyncClient):
         """Answers in the server's place where no answer came, so that one failed request fails one call alone."""
 
-        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        async def send(
+            self, request: httpx2.Request, *, stream: bool = False, **options: Any
+        ) -> httpx2.Response:
             if _is_notification(request):
                 times = cast(JsonObject, request.extensions.get("timeout", {}))
                 request.extensions = {**request.extensions, "timeout": {**times, "read": NOTIFY_S}}
             try:
-                response = await super().send(request, **options)
+                response = await super().send(request, stream=True, **options)
             except httpx2.HTTPError as error:
-                return _instead(request, HTTPStatus.SERVICE_UNAVAILABLE, UNREACHED, _unreached(veil, error))
-            if response.status_code < HTTPStatus.BAD_REQUEST or request.method != "POST":
-                _bound(response)
-                return response
-            return await self._refused(request, response)
-
-        async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-            body = await _head(response)
-            said = _rpc_error(body)
-            if request.headers.get(_SESSION) and _forgot(response.status_code, said):
-                return _instead(request, response.status_code, LOST, "the session is lost")
-            if said is not None:
-                return _instead(request, response.status_code, cast(int, said["code"]), str(said["message"]))
-            return _instead(request, response.status_code, FAILED, _status_words(response.status_code))
+                words = _unreached(veil, error)
+                return _ours(request, HTTPStatus.SERVICE_UNAVAILABLE, Instead.UNREACHED, words)
+            # Without it nothing is unpacked.
+            packing = response.headers.pop("content-encoding", "identity").strip().lower()
+            if not stream:
+                return httpx2.Response(response.status_code, content=await _head(response), request=request)
+            return await _taken(request, response, veil.quote(packing, 40))
 
     time = httpx2.Timeout(CONNECT_S, read=None, pool=None)
-    return Client(headers=dict(headers), timeout=time, follow_redirects=False)
+    # Unpacked: a bound on what was sent is none on what it becomes.
+    asked = {**headers, "accept-encoding": "identity"}
+    return Client(headers=asked, timeout=time, follow_redirects=False)
+
+
+async def _taken(request: httpx2.Request, response: httpx2.Response, packing: str) -> httpx2.Response:
+    """The response where it can be used, or what we say in its place."""
+    if request.method != "POST":
+        _bound(response)
+        return response
+    if response.status_code >= HTTPStatus.BAD_REQUEST:
+        return await _refused(request, response)
+    if packing not in ("", "identity"):
+        await response.aclose()
+        words = f"it packed its answer ({packing}), which it was asked not to do"
+        return _ours(request, HTTPStatus.BAD_GATEWAY, Instead.FAILED, words)
+    _bound(response)
+    return response
+
+
+async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    status = response.status_code
+    said = _rpc_error(await _head(response))
+    if request.headers.get(_SESSION) and _forgot(status, said):
+        return _ours(request, status, Instead.LOST, "the session is lost")
+    if said is not None:
+        return _answer(request, status, {"code": said["code"], "message": said["message"]})
+    return _ours(request, status, Instead.FAILED, _status_words(status))
 
 
 def _is_notification(request: httpx2.Request) -> bool:
@@ -100,11 +148,15 @@ def _is_notification(request: httpx2.Request) -> bool:
     return isinstance(message, dict) and "id" not in message
 
 
-def _instead(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
+def _ours(request: httpx2.Request, status: int, why: Instead, message: str) -> httpx2.Response:
+    error: JsonObject = {"code": _OWN_CODE, "message": message, "data": {"mark": _OWN_MARK, "why": why.value}}
+    return _answer(request, status, error)
+
+
+def _answer(request: httpx2.Request, status: int, error: JsonObject) -> httpx2.Response:
     import httpx2  # noqa: PLC0415 - imported by now
 
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
-    return httpx2.Response(status, json=error, request=request)
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
 def _unreached(veil: Veil, error: Exception) -> str:
@@ -148,8 +200,12 @@ def _rpc_error(body: bytes) -> JsonObject | None:
 def _forgot(status: int, said: JsonObject | None) -> bool:
     if status == HTTPStatus.NOT_FOUND:
         return True
-    # Some servers answer a session they do not know with a plain 400.
-    return status == HTTPStatus.BAD_REQUEST and said is not None and "session" in str(said["message"]).lower()
+    # Some servers answer a session they do not know with a plain 400, and no more words than these.
+    return (
+        status == HTTPStatus.BAD_REQUEST
+        and said is not None
+        and bool(_UNKNOWN.fullmatch(str(said["message"])))
+    )
 
 
 def _status_words(status: int) -> str:
@@ -168,26 +224,70 @@ def _status_words(status: int) -> str:
 
 
 def _bound(response: httpx2.Response) -> None:
-    """Have a plain JSON answer that is too long, or breaks off, fail the call it belongs to and nothing else."""
+    """Have an answer that is too long, too dense, or breaks off fail the call it belongs to and nothing else."""
     import httpx2  # noqa: PLC0415 - imported by now
 
-    if not response.headers.get("content-type", "").lower().startswith("application/json"):
-        return
     source = cast(httpx2.AsyncByteStream, response.stream)
+    kind = response.headers.get("content-type", "").lower()
+    if not kind.startswith(("application/json", "text/event-stream")):
+        return
+    is_json = kind.startswith("application/json")
+    # The kinds of error for which the package answers the call, instead of waiting for more.
+    failed = httpx2.StreamError if is_json else httpx2.SSEError
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
+            messages = _Messages(None if is_json else _EVENT_END)
             try:
                 async for piece in source:
-                    size += len(piece)
-                    if size > MOST_MESSAGE:
-                        raise httpx2.StreamError(f"it sent a message of more than {MOST_MESSAGE:,} bytes")
-                    yield piece
+                    if ready := messages.add(piece):
+                        yield ready
+                yield messages.end()
             except httpx2.TransportError as error:
-                raise httpx2.StreamError(f"its answer broke off ({type(error).__name__})") from error
+                raise failed(f"its answer broke off ({type(error).__name__})") from error
+            except _TooMuch as error:
+                raise failed(str(error)) from None
 
         async def aclose(self) -> None:
             await source.aclose()
 
     response.stream = Bounded()
+
+
+class _TooMuch(Exception):
+    """Raised for a message that is not read."""
+
+
+class _Messages:
+    """What arrives, held back until a message is whole and known to be harmless."""
+
+    def __init__(self, end: re.Pattern[bytes] | None) -> None:
+        self._end = end
+        self._held = bytearray()
+
+    def add(self, piece: bytes) -> bytes:
+        """All messages that are whole now. Raises _TooMuch."""
+        before = len(self._held)
+        self._held += piece
+        # From a little before: an end may have come in two pieces.
+        ends = (
+            [] if self._end is None else [m.end() for m in self._end.finditer(self._held, max(before - 3, 0))]
+        )
+        start = 0
+        for end in ends:
+            self._check(start, end)
+            start = end
+        if len(self._held) - start > MOST_MESSAGE:
+            raise _TooMuch(f"it sent a message of more than {MOST_MESSAGE:,} bytes")
+        ready = bytes(self._held[:start])
+        del self._held[:start]
+        return ready
+
+    def end(self) -> bytes:
+        """What is left. Raises _TooMuch."""
+        self._check(0, len(self._held))
+        return bytes(self._held)
+
+    def _check(self, start: int, end: int) -> None:
+        if end - start > LARGE_MESSAGE and too_dense(self._held[start:end]):
+            raise _TooMuch("it sent a message of too many parts")

@@ -1,0 +1,302 @@
+"""What nobody in a sandbox may change in the workspace, since programs outside obey it: settings, hooks, agents.
+
+What is there is for reading only. What is not there yet cannot be guarded: it is looked for afterwards, and put aside.
+The file tools ask here too, so that there is one rule for them and for commands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import remit.tools.repositories as repositories
+from remit.sandbox import Sandbox
+from remit.tools.folders import FdFolder, Folder, open_folder
+from remit.tools.mounts import Mount
+from remit.tools.places import PROTECTED, PROTECTED_GIT, SYSTEM, homes
+from remit.tools.words import Refused, show
+
+log = logging.getLogger("remit")
+
+MOST_REPOSITORIES = 64
+"""Each is several mounts, and bubblewrap takes longer with every one."""
+MOST_AFTERWARDS = 2_000_000
+"""Names that are looked at after a command, which may have made many to hide one."""
+_MOST_LINKS = 8
+_names = frozenset(name.lower() for name in PROTECTED)
+
+
+def check_workspace(sandbox: Sandbox, workspace: Path) -> None:
+    """Raises Refused where a sandbox that can write in this workspace would hold nothing."""
+    if sandbox.files != "workspace-write":
+        return
+    if workspace == Path("/") or any(Path(name).is_relative_to(workspace) for name in SYSTEM):
+        raise Refused(
+            f"The workspace {show(str(workspace))} holds the system itself, so a sandbox that can write in it would hold"
+            " nothing. Choose a narrower workspace."
+        )
+    if any(home.is_relative_to(workspace) for home in homes()):
+        raise Refused(
+            f"The workspace {show(str(workspace))} holds your home, and with it settings and keys that every program"
+            " obeys, so a sandbox that can write in it would hold nothing. Choose a folder below it as the workspace,"
+            " or the sandbox read-only."
+        )
+
+
+# --- What is for reading only --------------------------------------------------------------------
+
+
+class Guard:
+    """The places of one workspace that a command must leave as they are, as they were before it began."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self._id = _id(top.stat())
+        self._read: set[Path] = set()
+        self._ways: set[Path] = set()
+        self._watched: dict[tuple[str, ...], os.stat_result | None] = {}
+        found, self._whole = repositories.find_all(top)
+        self._known = {repository.id for repository in found}
+        if len(found) > MOST_REPOSITORIES:
+            raise Refused(
+                f"Not run: the workspace holds {len(found)} git repositories, and a sandbox that can write guards at most"
+                f" {MOST_REPOSITORIES}. Choose a workspace with fewer of them, or the sandbox read-only."
+            )
+        if not self._whole:
+            _tell_once(top)
+        for name in PROTECTED:
+            self._keep((), (name,))
+        for repository in found:
+            self._keep_repository(repository)
+        # The environment that remit itself runs in, where it is one of the workspace.
+        own = Path(sys.prefix).resolve()
+        if sys.prefix != sys.base_prefix and own.is_relative_to(top):
+            self._keep((), own.relative_to(top).parts)
+
+    def mounts(self) -> Iterator[Mount]:
+        """What is laid over the workspace; the folders on the way become mounts too, which cannot be renamed."""
+        for path in sorted(self._read | self._ways):
+            if not any(above in self._read for above in path.parents):
+                yield Mount(path, "read" if path in self._read else "write")
+
+    def _keep(self, base: tuple[str, ...], names: tuple[str, ...], links: int = 0) -> None:
+        path = self.top.joinpath(*base)
+        for number, name in enumerate(names, 1):
+            path = path / name
+            info = _look(path)
+            if info is None or stat.S_ISLNK(info.st_mode):
+                self._watched[*base, *names[:number]] = info
+                if info is not None and links < _MOST_LINKS:
+                    self._keep_target(path.joinpath(*names[number:]), links)
+                return
+            if number == len(names):
+                self._read.add(path)
+            elif stat.S_ISDIR(info.st_mode):
+                self._ways.add(path)
+            else:
+                return
+
+    def _keep_target(self, path: Path, links: int) -> None:
+        with suppress(OSError, RuntimeError):
+            real = path.resolve()
+            if real != self.top and real.is_relative_to(self.top):
+                self._keep((), real.relative_to(self.top).parts, links + 1)
+
+    def _keep_repository(self, found: repositories.Found) -> None:
+        if stat.S_ISREG(found.mode):
+            self._keep(found.parts, (".git",))
+        for name in PROTECTED_GIT:
+            self._keep(found.parts, (".git", name))
+        for name in PROTECTED if found.parts else ():
+            self._keep(found.parts, (name,))
+        folder = self.top.joinpath(*found.parts)
+        for place in _named(self.top, folder):
+            self._keep((), place.relative_to(self.top).parts)
+
+    # --- What is put aside afterwards ------------------------------------------------------------
+
+    def put_aside(self) -> list[str]:
+        """Gives other names to what was planted meanwhile; what was done, in words."""
+        names: list[str] = []
+        with suppress(OSError), _held(open_folder(self.top)) as top:
+            if _id(top.stat(".")) == self._id:
+                names += [*self._planted(top), *self._new_repositories(top)]
+        return [f"{show(name)} was put aside: a command in a sandbox may not make it" for name in names]
+
+    def _planted(self, top: Folder) -> Iterator[str]:
+        for parts, before in self._watched.items():
+            with suppress(OSError), _walked(top, parts[:-1]) as folder:
+                now = folder.stat(parts[-1])
+                if before is None or _identity(now) != _identity(before):
+                    yield from _aside(folder, parts)
+
+    def _new_repositories(self, top: Folder) -> Iterator[str]:
+        """Repositories that a command made may stay, but nothing in them that git would run."""
+        most = MOST_AFTERWARDS if self._whole else repositories.MOST_ENTRIES
+        found, whole = repositories.find_all(self.top, most, insist=True)
+        if self._whole and not whole:
+            _tell_once(self.top)
+        for new in found:
+            with suppress(OSError), _walked(top, new.parts) as folder:
+                # What was there before could not be changed: it was for reading only.
+                if _id(folder.stat(".git")) not in self._known:
+                    yield from self._check_new(top, folder, new)
+
+    def _check_new(self, top: Folder, folder: Folder, new: repositories.Found) -> Iterator[str]:
+        mode = folder.stat(".git").st_mode
+        if stat.S_ISDIR(mode):
+            with _held(folder.folder(".git")) as git:
+                for name in repositories.would_run(git):
+                    yield from _aside(git, (*new.git, name))
+            return
+        text = repositories.read_text(folder, ".git") if stat.S_ISREG(mode) else None
+        target = None if text is None else repositories.leads_to(text)
+        if target is None:
+            yield from _aside(folder, new.git)
+            return
+        place = Path(os.path.normpath(self.top.joinpath(*new.parts, target)))
+        if not place.is_relative_to(self.top) or any(
+            place == kept or kept in place.parents for kept in self._read
+        ):
+            return
+        parts = place.relative_to(self.top).parts
+        files = os.path.relpath(self.top.joinpath(*new.parts), place)
+        try:
+            with _walked(top, parts) as git:
+                for name in repositories.would_run(git, files):
+                    yield from _aside(git, (*parts, name))
+        except OSError:
+            # A link on the way, say: it cannot be told what is behind it.
+            yield from _aside(folder, new.git)
+
+
+_told: set[Path] = set()
+
+
+def _tell_once(top: Path) -> None:
+    if top not in _told:
+        _told.add(top)
+        log.warning(
+            "%s is too large to be searched for git repositories: not all are guarded in sandboxes", top
+        )
+
+
+def _named(top: Path, folder: Path) -> Iterator[Path]:
+    """Places in the workspace that the settings of a repository, or of the user, name."""
+    git = folder / ".git"
+    home = next(iter(homes()), None)
+    places = [*repositories.named_places(folder, git, _settings(git, "config"), home)]
+    if home is not None:
+        texts = [*_settings(home, ".gitconfig"), *_settings(home / ".config/git", "config")]
+        places += repositories.named_places(folder, home, texts, home)
+    for place in places:
+        if place != top and place.is_relative_to(top) and place != folder:
+            yield place
+
+
+def _settings(folder: Path, name: str) -> list[str]:
+    with suppress(OSError), _held(open_folder(folder)) as held:
+        text = repositories.read_text(held, name)
+        return [] if text is None else [text]
+    return []
+
+
+# --- The same for the file tools -----------------------------------------------------------------
+
+
+def check_place(sandbox: Sandbox, workspace: Path, parts: tuple[str, ...]) -> None:
+    """Raises Refused for what a sandbox that can write keeps from being written; links must be resolved before."""
+    if sandbox.files != "workspace-write":
+        return
+    check_workspace(sandbox, workspace)
+    why = "it is obeyed by programs outside the sandbox"
+    if any(part.lower() == ".git" for part in parts):
+        why = "a git repository is changed by git commands only"
+    elif not _obeyed(workspace, parts):
+        return
+    raise Refused(f"{show('/'.join(parts))} may not be written here (sandbox: {sandbox}): {why}.")
+
+
+def _obeyed(workspace: Path, parts: tuple[str, ...]) -> bool:
+    path = workspace.joinpath(*parts)
+    own = Path(sys.prefix).resolve()
+    if sys.prefix != sys.base_prefix and own.is_relative_to(workspace) and path.is_relative_to(own):
+        return True
+    for number, name in enumerate(parts):
+        folder = workspace.joinpath(*parts[:number])
+        begins = os.path.lexists(folder / ".git")
+        if name.lower() in _names and (begins or not number):
+            return True
+        if begins and any(path.is_relative_to(place) for place in _named(workspace, folder)):
+            return True
+    return False
+
+
+# --- Folders held ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _held(folder: Folder) -> Generator[Folder]:
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def _walked(top: Folder, parts: Iterable[str]) -> Generator[Folder]:
+    """A folder below one that is held, without following a link. Raises OSError where one is on the way."""
+    folder = top.folder(".")
+    try:
+        for part in parts:
+            inner = folder.folder(part)
+            folder.close()
+            folder = inner
+        yield folder
+    finally:
+        folder.close()
+
+
+def _aside(folder: Folder, parts: tuple[str, ...]) -> Iterator[str]:
+    """Gives another name to what is in a folder; its path, unless that cannot be done."""
+    number = 1
+    while True:
+        free = f"{parts[-1]}.from-sandbox{number}"
+        try:
+            folder.stat(free)
+        except FileNotFoundError:
+            break
+        number += 1
+    try:
+        try:
+            folder.replace(parts[-1], free)
+        except PermissionError:
+            if not isinstance(folder, FdFolder):
+                raise
+            # The command may have taken the right to rename away from us.
+            os.fchmod(folder.fd, stat.S_IMODE(os.fstat(folder.fd).st_mode) | 0o700)
+            folder.replace(parts[-1], free)
+        yield "/".join(parts)
+    except OSError as error:
+        log.warning("what a command in a sandbox made could not be put aside: %s: %s", "/".join(parts), error)
+
+
+def _id(info: os.stat_result) -> tuple[int, int]:
+    return info.st_dev, info.st_ino
+
+
+def _identity(info: os.stat_result | None) -> tuple[int, ...] | None:
+    """What is the same only for the same file: numbers alone are used again."""
+    return None if info is None else (info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns)
+
+
+def _look(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None

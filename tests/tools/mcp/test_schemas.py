@@ -1,0 +1,126 @@
+"""Schemas of servers: which are none, and what of the arguments is checked before the server is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from remit.errors import UsageError
+from remit.messages import Json, JsonObject
+from remit.schema import ShapeError
+from remit.tools.mcp.schemas import MOST_STEPS, ServerShape
+
+OLD = "http://json-schema.org/draft-07/schema#"
+
+
+def shape(**properties: Json) -> ServerShape:
+    return ServerShape({"type": "object", "properties": properties})
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"properties": {"a": 7}}, "'properties/a' must be a schema"),
+        ({"properties": [1]}, "'properties' must be a table of schemas"),
+        ({"properties": {"a": {"type": "text"}}}, "must be one of JSON's types"),
+        ({"properties": {"a": {"type": []}}}, "must be one of JSON's types"),
+        ({"properties": {"a": {"minLength": -1}}}, "a whole number from 0"),
+        ({"properties": {"a": {"minimum": "1"}}}, "must be a number"),
+        ({"properties": {"a": {"exclusiveMinimum": True}}}, "must be a number"),
+        ({"properties": {"a": {"enum": {"b": 1}}}}, "must be a list"),
+        ({"properties": {"a": {"anyOf": []}}}, "must be a list of schemas"),
+        ({"properties": {"a": {"items": [{"type": "string"}]}}}, "must be a schema"),
+        ({"properties": {"a": {"maximum": float("inf")}}}, "must be a number"),
+        ({"required": "a"}, "must be a list of texts"),
+        ({"$defs": {"a": {"type": 1}}}, "'$defs/a/type'"),
+        ({"properties": {"a": {"$ref": "#/none"}}}, "refers to '#/none', which is not in it"),
+        ({"properties": {"a": {"$ref": "#none"}}}, "which is not in it"),
+        ({"properties": {"a": {"$ref": "#/x/0"}}, "x": ["text"]}, "which is not in it"),
+        ({"properties": {"a": {"$ref": "other.json"}}}, "nothing outside of it is fetched"),
+        ({"properties": {"a": {"$ref": "#/x"}}, "x": {"type": 5}}, "'#/x/type' must be"),
+        ({"description": "x" * 70_000}, "64,000 is the most"),
+    ],
+)
+def test_what_is_no_schema_is_said(schema: JsonObject, words: str) -> None:
+    """A provider would refuse the whole request for it, so that it is refused here, with the place."""
+    with pytest.raises(UsageError) as caught:
+        ServerShape(schema)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": OLD, "properties": {"a": {"items": [{"type": "string"}], "exclusiveMinimum": True}}},
+        {"properties": {"a": {"$ref": "#/$defs/a~1b%20c"}}, "$defs": {"a/b c": {"type": "string"}}},
+        {"properties": {"a": {"$ref": "#here"}}, "$defs": {"x": {"$anchor": "here", "type": "string"}}},
+        {"properties": {"a": {"$ref": "#"}}},
+        {"$id": "https://h/s", "properties": {"a": {"$ref": "https://h/s#/$defs/x"}}, "$defs": {"x": True}},
+        {"properties": {"a": {"$ref": "#/oneOf/0"}}, "oneOf": [{"type": "object"}]},
+        {"properties": {"a": True, "type": {"type": "string"}, "$ref": {"type": "integer"}}},
+        {"properties": {}, "x-vendor": {"type": 5}},
+    ],
+)
+def test_what_is_a_schema_is_taken(schema: JsonObject) -> None:
+    """Older drafts, references within, names that are also keywords, and words nobody knows."""
+    assert ServerShape(schema).schema == {"type": "object", **schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        ({"type": "string"}, 1, "a: must be of type string, not 1"),
+        ({"type": ["integer", "null"]}, 1.5, "must be of type integer or null"),
+        ({"type": "integer"}, True, "must be of type integer"),
+        ({"enum": ["x", 1]}, "y", 'must be one of "x", 1, not "y"'),
+        ({"enum": [1]}, True, "must be one of 1"),
+        ({"const": "x"}, "y", 'must be "x"'),
+        ({"minimum": 1, "exclusiveMaximum": 5}, 0, "must be at least 1"),
+        ({"minimum": 1, "exclusiveMaximum": 5}, 5, "must be less than 5"),
+        ({"minLength": 2}, "x", "at least 2 characters"),
+        ({"maxItems": 1}, [1, 2], "at most 1 items"),
+        ({"items": {"type": "string"}}, ["x", 2], "a[1]: must be of type string"),
+        ({"prefixItems": [True], "items": {"type": "string"}}, [1, 2], "a[1]: must be of type string"),
+        ({"required": ["b"]}, {}, "a.b: required, but missing"),
+        ({"properties": {"b": {}}, "additionalProperties": False}, {"c": 1}, "a.c: not a known name"),
+        ({"additionalProperties": {"type": "string"}}, {"c": 1}, "a.c: must be of type string"),
+        ({"$ref": "#/properties/b"}, "x", "a: must be of type number"),
+    ],
+)
+def test_what_one_walk_can_tell_is_checked(schema: JsonObject, value: Json, words: str) -> None:
+    """The model reads at once what is wrong, and where."""
+    made = shape(a=schema, b={"type": "number"})
+    with pytest.raises(ShapeError) as caught:
+        made.read({"a": value})
+    assert words in caught.value.listing
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, 2.0),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5),
+        ({"not": {}}, 5),
+        ({"pattern": "^b"}, "a"),
+        ({"patternProperties": {"^b": {}}, "additionalProperties": False}, {"a": 1}),
+        ({"minimum": 5}, "text"),
+        ({"required": ["b"]}, "text"),
+    ],
+)
+def test_the_rest_is_left_to_the_server(schema: JsonObject, value: Json) -> None:
+    """Combinations and patterns are told to the model, and not gone into here."""
+    made = shape(a=schema)
+    assert made.read({"a": value}) == {"a": value}
+
+
+def test_a_walk_has_an_end() -> None:
+    """What is beyond so many steps is the server's to check, however the two conspire."""
+    values = list(range(1000))
+    made = shape(a={"items": {"enum": values}})
+    good: JsonObject = {"a": [1] * (2 * MOST_STEPS) + ["bad"]}
+    assert made.read(good) is good
+    node: JsonObject = {"$ref": "#/$defs/n0", "properties": {"p": {"$ref": "#/$defs/n0"}}}
+    chain = {f"n{i}": {**node, "$ref": f"#/$defs/n{(i + 1) % 30}"} for i in range(30)}
+    deep: Json = {}
+    for _ in range(40):
+        deep = {"p": deep}
+    ServerShape({"type": "object", **node, "$defs": chain}).read(deep)

@@ -1,0 +1,266 @@
+"""Attempts to get out of a sandbox: each was possible once."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cagebench import (
+    NEW,
+    NO_NET,
+    READ,
+    READ_NET,
+    WRITE,
+    WRITE_NET,
+    names,
+    open_beside_home,
+    outside,
+    run,
+    works,
+)
+from shellbench import Shell
+
+import remit.tools.bubblewrap as bubblewrap
+import remit.tools.terminal as terminal_module
+from remit.sandbox import Sandbox
+from remit.tools.mounts import Mount, Table
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    with open_beside_home(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def _python(code: str) -> str:
+    return f"{sys.executable} -S -c {shlex.quote(code)}"
+
+
+# --- Exchanging folders while a sandbox is put together ------------------------------------------
+
+
+@works
+@pytest.mark.parametrize("name", [".git", ".opencode"])
+@pytest.mark.parametrize("link", [True, False])
+async def test_what_is_exchanged_after_the_plan_is_noticed(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, link: bool
+) -> None:
+    """A command runs only where every mount of its sandbox lies where it was planned, whoever renames meanwhile."""
+    place = shell.workspace / name
+    tries: list[bubblewrap.Cage] = []
+
+    def exchanging(*args: object) -> bubblewrap.Cage:
+        if place.is_symlink():
+            place.unlink()
+        (place / "hooks").mkdir(parents=True)
+        tries.append(bubblewrap.cage(*args))  # pyright: ignore[reportArgumentType]
+        place.rename(shell.workspace / f"was{len(tries)}")
+        if link:
+            place.symlink_to("../home/.ssh")
+        return tries[-1]
+
+    monkeypatch.setattr(terminal_module, "cage", exchanging)
+    result = await run(shell, WRITE, f"cat {name}/id; echo x > {name}/planted; touch ran")
+    assert len(tries) == 3
+    assert not result.ok
+    assert "hidden-value" not in result.content
+    assert not (shell.workspace / "ran").exists()
+    assert names(tmp_path / "home/.ssh") == ["id"]
+
+
+@works
+async def test_the_proof_is_of_every_mount(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox that lacks one mount of its plan, has another folder there, or can write it, runs nothing."""
+    (shell.workspace / ".vscode").mkdir()
+    words = Mount.words
+    wrong: list[Callable[[Mount], tuple[str, ...]]] = [
+        lambda _: (),
+        lambda mount: words(mount._replace(how="write")),
+        lambda mount: words(mount._replace(source=tmp_path / "home/.ssh")),
+    ]
+    for one in wrong:
+
+        def changed(mount: Mount, one: Callable[[Mount], tuple[str, ...]] = one) -> tuple[str, ...]:
+            return one(mount) if mount.path.name == ".vscode" else words(mount)
+
+        monkeypatch.setattr(Mount, "words", changed)
+        result = await run(shell, WRITE, "touch ran")
+        assert f"exchanged at {shell.workspace}/.vscode" in result.content
+        assert not (shell.workspace / "ran").exists()
+    monkeypatch.setattr(Mount, "words", words)
+    assert (await run(shell, WRITE, "touch ran")).ok
+
+
+def test_how_mounts_are_shown_is_known_before() -> None:
+    """The root of a mount is told from the mounts there are: on top of each other, escaped, and on NFS."""
+    table = Table(
+        "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+        "23 22 0:50 /@home /home rw shared:5 - btrfs /dev/sdb rw\n"
+        "24 22 0:51 / /net rw - nfs4 server:/export rw\n"
+        "25 22 254:0 /under /top rw - ext4 /dev/vda rw\n"
+        "26 25 254:0 /over /top rw - ext4 /dev/vda rw\n"
+        "no line of the table\n"
+    )
+    assert table.root(Path("/srv/a b\\c")) == r"/srv/a\040b\134c"
+    assert table.root(Path("/home/me/ws")) == "/@home/me/ws"
+    assert table.root(Path("/net/ws")) == "server:/export/ws"
+    assert table.root(Path("/top/x")) == "/over/x"
+    assert table.root(Path("/top")) == "/over"
+    assert Table("").root(Path("/x")) == "?"
+
+
+@works
+@pytest.mark.parametrize("name", ["a b", "tab\there", "back\\slash", "quote'\"$(x)", "new\nline", "ümläut"])
+async def test_folders_of_any_name_can_be_guarded(shell: Shell, name: str) -> None:
+    """Whatever a workspace is called, its sandbox can be proved."""
+    shell.workspace = shell.workspace / name
+    (shell.workspace / ".vscode").mkdir(parents=True)
+    result = await run(shell, WRITE, "echo x > f; echo x > .vscode/f; ls")
+    assert "f\n" in result.content
+    assert (shell.workspace / "f").exists()
+    assert not list((shell.workspace / ".vscode").iterdir())
+
+
+# --- Putting aside -------------------------------------------------------------------------------
+
+
+@works
+async def test_nothing_outside_is_put_aside(shell: Shell, tmp_path: Path) -> None:
+    """What a command leaves is put aside in the workspace only, wherever it makes links lead."""
+    (tmp_path / "home/.ssh/config").write_text("x")
+    outside(f"mkdir other && cd other && {NEW}", tmp_path)
+    for target in ("../home/.ssh", "../other/.git"):
+        await run(shell, WRITE, "mkdir -p real; ln -sfn real .git")
+        await run(shell, WRITE, f"ln -sfn {target} .git")
+        await run(shell, WRITE, f"rm -rf .claude; ln -sfn {target} .claude")
+    assert names(tmp_path / "home/.ssh") == ["config", "id"]
+    assert {"config", "hooks"} <= set(names(tmp_path / "other/.git"))
+    assert ".git" not in names(shell.workspace)
+    assert ".claude" not in names(shell.workspace)
+
+
+@works
+async def test_a_link_that_was_there_is_guarded_as_what_it_leads_to(shell: Shell) -> None:
+    """A `.git` that is a link into the workspace is guarded where it leads, and cannot be led elsewhere."""
+    outside(f"{NEW}; mv .git store; ln -s store .git", shell.workspace)
+    config = (shell.workspace / "store/config").read_bytes()
+    await run(shell, WRITE, "echo x >> store/config; echo x > store/hooks/pre-commit; mv store other")
+    assert (shell.workspace / "store/config").read_bytes() == config
+    assert not (shell.workspace / "store/hooks/pre-commit").exists()
+    result = await run(shell, WRITE, "mkdir evil; ln -sfn evil .git")
+    assert ".git was put aside" in result.content
+
+
+@works
+async def test_rights_that_were_taken_away_do_not_keep_a_plant(shell: Shell) -> None:
+    """A command cannot keep what it planted by taking away the right to rename it, or to list its folder."""
+    await run(
+        shell,
+        WRITE,
+        f"mkdir -p a/b && cd a/b && git init -q && git config core.fsmonitor x && cd ../.. && {NEW} && chmod 311 a;"
+        " echo x > .mcp.json; chmod 555 .",
+    )
+    assert not (shell.workspace / ".mcp.json").exists()
+    (shell.workspace / "a").chmod(0o755)
+    assert not (shell.workspace / "a/b/.git/config").exists()
+
+
+# --- Ways out that are not files -----------------------------------------------------------------
+
+
+@works
+@pytest.mark.parametrize("kind", ["stream", "datagram"])
+async def test_sockets_bound_by_a_relative_name_are_not_reached(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A server at a Unix socket is out of reach in every sandbox, also by a name that no list of sockets can place."""
+    monkeypatch.chdir(shell.workspace)
+    datagram = kind == "datagram"
+    connect = "s = socket.socket(socket.AF_UNIX)"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM if datagram else socket.SOCK_STREAM) as server:
+        server.bind("ctl.sock")
+        server.setblocking(False)
+        if datagram:
+            connect = "s = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]"
+        else:
+            server.listen()
+        dial = _python(f"import socket; {connect}; s.connect('ctl.sock'); s.send(b'from a sandbox')")
+        for sandbox in (READ, WRITE, READ_NET, WRITE_NET):
+            assert "PermissionError" in (await run(shell, sandbox, dial)).content
+            with pytest.raises(BlockingIOError):
+                server.recv(99) if datagram else server.accept()
+        assert (await run(shell, Sandbox("open", network=True), dial)).ok
+
+
+@works
+@pytest.mark.parametrize("sandbox", [READ, WRITE_NET, NO_NET], ids=str)
+async def test_only_sockets_of_the_internet_can_be_made(shell: Shell, sandbox: Sandbox) -> None:
+    """Sockets that no namespace holds, such as those to the host of a virtual machine, cannot be made in a sandbox."""
+    code = """
+import socket
+for number in range(46):
+    for kind in (1, 2, 3, 5):
+        for protocol in (0, 9, 12, 15):
+            try:
+                socket.socket(number, kind, protocol)
+            except PermissionError:
+                pass
+            except OSError:
+                print(number)
+            else:
+                print(number, protocol if number == 16 else "")
+"""
+    result = await run(shell, sandbox, f"{_python(code)} | sort -u")
+    families = {line.split()[0] for line in result.content.split("\n")[:-1]}
+    assert families == {"2", "10", "16"} | ({"1"} if sandbox.files == "open" else set())
+    assert "16 0" in result.content
+    assert "16 12" not in result.content
+
+
+@works
+@pytest.mark.parametrize("sandbox", [READ, WRITE_NET, NO_NET], ids=str)
+async def test_no_setting_of_the_machine_can_be_written(shell: Shell, sandbox: Sandbox) -> None:
+    """Nothing in /proc can be written, also by root, also in namespaces that the command makes for itself."""
+    code = """
+import os
+for top, folders, files in os.walk("/proc"):
+    if top == "/proc":
+        folders[:] = [name for name in folders if not name.isdigit()] + ["self"]
+    folders[:] = [name for name in folders if name not in ("fd", "map_files", "root", "cwd", "task")]
+    for name in files:
+        path = os.path.join(top, name)
+        if not os.path.islink(path) and os.access(path, os.W_OK):
+            print("writable", path)
+"""
+    inner = "[ -w /proc/sys/kernel/core_pattern ] && echo writable"
+    result = await run(
+        shell,
+        sandbox,
+        f"{_python(code)}; {inner}; unshare -Urm sh -c 'mount -o remount,rw /proc; {inner}';"
+        f" unshare -Urpf --mount-proc sh -c '{inner}'; unshare -Urmpf sh -c 'mount -t proc proc /mnt; [ -w /mnt/sys/kernel/core_pattern ] && echo writable'; echo done",
+    )
+    assert "\nwritable" not in f"\n{result.content}"
+    assert "done" in result.content
+
+
+@works
+async def test_what_builds_a_sandbox_loads_nothing_of_the_workspace(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LD_LIBRARY_PATH reaches the command and nobody who runs before it or outside: a command may have written there."""
+    libraries = shell.workspace / "lib"
+    libraries.mkdir()
+    # Whoever looks here for what bubblewrap, Python or awk need finds these, and fails; bash needs none of them.
+    for name in ("libcap.so.2", "libselinux.so.1", "libm.so.6"):
+        (libraries / name).write_text("no library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries))
+    result = await run(shell, WRITE, "echo $LD_LIBRARY_PATH")
+    assert result.content == f"{libraries}\n(exit code 0)"

@@ -1,0 +1,85 @@
+"""Attacks by web pages and name servers: each was seen to work once, and must never again."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+import remit.threads as threads
+import remit.tools.addresses as addresses
+import remit.tools.readable as readable
+from remit.tools.urls import read_url
+
+
+def test_links_without_words_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address is worked out where it is written, and never from a base of great length."""
+    joined: list[str] = []
+
+    def join(base: str, href: str) -> str:
+        joined.append(base)
+        return href if "://" in href or not joined[1:] else f"{base}{href}"
+
+    monkeypatch.setattr(readable, "urljoin", join)
+    source = f'<base href="https://h/{"a/" * 400}">' + "<a href=b></a>" * 1_000 + "<a href=c>word</a>"
+    assert readable.to_text(source, "https://page/")[0] == "[word](https://page/c)"
+    assert len(joined) == 2
+
+
+def test_a_page_is_read_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page says by then is given, and that it is not all."""
+    source = "<p>word" * 3_000
+    assert readable.to_text(source, "https://h/")[1]
+    monkeypatch.setattr(readable, "MOST_SECONDS", -1.0)
+    text, whole = readable.to_text(source, "https://h/")
+    assert text.startswith("word")
+    assert not whole
+
+
+@pytest.mark.real_time
+async def test_silent_name_servers_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many lookups are ever under way, one for each name, and none counts as a tool that could not be stopped."""
+    gate, asked = threading.Event(), list[str]()
+
+    def slow(name: str) -> list[str]:
+        asked.append(name)
+        gate.wait(20)
+        return ["93.184.216.34"]
+
+    monkeypatch.setattr(addresses, "_lookup", slow)
+    monkeypatch.setattr(addresses, "MOST_LOOKUPS", 3)
+    before = threads.count_abandoned()
+    try:
+        with anyio.move_on_after(0.05):
+            async with anyio.create_task_group() as group:
+                for number in range(50):
+                    group.start_soon(addresses.lookup, f"h{number // 2}.example")
+        assert sorted(asked) == ["h0.example", "h1.example", "h2.example"]
+        assert threads.count_abandoned() == before
+    finally:
+        gate.set()
+    assert await addresses.lookup("h9.example") == ["93.184.216.34"]
+    assert asked[3:] == ["h9.example"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("169.254.169.254", "::ffff:169.254.169.254", "::169.254.169.254", "64:ff9b::a9fe:a9fe"),
+        *("::ffff:100.100.100.200", "2002:a9fe:a9fe::", "fd00:ec2::254%1", "fe80::5efe:a9fe:a9fe"),
+    ],
+)
+async def test_metadata_is_refused_however_it_is_written(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that may lead to private addresses still may not lead to the cloud's metadata."""
+
+    async def lookup(name: str) -> list[str]:
+        del name
+        return [answer]
+
+    monkeypatch.setattr(addresses, "lookup", lookup)
+    reach = addresses.make_reach([], [], ["intranet.example"], "test")
+    with pytest.raises(addresses.Refused, match="metadata"):
+        await reach.addresses(read_url("http://intranet.example/"))
