@@ -22,6 +22,11 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
+def costly(before: str, after: str) -> bool:
+    """Whether comparing the two would take too long."""
+    return _costly(split_lines(clean(before)), split_lines(clean(after)))
+
+
 def changed(name: str, before: str, after: str) -> str:
     """A unified diff that begins on a new line, or a sentence in its place."""
     old, new = split_lines(clean(before)), split_lines(clean(after))

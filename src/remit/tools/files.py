@@ -134,7 +134,10 @@ def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: b
             shown = show(path) if isinstance(place, _Unmade) else place.shown
             return f"Make {shown}: {_held(text, data)}.{diffing.added(diffing.split_lines(text))}"
         old = _current(workspace, place, ctx)
-    return f"Replace {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}"
+    # Where the two cannot be compared, what will be there is shown at least.
+    plain = bool(loading.binary_kind(old)) or diffing.costly(loading.decode(old)[0], text)
+    change = diffing.added(diffing.split_lines(text)) if plain else _replaced_by(place, old, text)
+    return f"Replace {place.shown}: {_held(text, data)}.{change}"
 
 
 @tool(tier="confirm", paths=("path",), preview=_preview_write)
