@@ -22,7 +22,8 @@ JsonObject = dict[str, Json]
 MARK = "[remit]"
 """Begins what the runtime itself says to a model."""
 
-_UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*"
+# Possessive: tried again from each place, a long run of spaces would take quadratic time.
+_UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*+"
 _TAGS = re.compile("[\U000e0000-\U000e0fff]+")
 """Letters that models read and people do not."""
 
