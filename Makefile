@@ -7,6 +7,8 @@ PYTHON ?=
 VENV ?= .venv
 ARGS ?=
 JOBS ?= auto
+HARNESS ?= ../shared/bench
+PEERS ?= floor,floor_rich,ours
 
 # Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
 RUN := "$(VENV)/bin/python" -m
@@ -16,7 +18,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture lint types layers format demo lock clean
+.PHONY: help check test torture bench lint types layers format demo lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -29,6 +31,13 @@ test: $(READY) ## run the tests
 
 torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_SEED), and resume them
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
+
+# HARNESS is the folder of the harness that compares frameworks; it is not part of this repository.
+bench: $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
+	@PYTHONPATH=benchmarks PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
+	  --peers $(PEERS) --reps 5 --out "$(VENV)/results.json"
+	@"$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/own.json"
+	@"$(VENV)/bin/python" benchmarks/draw.py "$(VENV)/results.json" "$(VENV)/own.json"
 
 lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .

@@ -59,6 +59,7 @@ class Scripted:
         self.below = below
 
     async def reply(self, request: Request, emit: object) -> Reply:
+        del emit
         said = await self.brain.step(request.messages, results)
         if isinstance(said, str):
             return Reply(said, usage=USED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextvars import copy_context
 
 from remit.phase import clock_of
 
@@ -22,6 +23,7 @@ class Deadline:
     __slots__ = (
         "_at",
         "_clock",
+        "_context",
         "_loop",
         "_pauses",
         "_since",
@@ -47,6 +49,8 @@ class Deadline:
         own = math.inf if seconds is None else seconds
         left = max(0.0, own - elapsed_s)
         self._clock = clock_of(loop) if parent is None else parent._clock  # noqa: SLF001 - one of its own
+        # One for the tree: a timer without a context copies the current one.
+        self._context = copy_context() if parent is None else parent._context  # noqa: SLF001 - as above
         if parent is not None:
             left = min(left, _share(parent.soft_left()))
         total = min(own, left + elapsed_s)
@@ -102,7 +106,7 @@ class Deadline:
         if self.hard == math.inf:
             return
         self._at = self.hard if self.soft_met else self.hard - self.kept_s
-        self._timer = self._loop.call_at(self._at, self._ring)
+        self._timer = self._loop.call_at(self._at, self._ring, context=self._context)
 
     def _disarm(self) -> None:
         self._at = math.inf

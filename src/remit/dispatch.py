@@ -7,7 +7,6 @@ in between is a result that the model reads.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -272,6 +271,8 @@ def _is_free(run: Run, tool: Tool) -> bool:
 
 
 def _unknown(run: Run, name: str) -> str:
+    import difflib  # noqa: PLC0415 - only models that make names up need it
+
     offered = [s.name for s in run.kit.specs]
     near = difflib.get_close_matches(name, offered, 1)
     hint = f" Did you mean {near[0]}?" if near else ""

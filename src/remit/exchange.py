@@ -325,7 +325,7 @@ class _Ear:
         stall = run.scope.limits.stall_seconds
         self._stall_s = stall if isinstance(stall, (int, float)) else None
         self.chars = 0
-        self._pieces: list[str] = []
+        self._pieces: list[str] | tuple[()] = ()
         self.deaf = False
         self.poke: Callable[[], None] = _nobody
         """Has whoever waits for the call look again at when it expires."""
@@ -351,6 +351,7 @@ class _Ear:
             # A sign of life: something is being written that cannot be shown yet.
             self._run.scope.tree.stamp()
             return
+        self._pieces = self._pieces or []
         self._pieces.append(text)
         if self._run.scope.tree.stream.watched:
             self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)

@@ -7,6 +7,7 @@ the model and the dispatch of calls all work on it.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,18 +73,19 @@ class Circles:
     __slots__ = ("_times", "_turns")
 
     def __init__(self) -> None:
-        self._turns: list[Iterable[tuple[str, str, str]]] = []
+        self._turns: deque[Iterable[tuple[str, str, str]]] | tuple[()] = ()
         self._times: dict[tuple[str, str, str], int] = {}
 
     def add(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Remember a turn. By turns, not by calls: the same call twice in one reply is not yet a circle."""
         turn = keys if len(keys) == 1 else frozenset(keys)
         times = self._times
+        self._turns = self._turns or deque()
         self._turns.append(turn)
         for key in turn:
             times[key] = times.get(key, 0) + 1
         if len(self._turns) > REMEMBERED_TURNS:
-            for key in self._turns.pop(0):
+            for key in self._turns.popleft():
                 times[key] -= 1
                 if not times[key]:
                     del times[key]
@@ -203,7 +205,7 @@ class Run:
         self.contexts: dict[str, str] = {}
         """What the calls in flight are about."""
         self.children: list[Outcome] = []
-        self.artifacts: list[Artifact] = []
+        self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0
         self.failed_tool: str | None = None
         self.last_error: str | None = None
@@ -216,7 +218,7 @@ class Run:
         self.started_at = started_at
         self.tries = 0
         """Answers that did not have the form that was asked for."""
-        self.borrowed: list[ToolSource] = []
+        self.borrowed: tuple[ToolSource, ...] = ()
         self.looping = ""
         """The tool that it called again and again with the same result."""
         self.model_at = 0

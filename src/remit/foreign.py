@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
@@ -312,4 +311,6 @@ def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
 
 def _never_free(coroutine: object) -> None:
     """Keep what refuses to be closed: freeing it would try again, and print that it failed."""
+    import ctypes  # noqa: PLC0415 - slow to import, and hardly ever needed
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))

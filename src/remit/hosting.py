@@ -28,11 +28,13 @@ class Hosts:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.clock = clock_of(loop)
+        self.context = contextvars.copy_context()
+        """What the tasks that are lent have until they are, and what wakes their guests."""
         self._idle: list[Host] = []
         self._closed = False
 
     def lend(self) -> Host:
-        return self._idle.pop() if self._idle else Host(self.loop)
+        return self._idle.pop() if self._idle else Host(self.loop, self.context)
 
     def take_back(self, host: Host) -> None:
         """It waits for the next one, unless what ran in it left it cancelled."""
@@ -51,12 +53,14 @@ class Hosts:
 class Host(asyncio.Future[None]):
     """What a lent task waits for. The task does nothing: it is there for the code that runs in its name."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, context: contextvars.Context) -> None:
         super().__init__(loop=loop)
         self.guest: Guest | None = None
         self.begun = False
         # Of no group: it is lent to code that may have to be left behind.
-        self.task: asyncio.Task[object] = loop.create_task(self._stay(), name="remit lends this task")
+        self.task: asyncio.Task[object] = loop.create_task(
+            self._stay(), name="remit lends this task", context=context
+        )
 
     async def _stay(self) -> None:
         self.begun = True
@@ -188,7 +192,7 @@ class Guest:
                 self._complain(f"{future!r} belongs to another event loop")
                 return
             self._future = future
-            future.add_done_callback(self._woken)
+            future.add_done_callback(self._woken, context=self._hosts.context)
             if self._must_cancel is not None and future.cancel(*self._must_cancel.args):
                 self._must_cancel = None
         else:

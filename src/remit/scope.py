@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -221,9 +221,10 @@ class Scope:
         """Whether what is sent can still join a turn."""
         self.over = False
         """Whether its turns are done; what is left is to write the end down."""
-        self.warnings: list[str] = []
-        self.grants: set[object] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        # Tuples where most runs have none: with a thousand of them alive, what has to be looked through counts.
+        self.warnings: Sequence[str] = ()
+        self.grants: frozenset[object] = frozenset()
+        self._waiting: tuple[asyncio.Future[None], ...] = ()
         """Who waits for its end."""
         self.phase = Phase(tree.hosts, self._cancelled_outside)
         self.deadline = Deadline(
@@ -258,7 +259,7 @@ class Scope:
         return event
 
     def warn(self, text: str) -> None:
-        self.warnings.append(text)
+        self.warnings = (*self.warnings, text)
         self.emit(Warned, text=text)
 
     def left_behind(self, name: str) -> None:
@@ -267,7 +268,7 @@ class Scope:
         self.warn(text)
         *_, root = self.lineage()
         if root is not self:
-            root.warnings.append(f"{' > '.join(self.path)}: {text}")
+            root.warnings = (*root.warnings, f"{' > '.join(self.path)}: {text}")
 
     def spend(self, usage: Usage, reservation: ledger.Reservation, *, delegates: bool = False) -> None:
         """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
@@ -367,7 +368,7 @@ class Scope:
         """Until it has ended."""
         if self.run_id in self.tree.runs:
             waiter: asyncio.Future[None] = self.tree.loop.create_future()
-            self._waiting.append(waiter)
+            self._waiting = (*self._waiting, waiter)
             await waiter
 
     def _cancelled_outside(self) -> None:

@@ -11,7 +11,8 @@ from remit.definitions.definition import Definition
 from remit.definitions.limit_values import parse_limits
 from remit.definitions.loading import Given, Loaded, load, load_agents
 from remit.definitions.nodes import Problem
-from remit.definitions.settings import SetAside, Settings, SettingsError, load_settings
+from remit.definitions.setting_aside import SetAside
+from remit.definitions.settings import Settings, SettingsError, load_settings
 
 __all__ = [
     "Definition",

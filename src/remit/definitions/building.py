@@ -8,14 +8,21 @@ from functools import partial
 
 from remit.agent import Agent
 from remit.definitions.definition import Definition, Said
-from remit.definitions.kits import Kit, Shelf, choose_tools
+from remit.definitions.kits import MOST_HINTS, Kit, Shelf, choose_tools
 from remit.definitions.loading import Loaded
 from remit.definitions.modelnames import is_address, read_model
-from remit.definitions.narrowing import CONSENT, Only, narrow_limits, narrow_rules, narrow_settings
-from remit.definitions.nodes import Level, Problem, quoted
+from remit.definitions.narrowing import (
+    CONSENT,
+    Only,
+    narrow_limits,
+    narrow_rules,
+    narrow_settings,
+    why_not_output,
+)
+from remit.definitions.nodes import MOST_TOLD, Hints, Level, Problem, note_down, quoted
 from remit.errors import UsageError
 from remit.limits import Limits
-from remit.messages import Json
+from remit.messages import Json, unforge
 from remit.policy import Policy
 from remit.ports import ModelChoice
 from remit.sources import ToolSource
@@ -89,7 +96,9 @@ class _Builder:
         self.loaded = loaded
         self.around = surroundings
         self.problems: list[Problem] = []
+        self.hints = Hints(MOST_HINTS)
         self.shelf = Shelf(surroundings.tools, surroundings.servers, surroundings.withheld)
+        self._told: dict[str, list[Problem]] = {}
         self._made: dict[str, Agent | None] = {}
         self._path: list[str] = []
 
@@ -105,10 +114,14 @@ class _Builder:
         return self._made[name]
 
     def tell(self, definition: Definition, level: Level, line: int, text: str) -> None:
-        self.problems.append(Problem(level, definition.file, line, text))
+        told = self._told.setdefault(definition.name, [])
+        before = len(told)
+        note_down(told, Problem(level, definition.file, line, text))
+        self.problems += told[before:]
 
     def _new(self, definition: Definition, *, is_root: bool, model: ModelChoice | None) -> Agent | None:
         before = len(self.problems)
+        self._told[definition.name] = []
         kit = choose_tools(definition, self.shelf, partial(self.tell, definition))
         children = self._children(definition, kit, is_root=is_root)
         if any(problem.level == "error" for problem in self.problems[before:]):
@@ -116,8 +129,8 @@ class _Builder:
         try:
             return Agent(
                 definition.name,
-                nickname=definition.nickname,
-                description=definition.description,
+                nickname=self._words(definition, definition.nickname or "") or None,
+                description=self._words(definition, definition.description),
                 instructions=definition.instructions,
                 model=model if model is not None else self._models(definition),
                 settings=self._settings(definition),
@@ -127,7 +140,7 @@ class _Builder:
                 surface=definition.surface,
                 adhoc=definition.adhoc or kit.delegates,
                 summary=definition.summary,
-                output=definition.output,
+                output=self._output(definition),
                 policy=self._policy(definition, kit),
                 sandbox=definition.sandbox,
             )
@@ -141,6 +154,8 @@ class _Builder:
         named = list(definition.subagents) + kit.agents if kit.may_delegate else []
         found = dict[str, Agent]()
         for said in named:
+            if self._is_hopeless(definition):
+                break
             child = self._child(definition, said)
             if child is not None:
                 found.setdefault(child.name, child)
@@ -148,10 +163,15 @@ class _Builder:
             found |= {agent.name: agent for agent in self._everybody(definition)}
         return list(found.values())
 
+    def _is_hopeless(self, definition: Definition) -> bool:
+        """Whether it cannot be built and as much was told of it as will be."""
+        told = self._told[definition.name]
+        return len(told) > MOST_TOLD and any(problem.level == "error" for problem in told)
+
     def _child(self, definition: Definition, said: Said) -> Agent | None:
         target = self.loaded.find(said.text)
         if target is None:
-            text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text)}"
+            text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"
             self.tell(definition, "error", said.line, text)
             return None
         if target.name in self._path:
@@ -173,19 +193,23 @@ class _Builder:
 
     def _everybody(self, definition: Definition) -> Iterable[Agent]:
         """For one that may delegate to whom it likes; others that cannot be built do not stand in its way."""
+        apart = _Builder(self.loaded, self.around)
+        apart._path = list(self._path)
         for other in self.loaded.agents.values():
             if other is definition or other.is_primary:
                 continue
-            apart = _Builder(self.loaded, self.around)
-            apart._path = list(self._path)
             child = apart.make(other)
             if child is not None:
                 yield child
-            for problem in apart.problems:
-                level: Level = "warning" if problem.level == "error" else problem.level
-                self.problems.append(Problem(level, problem.file, problem.line, problem.text))
+        for problem in apart.problems:
+            level: Level = "warning" if problem.level == "error" else problem.level
+            self.problems.append(Problem(level, problem.file, problem.line, problem.text))
 
     # --- What it runs with ------------------------------------------------------------------------
+
+    def _words(self, definition: Definition, text: str) -> str:
+        """What models of other agents read: an untrusted file does not speak to them as the runtime does."""
+        return text if definition.trusted else unforge(text)
 
     def _models(self, definition: Definition) -> ModelChoice | None:
         names, line = list[str](), definition.line("model")
@@ -221,6 +245,13 @@ class _Builder:
             text = f"{', '.join(wider)} may not be above the default in an untrusted file; {CONSENT}."
             self.tell(definition, "warning", definition.line("limits"), text)
         return limits
+
+    def _output(self, definition: Definition) -> Json:
+        why = "" if definition.trusted or definition.output is None else why_not_output(definition.output)
+        if why:
+            text = f"output was set aside, so that the answer is plain text: {why}; {CONSENT}."
+            self.tell(definition, "warning", definition.line("output"), text)
+        return None if why else definition.output
 
     def _policy(self, definition: Definition, kit: Kit) -> Policy | None:
         rules = list(definition.rules)

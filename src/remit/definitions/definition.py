@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from remit.agent import NAME
 from remit.definitions.limit_values import make_limits
-from remit.definitions.nodes import Level, Node, Problem
+from remit.definitions.nodes import Hints, Level, Node, Problem, note_down
 from remit.definitions.toolnames import ToolWord
 from remit.errors import UsageError
 from remit.limits import Limits
@@ -119,9 +119,10 @@ class Draft:
     is_off: bool = False
     lines: dict[str, int] = field(default_factory=dict[str, int])
     problems: list[Problem] = field(default_factory=list[Problem])
+    hints: Hints = field(default_factory=Hints)
 
     def tell(self, level: Level, line: int, text: str) -> None:
-        self.problems.append(Problem(level, self.file, line, text))
+        note_down(self.problems, Problem(level, self.file, line, text))
 
     @property
     def has_errors(self) -> bool:

@@ -12,7 +12,7 @@ WORD_KEY = re.compile(r"([A-Za-z_][\w.-]{0,60})\s?:(?:\s+|$)")
 """What is a key beyond doubt: one word and a colon."""
 GLUED_KEY = re.compile(r"([A-Za-z_][\w-]{0,60}):(?=[^\s:/])")
 COLON = re.compile(r":(?=\s|$)")
-_CLOSING = re.compile(r"</([A-Za-z][\w-]{0,40})>")
+CLOSING_TAG = re.compile(r"</([A-Za-z][\w-]{0,40})>")
 
 
 class Vocabulary(NamedTuple):
@@ -92,7 +92,7 @@ class Lines:
     def _closings(self) -> dict[str, list[int]]:
         places = dict[str, list[int]]()
         for at, line in enumerate(self.all):
-            for tag in _CLOSING.findall(line):
+            for tag in CLOSING_TAG.findall(line):
                 places.setdefault(tag, []).append(at)
         return places
 

@@ -11,7 +11,8 @@ from remit.definitions.definition import Draft, Said
 from remit.definitions.header_lines import Vocabulary, plain_key
 from remit.definitions.limit_values import read_limit, read_named, read_pairs, seconds
 from remit.definitions.modelnames import INHERIT
-from remit.definitions.nodes import Level, Node, Wrong, quoted, suggest
+from remit.definitions.nodes import Level, Node, Wrong, quoted
+from remit.definitions.toml_lines import DEEPEST
 from remit.messages import Json
 from remit.text import clean
 
@@ -209,9 +210,21 @@ def _from_text(written: str, node: Node) -> object:
     import json  # noqa: PLC0415 - few files have a schema as text
 
     try:
-        return json.loads(written)
+        found = cast(object, json.loads(written))
     except (ValueError, RecursionError):
         raise Wrong(f"must be a JSON schema, not {quoted(written)}", node.line) from None
+    if _is_deep(found):
+        raise Wrong(f"is nested more than {DEEPEST} levels deep", node.line)
+    return found
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [cast("dict[str, object]", each).values() for each in level if isinstance(each, dict)]
+        inner += [cast("list[object]", each) for each in level if isinstance(each, list)]
+        level = [each for values in inner for each in values]
+    return bool(level)
 
 
 def _nickname(draft: Draft, node: Node) -> None:
@@ -340,7 +353,7 @@ def read_keys(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "wa
     for written, node in entries.items():
         found = _BY_KEY.get(plain_key(written))
         if found is None:
-            hint = suggest(written, (key for key, _ in _BY_KEY.values()))
+            hint = draft.hints.suggest(written, (key for key, _ in _BY_KEY.values()))
             passed = "; it was passed over" if unknown == "warning" else ""
             draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}")
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,7 @@ from functools import cached_property
 import remit.tools
 from remit.definitions.definition import Definition, Said
 from remit.definitions.narrowing import CONSENT
-from remit.definitions.nodes import Level, quoted, split_list, to_json
+from remit.definitions.nodes import Hints, Level, quoted, split_list, to_json
 from remit.definitions.permissions import removes
 from remit.definitions.toolnames import ToolWord, known_words
 from remit.sources import ToolSource
@@ -18,16 +17,24 @@ from remit.tool import Tool
 
 Tell = Callable[[Level, int, str], None]
 
+MOST_HINTS = 200
+"""Different words for which what was meant is looked for, over all definitions that are built together."""
+
 
 class Shelf:
     """What there is to choose from."""
 
     def __init__(
-        self, own: Mapping[str, Tool], servers: Mapping[str, ToolSource], withheld: Mapping[str, str]
+        self,
+        own: Mapping[str, Tool],
+        servers: Mapping[str, ToolSource],
+        withheld: Mapping[str, str],
     ) -> None:
         self.own = own
         self.servers = servers
         self.withheld = withheld
+        self.hints = Hints(MOST_HINTS)
+        """For tools."""
 
     @cached_property
     def built_in(self) -> tuple[str, ...]:
@@ -60,6 +67,8 @@ class _Chooser:
         self.shelf = shelf
         self.tell = tell
         self.kit = Kit()
+        self._hints = Hints()
+        """For servers: those that a file describes are its own."""
         self._names: dict[str, list[ToolWord]] = {}
         """Tools in order, each with the entries that ask for it."""
         self._servers: dict[str, list[str] | None] = {}
@@ -117,11 +126,9 @@ class _Chooser:
             self._take_server(server, word.name[len(server) + 1 :].strip("*"), word.line, must_exist=False)
             return
         known = (*self.shelf.built_in, *self.shelf.own, *known_words())
-        near = difflib.get_close_matches(word.name.lower(), known, n=1)
-        if near:
-            self.tell(
-                "error", word.line, f"There is no tool {quoted(word.written)}. Did you mean {near[0]!r}?"
-            )
+        hint = self.shelf.hints.suggest(word.name, known)
+        if hint:
+            self.tell("error", word.line, f"There is no tool {quoted(word.written)}.{hint}")
             return
         # A tool of another program is no mistake in a file that was written for it.
         level: Level = "error" if self.definition.is_ours else "warning"
@@ -148,10 +155,8 @@ class _Chooser:
         elif name in shelf.withheld:
             self.tell("warning", line, f"The MCP server {quoted(name)} is not used: {shelf.withheld[name]}")
         else:
-            near = difflib.get_close_matches(name, (*shelf.servers, *own), n=1)
-            hint = (
-                f" Did you mean {near[0]!r}?" if near else " Describe it under [mcp.servers] in remit.toml."
-            )
+            near = self._hints.suggest(name, (*shelf.servers, *own))
+            hint = near or " Describe it under [mcp.servers] in remit.toml."
             level: Level = "error" if must_exist else "warning"
             self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}")
 

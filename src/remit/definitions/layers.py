@@ -14,7 +14,18 @@ import remit.definitions.nodes as nodes
 from remit.definitions.definition import Definition, Draft, Place, Said
 from remit.definitions.limit_values import NAMES, read_named, read_pairs
 from remit.definitions.loading import read_table
-from remit.definitions.nodes import Level, Node, Problem, Wrong, from_python, quoted, suggest, to_json
+from remit.definitions.nodes import (
+    Hints,
+    Level,
+    Node,
+    Problem,
+    Wrong,
+    from_python,
+    note_down,
+    quoted,
+    suggest,
+    to_json,
+)
 from remit.definitions.permissions import policy_rules, sandbox_of
 
 KEYS = ("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp")
@@ -57,12 +68,13 @@ class Layer:
     rules: list[tuple[str, Setting]] = field(default_factory=list["tuple[str, Setting]"])
     """Policy rules in order, each with its origin."""
     problems: list[Problem] = field(default_factory=list[Problem])
+    hints: Hints = field(default_factory=Hints)
 
     def origin(self, line: int) -> str:
         return f"{self.name}:{line}" if line else self.name
 
     def tell(self, level: Level, line: int, text: str) -> None:
-        self.problems.append(Problem(level, self.name, line, text))
+        note_down(self.problems, Problem(level, self.name, line, text))
 
     def put(self, key: str, value: object, line: int) -> None:
         self.values[key] = Setting(value, self.origin(line), line)
@@ -72,7 +84,9 @@ class Layer:
         for key, node in entries.items():
             if key not in KEYS:
                 known = (*KEYS, *(f"limits.{name}" for name in NAMES))
-                self.tell("error", node.line, f"There is no setting {quoted(key)}.{suggest(key, known)}")
+                self.tell(
+                    "error", node.line, f"There is no setting {quoted(key)}.{self.hints.suggest(key, known)}"
+                )
                 continue
             self._attempt(key, node, partial(self._read, key, node))
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from remit.definitions.definition import Definition, Draft, Place, as_name
 from remit.definitions.frontmatter import take_apart
 from remit.definitions.keys import VOCABULARY, read_keys
-from remit.definitions.nodes import Level, Node, Problem, Wrong, suggest
+from remit.definitions.nodes import Hints, Level, Node, Problem, Wrong
 from remit.definitions.places import Folder, agent_folders, files_in
-from remit.definitions.text_files import read_text
+from remit.definitions.text_files import MOST_BYTES, read_text
 from remit.definitions.toml_lines import read_toml
 from remit.errors import UsageError
 
@@ -21,6 +21,10 @@ _PAPERS = frozenset(
     {"readme", "agents", "claude", "gemini", "qwen", "changelog", "contributing", "index", "license"}
 )
 """Files that lie beside agents and are none, unless they have front matter."""
+
+MOST_ALL = 10_000_000
+"""Bytes of all agent files of a project, and as many of the user's; no collection of agents has more."""
+MOST_FILES_ALL = 5_000
 
 
 class Given(NamedTuple):
@@ -41,20 +45,23 @@ class Loaded:
     """Errors (such a file was not used), warnings and notes, in the order of files."""
     hidden: list[Definition] = field(default_factory=list[Definition])
     """Agents whose name a nearer one has."""
+    _loose: dict[str, Definition] = field(default_factory=dict[str, Definition], repr=False, compare=False)
+    _in_loose: int = field(default=0, repr=False, compare=False)
 
     def find(self, name: str) -> Definition | None:
         """By its name, whatever the case, or by what its file calls it."""
         if name in self.agents:
             return self.agents[name]
-        wanted = _loosely(name)
-        for found in self.agents.values():
-            if wanted in (_loosely(found.name), _loosely(found.nickname or found.name)):
-                return found
-        return None
+        if self._in_loose != len(self.agents):
+            self._in_loose = len(self.agents)
+            for found in self.agents.values():
+                for called in (found.name, found.nickname or found.name):
+                    self._loose.setdefault(_loosely(called), found)
+        return self._loose.get(_loosely(name))
 
-    def suggest(self, name: str) -> str:
+    def suggest(self, name: str, hints: Hints | None = None) -> str:
         """What was probably meant, as a sentence with a blank in front."""
-        near = suggest(as_name(name), self.agents)
+        near = (hints or Hints()).suggest(as_name(name), self.agents)
         return near or (
             f" There are: {', '.join(sorted(self.agents)[:12])}." if self.agents else " There are none."
         )
@@ -71,9 +78,11 @@ class Loaded:
             return
         self.hidden.append(found)
         same = first.file.parent == found.file.parent
+        # Who calls for an agent of their own should know that a stranger's answers.
+        matters = same or (found.trusted and not first.trusted)
         self.problems.append(
             Problem(
-                "warning" if same else "note",
+                "warning" if matters else "note",
                 found.file,
                 found.line("name"),
                 f"The agent {found.name!r} of {first.file} comes first; this one is not used."
@@ -107,16 +116,23 @@ def load_agents(
     own = Path.home() if home is None else Path(home)
     folders = list(agent_folders(Path(workspace).resolve(), own.resolve(), environ))
     for is_users in (False, True):
+        # What a project may take up is its own: it leaves the user's files theirs.
+        room = _Room()
         for one in given:
             if (one.place == "user") is is_users:
-                _add_all(loaded, _given(one, loaded.problems), trusted=one.trusted)
+                _add_all(
+                    loaded,
+                    _given(one, loaded.problems),
+                    _Room() if one.trusted else room,
+                    trusted=one.trusted,
+                )
         for definition in described:
             if (definition.place == "user") is is_users:
                 loaded.add(definition)
         for folder in folders:
             if (folder.place == "user") is is_users and (folder.path.is_dir() or folder.path.is_symlink()):
                 files = ((path, folder) for path in files_in(folder, loaded.problems))
-                _add_all(loaded, files, trusted=trusted or is_users)
+                _add_all(loaded, files, room, trusted=trusted or is_users)
     return loaded
 
 
@@ -126,7 +142,7 @@ def load(path: str | Path, *, trusted: bool = True) -> Loaded:
     if not path.exists():
         raise UsageError(f"There is no file or folder {str(path)!r} to read agents from.")
     loaded = Loaded()
-    _add_all(loaded, _given(Given(path, trusted), loaded.problems), trusted=trusted)
+    _add_all(loaded, _given(Given(path, trusted), loaded.problems), _Room(), trusted=trusted)
     return loaded
 
 
@@ -142,8 +158,36 @@ def _given(given: Given, problems: list[Problem]) -> Iterator[tuple[Path, Folder
         problems.append(Problem("error", path, 0, "There is no such file or folder."))
 
 
-def _add_all(loaded: Loaded, files: Iterable[tuple[Path, Folder]], *, trusted: bool) -> None:
+@dataclass(slots=True)
+class _Room:
+    """How much may still be read."""
+
+    size: int = MOST_ALL
+    files: int = MOST_FILES_ALL
+    told: bool = False
+
+    def take(self, path: Path) -> bool:
+        try:
+            size = path.stat().st_size
+        except OSError:
+            size = 0
+        self.files -= 1
+        # A file that is too large costs nothing: it is not read.
+        self.size -= size if size <= MOST_BYTES else 0
+        return self.files >= 0 and self.size >= 0
+
+
+def _add_all(loaded: Loaded, files: Iterable[tuple[Path, Folder]], room: _Room, *, trusted: bool) -> None:
     for path, folder in files:
+        if not room.take(path):
+            if not room.told:
+                text = (
+                    f"There are more than {MOST_FILES_ALL:,} agent files, or {MOST_ALL:,} bytes of them;"
+                    " this one and those behind it were not read."
+                )
+                loaded.problems.append(Problem("warning", path, 0, text))
+            room.told = True
+            return
         found = read_file(path, folder.place, folder.inside, loaded.problems, trusted=trusted)
         if found is not None:
             loaded.add(found)

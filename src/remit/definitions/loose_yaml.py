@@ -7,6 +7,7 @@ file cannot become a large value. Reading never fails: what was not understood i
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from remit.definitions.flow import DEEPEST, Unreadable, fold, read_flow, unescape
 from remit.definitions.header_lines import (
@@ -33,8 +34,14 @@ _YAML_TAG = re.compile(r"!\S*(?:\s+|$)")
 
 MOST_JOINED = 400
 """Lines that one value between marks may have."""
-MOST_WORK = 2_000_000
-"""Characters of such values that are looked at again as lines are added; a hostile file has more."""
+WORK = 30
+"""How often each character may be looked at for the ends of such values, on average; a hostile file wants more."""
+_LEAST_WORK = 20_000
+_LINE_WORK = 20
+"""What a line costs besides its characters."""
+_FLOW_WORK, _QUOTED_WORK = 10, 0.25
+"""What it costs to read a character of a list or mapping, and one between quotes."""
+_CLOSING = {"[": "]", "{": "}"}
 
 
 def read(lines: list[str], first: int, vocabulary: Vocabulary) -> tuple[dict[str, Node], list[Told]]:
@@ -49,7 +56,7 @@ class _Reader:
         self.told: list[Told] = []
         self.lines = Lines(lines, vocabulary)
         self.base = self.lines.base
-        self.patience = MOST_WORK
+        self.patience: float = _LEAST_WORK + WORK * sum(map(len, lines))
         if self.lines.tabbed is not None:
             self.tell(self.lines.tabbed, "The line is indented with a tab, which YAML forbids; use blanks.")
 
@@ -291,24 +298,39 @@ class _Reader:
             return read_flow(rest, self.first + at), at + 1
         except Unreadable:
             pass
-        closing = {"[": "]", "{": "}"}.get(rest[0], rest[0])
-        joined, after = [_COMMENT.split(rest, 1)[0] if rest[0] in "[{" else rest], at + 1
-        while after < min(len(self.lines), at + MOST_JOINED):
+        is_flow = rest[0] in _CLOSING
+        closing = _CLOSING.get(rest[0], rest[0])
+        joined, opened = [_COMMENT.split(rest, 1)[0] if is_flow else rest], _opened(rest)
+        for after in range(at + 1, min(len(self.lines), at + MOST_JOINED)):
             line = self.lines[after]
-            if line.strip() and indent_of(line) <= indent and self.lines.is_known(after):
+            if not self.may_spend(len(line) + _LINE_WORK) or self.begins_key(after, indent):
                 return None
-            joined.append(_TIGHT_COMMENT.split(f" {line}", 1)[0].strip() if rest[0] in "[{" else line.strip())
-            after += 1
-            if closing in line:
-                whole = "\n".join(joined)
-                self.patience -= len(whole)
-                if self.patience < 0:
-                    return None
-                try:
-                    return read_flow(whole, self.first + at), after
-                except Unreadable:
-                    continue
+            joined.append(_TIGHT_COMMENT.split(f" {line}", 1)[0].strip() if is_flow else line.strip())
+            opened += _opened(line)
+            if closing not in line or (is_flow and opened > 0 and not self.begins_key(after + 1, indent)):
+                continue
+            whole = "\n".join(joined)
+            if not self.may_spend(len(whole) * (_FLOW_WORK if is_flow else _QUOTED_WORK)):
+                return None
+            with suppress(Unreadable):
+                return read_flow(whole, self.first + at), after + 1
         return None
+
+    def may_spend(self, work: float) -> bool:
+        self.patience -= work
+        return self.patience >= 0
+
+    def begins_key(self, at: int, indent: int) -> bool:
+        """Whether a value must have ended before this line."""
+        if at >= len(self.lines):
+            return True
+        line = self.lines[at]
+        return bool(line.strip()) and indent_of(line) <= indent and self.lines.is_known(at)
+
+
+def _opened(line: str) -> int:
+    """How many brackets are opened and not closed. A guess: those in quotes count too."""
+    return line.count("[") + line.count("{") - line.count("]") - line.count("}")
 
 
 def _split_quoted_key(line: str) -> tuple[str, str] | None:

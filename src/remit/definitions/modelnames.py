@@ -62,6 +62,12 @@ def read_model(written: str, aliases: Mapping[str, str]) -> Meant | None:
     return None if name.lower() in INHERIT else Meant(_in_form(name))
 
 
+def means_something(name: str) -> bool:
+    """Whether a name stands for a model, or for the parent's, without any alias."""
+    name = _SUFFIX.sub("", name.strip())
+    return ":" in name or name.lower() in (*INHERIT, "offline") or _in_form(name) != name
+
+
 def _by_alias(name: str, aliases: Mapping[str, str]) -> str | None:
     if name not in aliases:
         return None

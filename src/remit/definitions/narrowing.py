@@ -5,6 +5,7 @@ Files of a project that the user has not trusted only narrow; what they ask for 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -29,6 +30,13 @@ HARMLESS = (
 )
 """Model settings that choose neither where a request goes nor what else is sent with it."""
 
+MOST_SCHEMA = 20_000
+"""Characters of the schema of an answer."""
+
+_ENDLESS = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "pattern", "patternProperties"})
+_NAMING = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"enum", "const", "default", "examples"})
+
 NUMBERS = tuple(name for name in (*SHARED, *OWN) if name != "when_full")
 
 CONSENT = "run `remit trust` in the project if you trust its files"
@@ -36,8 +44,10 @@ CONSENT = "run `remit trust` in the project if you trust its files"
 
 def narrow_rules(rules: Sequence[Said]) -> tuple[list[Said], list[Said]]:
     """Rules that ask or deny, and those that would allow."""
-    kept = [rule for rule in rules if not allows(rule.text)]
-    return kept, [rule for rule in rules if rule not in kept]
+    kept, allowing = list[Said](), list[Said]()
+    for rule in rules:
+        (allowing if allows(rule.text) else kept).append(rule)
+    return kept, allowing
 
 
 def allows(rule: str) -> bool:
@@ -62,6 +72,28 @@ def narrow_settings(settings: Mapping[str, Json]) -> tuple[dict[str, Json], list
     """Model settings that are harmless, and the names of the others."""
     kept = {key: value for key, value in settings.items() if key in HARMLESS}
     return kept, [key for key in settings if key not in HARMLESS]
+
+
+def why_not_output(schema: Json) -> str:
+    """Why answers may not be checked with the schema of an untrusted file; empty when they may.
+
+    References that double and patterns that backtrack hold up whoever checks with them, and with it the process.
+    """
+    if len(json.dumps(schema)) > MOST_SCHEMA:
+        return f"it has more than {MOST_SCHEMA:,} characters"
+    todo: list[Json] = [schema]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, list):
+            todo += cast("list[Json]", value)
+        elif isinstance(value, dict):
+            for key, inner in cast("dict[str, Json]", value).items():
+                if key in _ENDLESS:
+                    return f"checking {key!r} can take for ever"
+                # What stands below these is called what it likes; where it stands for a value, it is no schema.
+                by_name = key in _NAMING and isinstance(inner, dict)
+                todo += cast("dict[str, Json]", inner).values() if by_name else [inner] * (key not in _VALUES)
+    return ""
 
 
 class Only(Rules):

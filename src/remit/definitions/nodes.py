@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from remit.messages import Json
 from remit.text import clean, one_line, shorten
+from remit.tools.words import show
 
 Scalar = str | int | float | bool | None
 Value: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
@@ -44,11 +46,27 @@ class Problem:
     @property
     def where(self) -> str:
         # Names of files are as untrusted as what is in them.
-        file = one_line(clean(str(self.file)))
+        file = show(str(self.file))
         return f"{file}:{self.line}" if self.line else file
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
+        return f"{self.where}: {fit(self.text)}"
+
+
+MOST_TOLD = 50
+"""Problems of one file; who has more mends these first."""
+
+
+def note_down(problems: list[Problem], problem: Problem) -> None:
+    """Add what is to be told of a file, unless there is too much of it; the first error is always among it."""
+    if len(problems) < MOST_TOLD:
+        problems.append(problem)
+        return
+    if len(problems) == MOST_TOLD:
+        text = "There is more to tell about this file; mend these first."
+        problems.append(Problem("warning", problem.file, 0, text))
+    if problem.level == "error" and not any(known.level == "error" for known in problems):
+        problems.append(problem)
 
 
 class Wrong(Exception):
@@ -60,17 +78,56 @@ class Wrong(Exception):
         self.line = line
 
 
+def fit(text: str) -> str:
+    """Text with pieces of files in it, fit to be printed: on one line, without what drives terminals or turns words round."""
+    return show(one_line(clean(text)))
+
+
 def quoted(value: object, most: int = 60) -> str:
-    """A piece of a file, fit to stand in a message: one line, no control characters, cut."""
+    """A piece of a file, fit to stand in a message: as `fit`, and cut."""
     text = value if isinstance(value, str) else str(value)
-    return "'" + shorten(one_line(clean(text)), most, most - 3) + "'"
+    return "'" + fit(shorten(text, most, most - 3)) + "'"
+
+
+_LONGEST_WORD = 80
+_MOST_COMPARED = 500
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Which of some names was probably meant."""
+    if len(word) > _LONGEST_WORD:
+        return None
+    names = {name.lower(): name for name in islice(known, _MOST_COMPARED)}
+    near = get_close_matches(word.lower(), names, n=1)
+    return names[near[0]] if near else None
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """A sentence that names what was probably meant, with a blank in front; empty when nothing is near."""
-    names = {name.lower(): name for name in known}
-    near = get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    return f" Did you mean {names[near[0]]!r}?" if near else ""
+    near = nearest(word, known)
+    return f" Did you mean {near!r}?" if near is not None else ""
+
+
+class Hints:
+    """What was probably meant, among names that stay the same, for the first few words that mean nothing.
+
+    Looking for it is slow, and files are long.
+    """
+
+    def __init__(self, most: int = 20) -> None:
+        self._left = most
+        self._known: dict[str, str | None] = {}
+
+    def nearest(self, word: str, known: Iterable[str]) -> str | None:
+        """As the function of that name; None too when there were too many words before this one."""
+        if word not in self._known and self._left:
+            self._left -= 1
+            self._known[word] = nearest(word, known)
+        return self._known.get(word)
+
+    def suggest(self, word: str, known: Iterable[str]) -> str:
+        near = self.nearest(word, known)
+        return f" Did you mean {near!r}?" if near is not None else ""
 
 
 _INT = re.compile(r"[-+]?[0-9][0-9_]{0,17}")

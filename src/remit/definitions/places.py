@@ -46,16 +46,32 @@ class Folder(NamedTuple):
 def repository(workspace: Path, home: Path) -> Path:
     """The root of the repository that a folder belongs to; the folder itself where there is none.
 
-    Without a repository nothing above is looked at: anybody may leave a file in a folder such as /tmp.
+    Without a repository nothing above is looked at: anybody may leave a file in a folder such as /tmp, a .git too. One
+    that belongs neither to the user, nor to the system, nor to whoever has the folder itself, makes no repository.
     """
-    folder = workspace
+    folder, owners = workspace, (_user(), _SYSTEM, owner(workspace))
     for _ in range(_HIGHEST):
-        if (folder / ".git").exists():
+        if (folder / ".git").exists() and owner(folder / ".git") in owners:
             return folder
         if folder in (folder.parent, home):
             break
         folder = folder.parent
     return workspace
+
+
+_SYSTEM = 0
+
+
+def owner(path: Path) -> int:
+    """The number of the user to whom a file, folder or link belongs; -1 where there is none. 0 on systems without."""
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return -1
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else _SYSTEM
 
 
 def upwards(workspace: Path, root: Path) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from remit.definitions.flow import fold
-from remit.definitions.header_lines import GLUED_KEY, WORD_KEY, Lines, indent_of
+from remit.definitions.header_lines import CLOSING_TAG, GLUED_KEY, WORD_KEY, Lines, indent_of
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _SPEECH = frozenset(
@@ -53,9 +53,10 @@ class RunningText:
         """Between <example> and </example> nothing is a key; a tag that is never closed says nothing."""
         if not self._is_text or at < self._inside_until:
             return
-        for tag in _TAG.finditer(text):
-            if f"</{tag[1]}>" not in text[tag.end() :]:
-                end = self.lines.next_closing(tag[1], at)
+        closed = {tag[1]: tag.start() for tag in CLOSING_TAG.finditer(text)}
+        for name, begun in {tag[1]: tag.start() for tag in _TAG.finditer(text)}.items():
+            if closed.get(name, -1) < begun:
+                end = self.lines.next_closing(name, at)
                 self._inside_until = max(self._inside_until, -1 if end is None else end)
 
     def _belongs(self, line: str) -> bool:

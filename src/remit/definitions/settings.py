@@ -13,23 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from msgspec import UNSET
-
 from remit.definitions.building import Surroundings
 from remit.definitions.consent import is_trusted
 from remit.definitions.definition import Definition, Place
 from remit.definitions.layers import Layer, Setting, definitions_of, from_environment, from_flags
 from remit.definitions.limit_values import make_limits
 from remit.definitions.loading import Given, Loaded, load_agents
-from remit.definitions.modelnames import is_address, read_model
-from remit.definitions.narrowing import CONSENT, NUMBERS, allows
-from remit.definitions.nodes import Node, Problem, Wrong, fields
+from remit.definitions.modelnames import read_model
+from remit.definitions.narrowing import CONSENT
+from remit.definitions.nodes import Node, Problem, Wrong, fields, fit
 from remit.definitions.places import config_folder, repository, upwards
+from remit.definitions.setting_aside import SetAside, set_aside
 from remit.definitions.text_files import read_text
 from remit.definitions.toml_lines import read_toml
 from remit.errors import UsageError
-from remit.limits import ROOT_DEFAULTS, Limits
-from remit.sandbox import OPEN, Sandbox
+from remit.limits import Limits
+from remit.sandbox import Sandbox
 from remit.sources import ToolSource
 from remit.text import one_line, shorten
 from remit.tool import Tool
@@ -37,18 +36,6 @@ from remit.tool import Tool
 FILE = "remit.toml"
 _TABLE = "tool.remit"
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]*@")
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Something that a project asks for and does not get without the user's consent."""
-
-    key: str
-    origin: str
-    why: str
-
-    def __str__(self) -> str:
-        return one_line(f"{self.origin}: {self.key} was set aside: {self.why}; {CONSENT}.")
 
 
 class SettingsError(UsageError):
@@ -139,9 +126,9 @@ class Settings:
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Every value that was set: its key, itself without passwords, where it is from."""
         for key, setting in self.values.items():
-            yield key, _shown(setting.value), setting.origin
+            yield fit(key), _shown(setting.value), fit(setting.origin)
         for rule in self.policy:
-            yield "policy", rule, self.rule_origins[rule]
+            yield "policy", fit(rule), fit(self.rule_origins[rule])
 
     def load_agents(self, extra: Iterable[str | Path] = ()) -> Loaded:
         """The agents of this workspace: those of `extra`, of the settings, of the project, of the user."""
@@ -185,10 +172,10 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(_shown(part) for part in cast("tuple[object, ...]", value))
     if isinstance(value, Given):
-        return str(value.path)
+        return fit(str(value.path))
     if isinstance(value, Definition):
-        return value.description.partition("\n")[0] or value.name
-    return one_line(_PASSWORD.sub(r"\1:***@", str(value)))
+        return fit(value.description.partition("\n")[0] or value.name)
+    return fit(_PASSWORD.sub(r"\1:***@", str(value)))
 
 
 def load_settings(
@@ -213,7 +200,8 @@ def load_settings(
     for layer in _layers(settings, given, environ, own):
         problems += layer.problems
         if not layer.trusted:
-            _narrow(layer, settings)
+            set_aside(layer, settings)
+        problems += _taken_over(layer, settings)
         _join(layer, settings)
     problems += _bad_aliases(settings)
     errors = [problem for problem in problems if problem.level == "error"]
@@ -223,6 +211,15 @@ def load_settings(
     if "workspace" in settings.values:
         settings.workspace = cast(Path, settings.values["workspace"].value).resolve()
     return settings
+
+
+def _taken_over(layer: Layer, settings: Settings) -> Iterator[Problem]:
+    """Agents of the user's own settings in whose place a project that is not trusted puts its own."""
+    for key, setting in layer.values.items():
+        own = settings.values.get(key)
+        if own is not None and isinstance(own.value, Definition) and not layer.trusted:
+            text = f"The agent {own.value.name!r} of {setting.origin} comes first; this one is not used."
+            yield Problem("warning", own.origin, 0, text)
 
 
 def _bad_aliases(settings: Settings) -> Iterator[Problem]:
@@ -352,63 +349,9 @@ def _join(layer: Layer, settings: Settings) -> None:
     if layer.trusted:
         mentioned = {rule.partition(" ")[2] for rule, _ in layer.rules}
         settings.policy = [rule for rule in settings.policy if rule.partition(" ")[2] not in mentioned]
+    known = set(settings.policy)
     for rule, setting in layer.rules:
-        if rule not in settings.policy:
+        if rule not in known:
             settings.policy.append(rule)
+        known.add(rule)
         settings.rule_origins[rule] = setting.origin
-
-
-def _narrow(layer: Layer, settings: Settings) -> None:
-    """Set aside what an untrusted layer may not say."""
-    for key, setting in list(layer.values.items()):
-        why = _too_wide(key, setting.value, settings)
-        if why:
-            del layer.values[key]
-            settings.untrusted.append(SetAside(key, setting.origin, why))
-    for rule, setting in list(layer.rules):
-        if allows(rule):
-            layer.rules.remove((rule, setting))
-            settings.untrusted.append(
-                SetAside(f"policy {rule!r}", setting.origin, "it would allow without asking")
-            )
-
-
-def _too_wide(key: str, value: object, settings: Settings) -> str:
-    """Why an untrusted file may not set this; empty when it may."""
-    if key == "model" or key.startswith("models."):
-        names = cast("tuple[str, ...]", value if isinstance(value, tuple) else (value,))
-        return "it says where conversations are sent" if any(map(is_address, names)) else ""
-    if key.startswith("limits."):
-        return _wider_limit(key.removeprefix("limits."), value, settings.limits)
-    if key == "sandbox":
-        outer = settings.sandbox or OPEN
-        wider = cast(Sandbox, value).within(outer) != value
-        return f"it is wider than yours, {outer}" if wider else ""
-    if key == "journal":
-        return "it says where conversations are kept"
-    if key.startswith("mcp."):
-        return "it would start a program or send things to a server"
-    if key == "workspace":
-        return "" if _inside(cast(Path, value), settings.project) else "it is outside the project"
-    if key == "agents.paths":
-        paths = cast("tuple[Path, ...]", value)
-        return "" if all(_inside(path, settings.project) for path in paths) else "it leads out of the project"
-    return ""
-
-
-def _wider_limit(name: str, value: object, outer: Limits) -> str:
-    if name not in NUMBERS:
-        return ""
-    most = cast(object, getattr(outer.over(ROOT_DEFAULTS), name))
-    if most is UNSET or most is None:
-        return ""
-    if value is None or cast(float, value) > cast(float, most):
-        return f"it is above {most:g}" if isinstance(most, (int, float)) else "it is wider than yours"
-    return ""
-
-
-def _inside(path: Path, folder: Path) -> bool:
-    try:
-        return path.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):
-        return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import remit.ledger as ledger
 import remit.seat as seat
 import remit.slots as slots
@@ -15,12 +13,8 @@ from remit.outcome import Rejection
 from remit.phase import Stopped
 from remit.slots import Pool
 
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A child that may start; it holds a slot in each of these pools."""
-
-    pools: tuple[Pool, ...]
+Admitted = tuple[Pool, ...]
+"""A child that may start: it holds a slot in each of these pools."""
 
 
 async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
@@ -29,14 +23,17 @@ async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     if early:
         return early
     above = parent.scope.seat.pools
-    waited = await _slot(parent, plan, call_id, above)
-    if waited:
-        return waited
+    if slots.is_full(above):
+        waited = await _slot(parent, plan, call_id, above)
+        if waited:
+            return waited
+    else:
+        slots.occupy(above)
     late = _cancelled(parent) or _charged(parent)
     if late:
         slots.give_back(above)
         return late
-    return Admitted(_with_own(plan.agent.limits, above))
+    return _with_own(plan.agent.limits, above)
 
 
 async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
@@ -49,7 +46,7 @@ async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection
     if late:
         slots.give_back(above)
         return late
-    return Admitted(_with_own(plan.agent.limits, above))
+    return _with_own(plan.agent.limits, above)
 
 
 def _depth(parent: Run, plan: Plan) -> Rejection | None:

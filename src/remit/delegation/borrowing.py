@@ -22,7 +22,7 @@ async def borrow_tools(run: Run) -> None:
     """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
     scope, found, missing = run.scope, list[Tool](), list[str]()
     for source in run.agent.sources:
-        run.borrowed.append(source)
+        run.borrowed = (*run.borrowed, source)
         choice = await scope.tree.sources.borrow(source, scope.phase)
         taken = set(run.kit.tools) | {t.name for t in found}
         new, twice = _apart(choice.tools, taken)

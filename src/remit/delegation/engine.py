@@ -10,6 +10,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,15 +22,17 @@ from remit.delegation.borrowing import borrow_tools
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
-from remit.events import DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
-from remit.execution import Plan, Run, text_tokens
+from remit.events import VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
+from remit.execution import Kit, Plan, Run, text_tokens
 from remit.history import RunRecord, Spending, is_within
+from remit.lanes import Lane
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import drive
-from remit.messages import Json, Message
+from remit.messages import Json, JsonObject, Message
 from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction, Rules
+from remit.ports import Price
 from remit.providers import Chain, Models, lane_of, name_of, price_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.sandbox import OPEN, Sandbox
@@ -42,16 +45,34 @@ from remit.tree import apply
 log = logging.getLogger("remit")
 
 
+class _Shared(NamedTuple):
+    """What runs of one agent at one place have in common, worked out once: siblings are many."""
+
+    limits: Limits
+    models: Chain
+    model_name: str
+    price: Price | None
+    lane: Lane
+    kit: Kit
+    output_schema: JsonObject | None
+    base: int
+    """Estimated tokens of what is in every request."""
+    of: tuple[object, ...]
+    """What the ids that it is found by belong to, so that none can be freed and its id used again."""
+
+
 class Engine:
     """Starts, runs and ends the runs of one tree."""
 
     def __init__(self, tree: TreeContext, models: Models) -> None:
         self.tree = tree
         self.models = models
+        self._delegate = self.delegate
+        """The same for every run: a method is made anew each time it is taken from its object."""
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
         """Of the runs that the journal has, when the tree was resumed."""
-        self._narrowed: dict[tuple[int, int, int | None], tuple[Limits, Limits, Limits | None]] = {}
+        self._shared: dict[tuple[object, ...], _Shared] = {}
 
     def root(
         self,
@@ -85,8 +106,8 @@ class Engine:
             sandbox=sandbox,
             record=record,
         )
-        chain = self.models.find(plan.agent, None)
-        run = self._prepare(scope, plan, chain, plan.agent.settings or {}, history)
+        shared = self._work_out(plan, limits, None, may_delegate=depth is None or depth > 0)
+        run = self._prepare(scope, plan, shared, plan.agent.settings or {}, history)
         if record is not None:
             self._revive(run, record)
         return self._execute(run, plan)
@@ -134,17 +155,16 @@ class Engine:
         """Narrow the scope and make the child. From here on it is the child that holds the slots."""
         above = parent.scope
         above.spawned += record is None
-        limits = self._limits_below(above.limits, plan)
         try:
-            scope = self._scope_below(above, plan, limits, admitted, record)
+            shared = self._shared_by(parent, plan)
+            scope = self._scope_below(parent, plan, shared.limits, admitted, record)
         except BaseException:
-            slots.give_back(admitted.pools)
+            slots.give_back(admitted)
             raise
         try:
             above.children[scope.run_id] = scope
-            chain = self.models.find(plan.agent, parent.models)
             settings = parent.settings if plan.agent.settings is None else plan.agent.settings
-            run = self._prepare(scope, plan, chain, settings, ())
+            run = self._prepare(scope, plan, shared, settings, ())
             if record is not None:
                 parent.left_open.pop(record.id, None)
                 self._revive(run, record)
@@ -154,9 +174,9 @@ class Engine:
             raise
 
     def _scope_below(
-        self, above: Scope, plan: Plan, limits: Limits, admitted: Admitted, record: RunRecord | None
+        self, parent: Run, plan: Plan, limits: Limits, admitted: Admitted, record: RunRecord | None
     ) -> Scope:
-        policy, own = plan.agent.policy, plan.agent.sandbox
+        above, policy, own = parent.scope, plan.agent.policy, plan.agent.sandbox
         return Scope(
             self.tree,
             parent=above,
@@ -165,52 +185,68 @@ class Engine:
             limits=limits,
             depth_left=_depth_left(above.depth_left, limits),
             policies=above.policies if policy is None else (*above.policies, policy),
-            pools=admitted.pools,
+            pools=admitted,
             task=plan.task,
             sandbox=above.sandbox if own is None else own.within(above.sandbox),
             record=record,
+            shares_task=parent.lends_task,
         )
 
-    def _limits_below(self, above: Limits, plan: Plan) -> Limits:
-        """Siblings of one agent have the same limits, so they are worked out once."""
-        key = (id(above), id(plan.agent.limits), plan.turns)
-        if key not in self._narrowed:
-            own = plan.agent.limits
-            # With what the ids belong to, so that neither can be freed and its id used again.
-            self._narrowed[key] = (_narrowed(above, own, plan.turns), above, own)
-        return self._narrowed[key][0]
+    def _shared_by(self, parent: Run, plan: Plan) -> _Shared:
+        """What the children of a run that are of one agent have in common."""
+        above, agent = parent.scope, plan.agent
+        of = (agent, above.limits, parent.models, plan.kit)
+        key = (id(agent), id(above.limits), id(parent.models), id(plan.kit), plan.turns, above.depth_left)
+        found = self._shared.get(key)
+        if found is None:
+            limits = _narrowed(above.limits, agent.limits, plan.turns)
+            depth = _depth_left(above.depth_left, limits)
+            found = self._work_out(plan, limits, parent.models, may_delegate=depth is None or depth > 0)
+            found = self._shared[key] = found._replace(of=of)
+        return found
+
+    def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, *, may_delegate: bool) -> _Shared:
+        agent = plan.agent
+        chain = self.models.find(agent, above)
+        model = chain[0]
+        kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
+        return _Shared(
+            limits=limits,
+            models=chain,
+            model_name=name_of(model),
+            price=price_of(model),
+            lane=self.tree.lanes.find(*lane_of(model)),
+            kit=kit,
+            output_schema=output_schema(agent.output) if agent.output is not None else None,
+            base=kit.tokens + text_tokens(agent.instructions) + 8,
+            of=(),
+        )
 
     def _prepare(
         self,
         scope: Scope,
         plan: Plan,
-        chain: Chain,
+        shared: _Shared,
         settings: Mapping[str, Json],
         history: Sequence[Message],
     ) -> Run:
-        agent, model = plan.agent, chain[0]
-        may_delegate = scope.depth_left is None or scope.depth_left > 0
-        kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
-        schema = output_schema(agent.output) if agent.output is not None else None
         run = Run(
             scope=scope,
-            agent=agent,
-            models=chain,
-            model=model,
-            model_name=name_of(model),
-            price=price_of(model),
+            agent=plan.agent,
+            models=shared.models,
+            model_name=shared.model_name,
+            price=shared.price,
             settings=settings,
-            kit=kit,
-            delegate=self.delegate,
-            lane=self.tree.lanes.find(*lane_of(model)),
-            output_schema=schema,
+            kit=shared.kit,
+            delegate=self._delegate,
+            lane=shared.lane,
+            output_schema=shared.output_schema,
             label=plan.label,
             summary=plan.summary,
             summary_prompt=plan.summary_prompt,
-            base=(base := kit.tokens + text_tokens(agent.instructions) + 8),
-            estimate=base,
+            base=shared.base,
             task_at=len(history),
-            started_at=self.tree.loop.time(),
+            started_at=self.tree.clock(),
         )
         for message in history:
             run.add(message)
@@ -223,11 +259,12 @@ class Engine:
 
     async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:
         scope = run.scope
+        before = current_run.get()
         current_run.set(scope.run_id)
         try:
             if not run.resumed:
                 self._tell_started(run, plan, call_id)
-            if run.agent.sources and plan.kit is None:
+            if run.agent.tools and plan.kit is None and run.agent.sources:
                 # A stop meanwhile is met again by the loop, which says what it comes to.
                 with suppress(Stopped):
                     await borrow_tools(run)
@@ -236,29 +273,45 @@ class Engine:
             log.exception("the run %s failed inside remit", scope.run_id)
             what = f"remit itself failed: {describe_error(bug)}"
             ending = Ending(Status.FAILED, run.text, what, error=what)
+        finally:
+            # Its parent may go on in the same task.
+            current_run.set(before)
         scope.over, scope.hears = True, False
-        late = [sent for sent in scope.inbox if sent.origin == "sent"]
-        if late:
-            scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
+        if scope.inbox:
+            late = [sent for sent in scope.inbox if sent.origin == "sent"]
+            if late:
+                scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
         if parent is None:
             for run_id, mail in self.tree.mail.items():
                 scope.warn(f"{len(mail)} messages to {run_id} came too late to join a turn.")
         return await self._end(run, ending, plan, parent)
 
     def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:
-        run.scope.emit(
-            RunStarted,
-            task=plan.prompt,
-            label=plan.label,
-            call=call_id,
-            nickname=run.agent.nickname or "",
-            model=run.model_name,
-            instructions=run.agent.instructions,
-            tools=tuple(s.name for s in run.kit.specs),
-            subagents=tuple(a.name for a in run.agent.subagents),
-            limits=run.scope.limits,
-            history=tuple(run.messages[:-1]),
-            terms=_BELOW if run.scope.parent is not None else _terms(run.scope),
+        scope, tree, agent = run.scope, self.tree, run.agent
+        seq, at = tree.stamp()
+        tree.publish(
+            RunStarted(
+                seq=seq,
+                at=at,
+                run=scope.run_id,
+                parent=scope.parent_id,
+                root=tree.root,
+                depth=scope.depth,
+                path=scope.path,
+                agent=scope.agent,
+                v=VERSION,
+                task=plan.prompt,
+                label=plan.label,
+                call=call_id,
+                nickname=agent.nickname or "",
+                model=run.model_name,
+                instructions=agent.instructions,
+                tools=run.kit.names,
+                subagents=tuple([a.name for a in agent.subagents]) if agent.subagents else (),
+                limits=scope.limits,
+                history=tuple(run.messages[:-1]),
+                terms=_BELOW if scope.parent is not None else _terms(scope),
+            )
         )
 
     async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
@@ -266,8 +319,8 @@ class Engine:
         try:
             for child in tuple(run.left_open):
                 self._recorded(run, self.tree.past.runs[child])
-            if parent is not None:
-                await self._keep_long(run, ending, plan, parent)
+            if parent is not None and _is_long(run, ending, plan, parent):
+                await keep(run, "text", ending.text or run.text)
             outcome = self._outcome(run, ending)
             told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
             run.scope.emit(RunEnded, outcome=told)
@@ -284,8 +337,10 @@ class Engine:
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:
         scope, completed = run.scope, ending.status is Status.COMPLETED
-        usage = total(scope.usage)
-        children = sorted(run.children, key=_place)
+        spent = scope.usage
+        # One call without money is its own sum, and most children make one call.
+        usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
+        children = sorted(run.children, key=_place) if run.children else ()
         return Outcome(
             status=ending.status,
             agent=run.agent.name,
@@ -294,7 +349,7 @@ class Engine:
             partial="" if completed else ending.text or run.text,
             reason="" if completed else ending.reason,
             label=run.label,
-            parent_id=scope.parent.run_id if scope.parent else None,
+            parent_id=scope.parent_id,
             depth=scope.depth,
             model=run.model_used or run.model_name,
             turns=run.replies,
@@ -307,23 +362,22 @@ class Engine:
             artifacts=tuple(run.artifacts),
             error=ending.error,
             failed_tool=None if completed else run.failed_tool,
-            duration_s=self.tree.loop.time() - run.started_at,
+            duration_s=self.tree.clock() - run.started_at,
             warnings=tuple(scope.warnings),
         )
 
-    async def _keep_long(self, run: Run, ending: Ending, plan: Plan, parent: Run) -> None:
-        """Keep an answer whole that its parent will only see the head of."""
-        said, completed = ending.text or run.text, ending.status is Status.COMPLETED
-        most = parent.scope.limits.result_chars
-        if plan.inline_bytes is not None:
-            # What is said before a partial text takes room away from it.
-            before = 0 if completed else PREFIX_BYTES + len(HAD) + len("\n\n")
-            long = len(said.encode()) > plan.inline_bytes - before
-        else:
-            long = False
-        long = long or (isinstance(most, int) and len(said) > most)
-        if long:
-            await keep(run, "text", said)
+
+def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:
+    """Whether its parent will only see the head of its answer, so that the whole is to be kept."""
+    said, completed = ending.text or run.text, ending.status is Status.COMPLETED
+    most = parent.scope.limits.result_chars
+    if isinstance(most, int) and len(said) > most:
+        return True
+    if plan.inline_bytes is None:
+        return False
+    # What is said before a partial text takes room away from it.
+    before = 0 if completed else PREFIX_BYTES + len(HAD) + len("\n\n")
+    return len(said.encode()) > plan.inline_bytes - before
 
 
 _BELOW = Terms()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
@@ -34,10 +33,13 @@ _made: WeakKeyDictionary[Agent, dict[bool, Kit]] = WeakKeyDictionary()
 
 def kit_for(agent: Agent, *, may_delegate: bool) -> Kit:
     """The kit of an agent. Raises UsageError for a tool that cannot be had."""
-    kits = _made.setdefault(agent, {})
-    if may_delegate not in kits:
-        kits[may_delegate] = wider_kit(agent, (), may_delegate=may_delegate)
-    return kits[may_delegate]
+    kits = _made.get(agent)
+    if kits is None:
+        kits = _made[agent] = {}
+    kit = kits.get(may_delegate)
+    if kit is None:
+        kit = kits[may_delegate] = wider_kit(agent, (), may_delegate=may_delegate)
+    return kit
 
 
 def wider_kit(agent: Agent, opened: Sequence[Tool], *, may_delegate: bool) -> Kit:
@@ -53,6 +55,8 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     tools = built_in.tools()
     if tool in tools:
         return tools[tool]
+    import difflib  # noqa: PLC0415 - only for those who mistype
+
     near = difflib.get_close_matches(tool.lower(), tools, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     known = ", ".join(sorted(tools)) or "none"

@@ -280,19 +280,20 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with."""
     scope, left = run.scope, ledger.left(run.scope.account)
-    parts = [f"depth {'unlimited' if scope.depth_left is None else scope.depth_left}"]
-    parts.append(f"delegations {'unlimited' if left.delegations is None else left.delegations}")
-    parts += [
-        f"{name} {value:,}"
-        for name, value in (("requests", left.requests), ("tokens", left.tokens))
-        if value is not None
-    ]
-    parts += [f"calls {left.calls:,}"] if left.calls is not None else []
-    parts += [f"${left.usd:.4f}"] if left.usd is not None else []
+    said = f"Left: depth {'unlimited' if scope.depth_left is None else scope.depth_left}"
+    said += f", delegations {'unlimited' if left.delegations is None else left.delegations}"
+    if left.requests is not None:
+        said += f", requests {left.requests:,}"
+    if left.tokens is not None:
+        said += f", tokens {left.tokens:,}"
+    if left.calls is not None:
+        said += f", calls {left.calls:,}"
+    if left.usd is not None:
+        said += f", ${left.usd:.4f}"
     seconds = scope.deadline.left()
-    parts += [f"time {max(0, math.floor(seconds))} s"] if seconds != math.inf else []
-    last = " This is your last reply: answer now." if _is_last(left) else ""
-    return f"Left: {', '.join(parts)}.{last}"
+    if seconds != math.inf:
+        said += f", time {max(0, math.floor(seconds))} s"
+    return f"{said}. This is your last reply: answer now." if _is_last(left) else f"{said}."
 
 
 def _is_last(left: ledger.Left) -> bool:

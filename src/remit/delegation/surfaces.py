@@ -45,6 +45,7 @@ class TaskTool(DelegateTool):
         Field("prompt", ("task", "instructions", "message", "task_prompt")),
         Field("description", ("label",)),
     )
+    NAMES = frozenset(field.name for field in FIELDS)
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self.agents = {a.name: a for a in agents}
@@ -59,10 +60,11 @@ class TaskTool(DelegateTool):
         return report.task(run, done)
 
     def _plan(self, args: JsonObject) -> Plan:
-        values = fields.gather(args, self.FIELDS)
+        # What has only proper names needs no sorting out.
+        values = args if args.keys() <= self.NAMES else fields.gather(args, self.FIELDS)
         name = fields.text(values, "agent", MOST_LABEL)
         prompt = fields.text(values, "prompt")
-        label = fields.optional_text(values, "description", MOST_LABEL)
+        label = fields.optional_text(values, "description", MOST_LABEL) if "description" in values else ""
         if name not in self.agents:
             known = ", ".join(repr(n) for n in self.agents) or NO_PROFILES
             raise Bad(f"there is no agent called {name!r}. Known agents: {known}.", "unknown_agent")
@@ -203,7 +205,15 @@ def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_dele
     offered = [*runtime, *own] if may_delegate else [*(reading if long else ()), *own]
     specs = tuple(t.spec for t in offered)
     tokens = text_tokens(msgspec.json.encode(specs).decode()) if specs else 0
-    return Kit(everything, specs, tokens, delegates=bool(delegates) and may_delegate)
+    delegating = frozenset(name for name, tool in everything.items() if tool.delegates)
+    return Kit(
+        everything,
+        specs,
+        tokens,
+        delegates=bool(delegates) and may_delegate,
+        delegating=delegating,
+        names=tuple(spec.name for spec in specs),
+    )
 
 
 def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:

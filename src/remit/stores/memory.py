@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from dataclasses import dataclass, field
 
 from remit.commands import AnyCommand
 from remit.commands import decode as decode_command
@@ -16,13 +15,17 @@ from remit.outcome import Status
 from remit.ports import Posted, TreeInfo
 
 
-@dataclass(slots=True, eq=False)
 class _Kept:
-    events: list[Event] = field(default_factory=list[Event])
-    artifacts: dict[str, str] = field(default_factory=dict[str, str])
-    commands: list[Posted] = field(default_factory=list[Posted])
-    waiting: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
-    owned: bool = False
+    """One tree."""
+
+    __slots__ = ("artifacts", "commands", "events", "owned", "waiting")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.artifacts: dict[str, str] = {}
+        self.commands: list[Posted] = []
+        self.waiting: list[asyncio.Future[None]] = []
+        self.owned = False
 
     def wake(self) -> None:
         """Those who wait for a command look again."""

@@ -1,0 +1,234 @@
+"""What a turn and a delegation cost, in function calls, which a busy machine does not change; and what the short ways
+taken for that must keep."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import pstats
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+
+from remit import Agent, Call, Limits, Outcome, Price, Reply, Request, ToolContext, Usage, run, start, tool
+
+CALLS_PER_TURN = 300
+CALLS_PER_DELEGATION = 1400
+CALLS_PER_CHILD = 800
+"""Ceilings, about a tenth above what they were when this was written: for noticing, not for measuring."""
+
+LIMITS = Limits(
+    depth=10,
+    delegations=10**6,
+    requests=10**6,
+    tokens=10**10,
+    usd=10.0**6,
+    calls=10**6,
+    seconds=3600,
+    concurrency=10_000,
+    turns=1000,
+)
+USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
+
+
+class Script:
+    """Calls `echo` for so many turns, or has so many children at once, and answers."""
+
+    name = "script"
+    price = Price(1.0, 1.0)
+
+    def __init__(self, turns: int = 0, children: int = 0) -> None:
+        self.turns = turns
+        self.children = children
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        turn = (len(request.messages) - 1) // 2
+        if turn < self.turns:
+            return Reply("", (Call("c", "echo", {"text": f"message {turn}"}),), stop="calls", usage=USED)
+        if request.agent == "lead" and len(request.messages) == 1 and self.children:
+            task = {"agent": "worker", "prompt": "look"}
+            calls = tuple(Call(f"c{n}", "task", {**task}) for n in range(self.children))
+            return Reply("", calls, stop="calls", usage=USED)
+        return Reply("done", usage=USED)
+
+
+@tool(tier="observe")
+async def echo(text: str) -> str:
+    """Echo the text."""
+    return text
+
+
+WORKER = Agent("worker", instructions="Work.")
+LEAD = Agent("lead", instructions="Lead.", subagents=[WORKER])
+ALONE = Agent("alone", instructions="Work.", tools=[echo])
+
+
+async def once(agent: Agent, model: Script) -> None:
+    outcome = await run(agent, "go", model=model, limits=LIMITS)
+    assert outcome.ok
+    assert len(outcome.children) == model.children
+
+
+async def calls_of(go: Callable[[], Awaitable[None]]) -> int:
+    """Function calls, Python's own and those in C; the second time, when everything is warm."""
+    await go()
+    gc.collect()
+    gc.disable()
+    profile = cProfile.Profile()
+    try:
+        profile.enable()
+        await go()
+        profile.disable()
+    finally:
+        gc.enable()
+    rows: dict[object, tuple[int, int, float, float, object]] = pstats.Stats(profile).stats  # pyright: ignore[reportAttributeAccessIssue]
+    return sum(row[1] for row in rows.values())
+
+
+async def test_a_late_turn_costs_what_an_early_one_does() -> None:
+    """No work grows with the conversation: turns 51 to 100 take exactly as many calls as turns 26 to 50 twice."""
+    at_25, at_50, at_100 = [await calls_of(lambda n=n: once(ALONE, Script(turns=n))) for n in (25, 50, 100)]
+    assert at_100 - at_50 == 2 * (at_50 - at_25)
+    assert (at_100 - at_50) / 50 < CALLS_PER_TURN
+
+
+async def test_a_delegation_stays_cheap() -> None:
+    """A whole tree with one child stays below its ceiling."""
+    assert await calls_of(lambda: once(LEAD, Script(children=1))) < CALLS_PER_DELEGATION
+
+
+async def test_a_child_costs_the_same_among_many() -> None:
+    """Children do not get dearer with the number of their siblings."""
+    few, some, more = [await calls_of(lambda n=n: once(LEAD, Script(children=n))) for n in (10, 110, 210)]
+    assert (more - some) / 100 < CALLS_PER_CHILD
+    # What sorts, a heap of timers for one, may grow by its logarithm, and by no more than that.
+    assert more - some < (some - few) * 1.05
+
+
+def test_an_import_loads_nothing_heavy() -> None:
+    """`import remit` brings in what every run needs; what only some need is imported by those."""
+    heavy = [
+        "click",
+        "ctypes",
+        "httpx",
+        "jsonschema",
+        "mcp",
+        "psycopg",
+        "pydantic",
+        "pydantic_ai",
+        "rich",
+        "sqlite3",
+    ]
+    code = f"import remit, sys; print(*[name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
+class Chain:
+    """Every agent hands the task to the next one; the last one waits until `go`."""
+
+    name = "chain"
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+        self.go = asyncio.Event()
+        self.arrived = asyncio.Event()
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        if request.depth == self.levels:
+            self.arrived.set()
+            await self.go.wait()
+        elif len(request.messages) == 1:
+            call = Call("c", "task", {"agent": f"a{request.depth + 1}", "prompt": "go on"})
+            return Reply("", (call,), stop="calls")
+        return Reply("done")
+
+
+def chain_of(levels: int) -> Agent:
+    agent = Agent(f"a{levels}")
+    for level in reversed(range(levels)):
+        agent = Agent(f"a{level}", subagents=[agent])
+    return agent
+
+
+def depths(outcome: Outcome) -> list[str]:
+    """How the runs of a chain ended, from the root down."""
+    ended = [str(outcome.status)]
+    while outcome.children:
+        (outcome,) = outcome.children
+        ended.append(str(outcome.status))
+    return ended
+
+
+async def test_a_chain_of_runs_shares_tasks() -> None:
+    """A run that waits for one child lends it its task, but no task holds more than a few runs."""
+    model = Chain(30)
+    async with start(chain_of(30), "go", model=model, limits=Limits(depth=30)) as running:
+        await model.arrived.wait()
+        assert 5 <= len(asyncio.all_tasks()) <= 8, (
+            "this one, one for every nine runs, and the one lent to the model"
+        )
+        model.go.set()
+        assert depths(await running.outcome()) == ["completed"] * 31
+
+
+async def test_who_cancels_a_shared_task_stops_the_run_it_belongs_to() -> None:
+    """A task that is cancelled from outside ends the topmost run in it, and with it all that are guests there."""
+    model = Chain(3)
+    async with start(chain_of(3), "go", model=model) as running:
+        await model.arrived.wait()
+        (task,) = (t for t in asyncio.all_tasks() if t.get_name() == f"remit {running.run_id}")
+        task.cancel()
+        outcome = await running.outcome()
+    assert depths(outcome) == ["cancelled"] * 4
+    assert outcome.reason == "cancelled by the event loop: the task that ran it was cancelled"
+    assert outcome.children[0].reason.startswith("stopped with a0")
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_parent_goes_on_in_the_task_that_it_lent() -> None:
+    """After a child in its task a run is itself again: its tools see its own id, and it can be cancelled as before."""
+    looking = asyncio.Event()
+
+    @tool(tier="observe")
+    async def look(ctx: ToolContext) -> str:
+        """Look."""
+        assert ctx.depth == 0
+        looking.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    class Model:
+        name = "m"
+
+        async def reply(self, request: Request, emit: object) -> Reply:
+            if request.agent == "child":
+                return Reply("found")
+            if len(request.messages) == 1:
+                return Reply("", (Call("c", "task", {"agent": "child", "prompt": "x"}),), stop="calls")
+            return Reply("", (Call("d", "look", {}),), stop="calls")
+
+    lead = Agent("lead", subagents=[Agent("child")], tools=[look])
+    async with start(lead, "go", model=Model()) as running:
+        await looking.wait()
+        assert await running.cancel("enough")
+        outcome = await running.outcome()
+    assert outcome.status == "cancelled"
+    assert [str(child.status) for child in outcome.children] == ["completed"]
+
+
+async def test_a_run_that_never_waits_lets_others_run() -> None:
+    """A model and tools that never wait hold the event loop for a few turns, not for all of them."""
+    rounds = 0
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(others())
+    await once(ALONE, Script(turns=160))
+    task.cancel()
+    assert rounds >= 160 // 8
