@@ -15,7 +15,7 @@ from remit import Agent, Call, Limits, Price, Reply, Request, ToolMessage, Usage
 from remit.messages import Message
 
 DIST = "remit"
-IMPORT = "import remit"
+IMPORT = "from remit import Agent, Limits, run, tool"
 
 LIMITS = Limits(
     depth=10,

@@ -19,7 +19,7 @@ from remit.events import CallEnded, CallStarted, Event
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Answer
-from remit.tool import Tool
+from remit.tooling import Tool
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

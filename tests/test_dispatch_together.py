@@ -14,7 +14,7 @@ from remit import Agent, AssistantMessage, Limits, Outcome, ToolContext, ToolMes
 from remit.events import CallEnded, Event
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tool import Tool
+from remit.tooling import Tool
 
 
 @tool(tier="observe")

@@ -21,7 +21,7 @@ SRC = ROOT / "src" / "remit"
 FLOORS = {
     "records": "errors sandbox redaction limits messages outcome events commands text fields result",
     "rules": "ports history tree amounts ledger lanes slots seat deadline phase threads hosting foreign schema",
-    "what users write": "signature tool addressing rules sources policy agent providers",
+    "what users write": "signature tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
@@ -42,8 +42,8 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"tool", "result", "sandbox", "schema", "signature", "sources"}
-    table["definitions"] |= {"agent", "policy", "rules", "tool", "sandbox", "sources", "tools"}
+    table["tools"] |= {"tooling", "result", "sandbox", "schema", "signature", "sources"}
+    table["definitions"] |= {"agent", "policy", "rules", "tooling", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}
     return table

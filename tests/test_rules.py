@@ -11,7 +11,7 @@ from remit.messages import Json, JsonObject
 from remit.policy import Decision
 from remit.rules import Rule, decide, parse
 from remit.testing import ScriptedModel, call, say
-from remit.tool import Subject
+from remit.tooling import Subject
 
 
 def commands(args: JsonObject) -> list[Subject]:

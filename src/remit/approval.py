@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from remit.history import Tree
     from remit.messages import JsonObject
     from remit.scope import Scope
-    from remit.tool import Tool
+    from remit.tooling import Tool
 
 log = logging.getLogger("remit")
 

@@ -14,7 +14,7 @@ from remit.outcome import Artifact
 from remit.phase import Phase, Stopped
 from remit.result import ToolResult, failure
 from remit.text import describe_error
-from remit.tool import Tier
+from remit.tooling import Tier
 
 SAVE_S = 5.0
 """How long a store may take to keep one text; the run does not wait longer for it."""

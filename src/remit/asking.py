@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import TextIO
 
 from remit.limits import Usage
 from remit.policy import ApprovalRequest, Decision, allow, deny
-from remit.text import text_of
+from remit.text import text_of, visible
 
 HEAD_LINES = 40
 TAIL_LINES = 20
@@ -36,20 +35,6 @@ _ANSWERS = {
 _ALL = frozenset({"v", "view"})
 _UNCLEAR = frozenset({"ok", "okay", "sure", "yep", "yeah", "always", "a", "allow", "deny", "nope"})
 """Neither an answer that is offered nor a reason."""
-
-
-# Letters and marks that show nothing, or lie over the character before them, although they count as printable.
-_BLANK = re.compile(
-    "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
-)
-
-
-def visible(text: str) -> str:
-    """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = _BLANK.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def spent(usage: Usage) -> str:

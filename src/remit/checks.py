@@ -27,7 +27,7 @@ from remit.messages import (
 )
 from remit.ports import Store
 from remit.text import describe_error
-from remit.tool import is_reserved
+from remit.tooling import is_reserved
 from remit.tree import going_on
 
 MOST_TASK = 5_000_000

@@ -23,7 +23,7 @@ from remit.phase import Stopped, wake
 from remit.redaction import REDACTED
 from remit.result import ToolResult
 from remit.text import call_context, clean, describe_error, result_summary
-from remit.tool import BadArguments, Tier, Tool
+from remit.tooling import BadArguments, Tier, Tool
 from remit.trip import execute
 
 log = logging.getLogger("remit")

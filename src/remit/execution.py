@@ -35,7 +35,7 @@ from remit.ports import Model, Price
 from remit.result import ToolResult
 from remit.scope import Scope
 from remit.sources import ToolSource
-from remit.tool import Tier, Tool
+from remit.tooling import Tier, Tool
 
 OUTPUT_TOKENS = 4096
 """The most a reply may say when the agent's settings do not."""

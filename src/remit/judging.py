@@ -12,7 +12,7 @@ from remit.policy import judge
 from remit.result import ToolResult
 from remit.rules import Ruling
 from remit.text import FOREIGN, describe_error
-from remit.tool import BadArguments, Tool
+from remit.tooling import BadArguments, Tool
 from remit.trip import preview
 
 log = logging.getLogger("remit")

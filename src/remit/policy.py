@@ -16,7 +16,7 @@ from remit.limits import Usage
 from remit.messages import Call, JsonObject
 from remit.rules import Answer, Rule, Ruling, decide, parse
 from remit.text import clean, safe_str
-from remit.tool import Tier, Tool
+from remit.tooling import Tier, Tool
 
 if TYPE_CHECKING:
     from remit.scope import Scope

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import remit.addressing as addressing
 from remit.errors import UsageError
-from remit.tool import Subject
+from remit.tooling import Subject
 
 Answer = Literal["allow", "ask", "deny"]
 

@@ -18,7 +18,7 @@ from remit.hosting import Hosts
 from remit.messages import unforge
 from remit.phase import Phase, Stopped, wake
 from remit.text import clean, describe_error, one_line, shorten
-from remit.tool import Tool
+from remit.tooling import Tool
 
 log = logging.getLogger("remit")
 

@@ -70,6 +70,20 @@ def shorten(text: str, most: int, keep: int) -> str:
     return text if len(text) <= most else text[:keep] + "..."
 
 
+# Letters and marks that show nothing, or lie over the character before them, although they count as printable.
+_BLANK = re.compile(
+    "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
+)
+
+
+def visible(text: str) -> str:
+    """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _BLANK.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def one_line(text: str) -> str:
     """The text with every line break and control character replaced by a space."""
     return text.translate(_CONTROLS)

@@ -18,7 +18,7 @@ from remit.phase import Stopped, on_loop
 from remit.result import ToolResult, failure, render
 from remit.signature import ToolContext
 from remit.text import clean
-from remit.tool import Tool
+from remit.tooling import Tool
 
 log = logging.getLogger("remit")
 

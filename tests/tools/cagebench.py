@@ -16,7 +16,7 @@ import remit.tools.bubblewrap as bubblewrap
 from remit.messages import JsonObject
 from remit.result import ToolResult, render
 from remit.sandbox import Sandbox
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 
 _TROUBLE = bubblewrap.trial()
 _REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"

@@ -15,7 +15,7 @@ import remit.tools.addresses as addresses
 import remit.tools.wire as wire
 from remit.result import ToolResult, render
 from remit.sandbox import OPEN, Sandbox
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 from remit.tools.fetching import fetch
 from remit.tools.urls import Address
 

@@ -15,7 +15,7 @@ import pytest
 from remit.messages import JsonObject
 from remit.result import ToolResult, render
 from remit.sandbox import OPEN, Sandbox
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 from remit.tools.terminal import terminal
 
 MARK = "REMIT_TEST_MARK"

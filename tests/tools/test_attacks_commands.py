@@ -24,7 +24,7 @@ from remit.messages import JsonObject
 from remit.rules import decide, parse
 from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tool import Subject
+from remit.tooling import Subject
 from remit.tools.bubblewrap import trial
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub

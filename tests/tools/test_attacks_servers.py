@@ -20,7 +20,7 @@ from remit.messages import JsonObject, unforge
 from remit.result import ToolResult
 from remit.sources import Choice
 from remit.testing import ScriptedModel, say
-from remit.tool import ToolContext
+from remit.tooling import ToolContext
 from remit.tools.mcp import McpServer, read_mcp_json
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.link import LARGE_MESSAGE, too_dense

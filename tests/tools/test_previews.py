@@ -12,7 +12,7 @@ from remit import Agent, allow, run
 from remit.policy import ApprovalRequest, Decision
 from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 from remit.tools.files import edit, read, write
 
 pytestmark = pytest.mark.real_time

@@ -211,7 +211,7 @@ async def test_our_death_is_the_end_of_the_command(shell: Shell) -> None:
     program = textwrap.dedent(f"""
         import asyncio, os
         from pathlib import Path
-        from remit.tool import ToolContext
+        from remit.tooling import ToolContext
         from remit.tools.terminal import make_terminal, terminal
         ctx = ToolContext(run_id="r", path=(), depth=0, workspace=Path({str(shell.workspace)!r}), deps=None,
                           emit=lambda text: print(text, end="", flush=True), cancelled=lambda: False)

@@ -17,7 +17,7 @@ import remit.tools.terminal as terminals
 from remit import Agent
 from remit.errors import UsageError
 from remit.testing import ScriptedModel, call, say
-from remit.tool import Subject
+from remit.tooling import Subject
 from remit.tools.environment import scrub
 from remit.tools.output import PIECE_BYTES, Kept, Pieces, tidy
 from remit.tools.terminal import INLINE_CHARS, make_terminal, terminal

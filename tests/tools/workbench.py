@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from remit.result import ToolResult, render
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 
 SECRET = "s3cret-outside"
 

@@ -12,10 +12,9 @@ from typing import NoReturn
 
 import click
 
-from remit.asking import visible
 from remit.errors import RemitError, UsageError
 from remit.outcome import Status
-from remit.text import clean, describe_error
+from remit.text import clean, describe_error, visible
 
 COMPLETED = 0
 FAILED = 1

@@ -32,7 +32,7 @@ from remit.providers import ModelSource
 from remit.sandbox import Sandbox, read_sandbox
 from remit.sources import ToolSource
 from remit.survey import survey
-from remit.tool import Tool
+from remit.tooling import Tool
 
 LEAD = "lead"
 INSTRUCTIONS = (

@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
 import remit.cli.exits as exits
-from remit.providers import ModelSource
+
+if TYPE_CHECKING:
+    from remit.providers import ModelSource
 
 
 class Listed(NamedTuple):

@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 import click
 
-from remit.asking import visible
 from remit.errors import UsageError
 from remit.history import Tree
 from remit.ports import Store, TreeInfo
 from remit.stores import default_path, open_store
+from remit.text import visible
 from remit.tree import fold
 
 LEAST = 5

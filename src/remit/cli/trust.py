@@ -8,8 +8,8 @@ import click
 
 import remit.cli.columns as columns
 import remit.cli.exits as exits
-from remit.asking import visible
 from remit.definitions import SettingsError, distrust, load_settings, trust, trusted_folders
+from remit.text import visible
 
 
 @click.command()

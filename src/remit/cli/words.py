@@ -10,9 +10,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple, TextIO
 
-from remit.asking import visible
 from remit.outcome import Status
-from remit.text import clean, one_line
+from remit.text import clean, one_line, visible
 
 Look = str
 """How a piece of text looks: empty, or one of `LOOKS`."""

@@ -26,7 +26,7 @@ from remit.messages import Json, unforge
 from remit.policy import Policy
 from remit.ports import ModelChoice
 from remit.sources import ToolSource
-from remit.tool import Tool
+from remit.tooling import Tool
 
 MOST_LEVELS = 50
 """Agents below agents; deeper than any tree may run."""

@@ -13,7 +13,7 @@ from remit.definitions.nodes import Hints, Level, quoted, split_list, to_json
 from remit.definitions.permissions import removes
 from remit.definitions.toolnames import ToolWord, known_words
 from remit.sources import ToolSource
-from remit.tool import Tool
+from remit.tooling import Tool
 
 Tell = Callable[[Level, int, str], None]
 

@@ -18,7 +18,7 @@ from remit.limits import OWN, ROOT_DEFAULTS, SHARED, Limits
 from remit.messages import Call, Json
 from remit.policy import Rules, compile_policy
 from remit.rules import Ruling, parse
-from remit.tool import Tool
+from remit.tooling import Tool
 
 if TYPE_CHECKING:
     from remit.rules import Rule

@@ -31,7 +31,7 @@ from remit.limits import Limits
 from remit.sandbox import Sandbox
 from remit.sources import ToolSource
 from remit.text import one_line, shorten
-from remit.tool import Tool
+from remit.tooling import Tool
 
 FILE = "remit.toml"
 _TABLE = "tool.remit"

@@ -11,7 +11,7 @@ from remit.execution import Kit, Run
 from remit.messages import user
 from remit.restoring import restore_grants
 from remit.scope import Sent
-from remit.tool import Tool
+from remit.tooling import Tool
 
 MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
 

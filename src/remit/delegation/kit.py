@@ -9,7 +9,7 @@ from remit.agent import Agent
 from remit.delegation.surfaces import AdhocTool, NamedTool, TaskTool, make_kit
 from remit.errors import UsageError
 from remit.execution import DelegateTool, Kit
-from remit.tool import Tool
+from remit.tooling import Tool
 
 
 class _Shelf:
@@ -62,7 +62,7 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     known = ", ".join(sorted(tools)) or "none"
     raise UsageError(
         f"Agent {agent.name!r}: there is no tool called {tool!r}.{hint} Built-in tools: {known}; your own are functions"
-        " decorated with @remit.tool."
+        " decorated with @remit.tooling."
     )
 
 

@@ -19,7 +19,7 @@ from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_toke
 from remit.fields import MOST_LABEL, Bad, Field
 from remit.messages import Json, JsonObject, ToolSpec, user
 from remit.result import ToolResult
-from remit.tool import Tier, Tool
+from remit.tooling import Tier, Tool
 
 ADHOC_TURNS = 10
 MOST_ADHOC_TURNS = 50

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from remit.tool import Tier, Tool
+from remit.tooling import Tier, Tool
 
 if TYPE_CHECKING:
     from remit.tools.fetching import make_fetch

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from remit.tool import Subject
+from remit.tooling import Subject
 
 _SYSTEM = frozenset(
     {

@@ -16,7 +16,7 @@ from remit.errors import UsageError
 from remit.messages import JsonObject
 from remit.result import ToolResult
 from remit.text import clean, shorten
-from remit.tool import Subject, Tier, Tool, ToolContext, tool
+from remit.tooling import Subject, Tier, Tool, ToolContext, tool
 from remit.tools.addresses import Reach, in_thread, make_reach
 from remit.tools.pages import Page, as_result, wanted
 from remit.tools.urls import Target, follow, read_url

@@ -18,7 +18,7 @@ import remit.tools.seen as seen
 from remit.messages import ImagePart
 from remit.result import ToolResult
 from remit.text import clean, count_lines, shorten
-from remit.tool import ToolContext, tool
+from remit.tooling import ToolContext, tool
 from remit.tools.folders import CREATE
 from remit.tools.words import Refused, count, counted, in_words, show, size, trouble
 from remit.tools.workspace import Place, Workspace

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from remit.result import ToolResult
-from remit.tool import ToolContext, tool
+from remit.tooling import ToolContext, tool
 from remit.tools.patterns import compile_glob
 from remit.tools.walking import MOST_DEPTH, Found, Walk
 from remit.tools.words import Refused, count, counted, in_words, kind, show, size

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from remit.messages import JsonObject
-from remit.tool import Subject
+from remit.tooling import Subject
 from remit.tools.lexing import Word
 from remit.tools.runners import (
     EVALUATING,

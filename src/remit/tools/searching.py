@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import remit.tools.engines as engines
 import remit.tools.loading as loading
 from remit.result import ToolResult
-from remit.tool import ToolContext, tool
+from remit.tooling import ToolContext, tool
 from remit.tools.dialect import Pattern, read_pattern
 from remit.tools.folders import READ, Folder
 from remit.tools.patterns import Glob, compile_glob

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TypeVar
 
-from remit.tool import ToolContext
+from remit.tooling import ToolContext
 from remit.tools.words import Refused
 
 K = TypeVar("K")

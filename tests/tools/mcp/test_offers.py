@@ -12,7 +12,7 @@ from remit.errors import UsageError
 from remit.messages import JsonObject
 from remit.result import ToolResult
 from remit.sources import Choice, ToolSource
-from remit.tool import BadArguments, Tier, ToolContext
+from remit.tooling import BadArguments, Tier, ToolContext
 from remit.tools.mcp import McpServer
 from remit.tools.mcp.offers import McpTool, Offered, offer
 

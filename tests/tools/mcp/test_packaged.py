@@ -13,7 +13,7 @@ import uvicorn
 from packaged_server import make
 from workshop import HERE, Shop, Tree, until
 
-from remit.tool import BadArguments
+from remit.tooling import BadArguments
 from remit.tools.mcp import McpServer
 
 pytestmark = pytest.mark.real_time

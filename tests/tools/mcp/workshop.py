@@ -16,7 +16,7 @@ import pytest
 from remit.errors import RemitError
 from remit.result import ToolResult, render
 from remit.sources import Choice, Opening
-from remit.tool import Tool, ToolContext
+from remit.tooling import Tool, ToolContext
 from remit.tools.mcp import McpServer
 
 HERE = Path(__file__).parent

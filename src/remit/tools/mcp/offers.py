@@ -15,7 +15,7 @@ from remit.result import ToolResult
 from remit.schema import Shape
 from remit.signature import ToolContext
 from remit.text import one_line, shorten
-from remit.tool import Tier, Tool
+from remit.tooling import Tier, Tool
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.schemas import ServerShape
 from remit.tools.mcp.server import McpServer

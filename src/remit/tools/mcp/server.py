@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from remit.errors import UsageError
 from remit.sources import Choice, Opening
 from remit.text import shorten
-from remit.tool import Tool
+from remit.tooling import Tool
 
 if TYPE_CHECKING:
     from remit.tools.mcp.offers import McpTool
