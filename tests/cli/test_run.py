@@ -426,7 +426,7 @@ def test_a_model_without_its_key() -> None:
         (("Go", "--json-schema", "{"), "--json-schema is no JSON"),
         (("Go", "--workspace", "nowhere"), "--workspace 'nowhere' is not a folder"),
         (("Go", "--output-format", "xml"), "'xml' is not one of 'text', 'json', 'stream-json'"),
-        (("Go", "--journal", "runs.db"), "Did you mean 'sqlite:///runs.db'?"),
+        (("Survey this folder", "--journal", "runs.db"), "Did you mean 'sqlite:///runs.db'?"),
         (("Go", "--no-journal", "--continue"), "--no-journal keeps nothing"),
         (("Go", "--continue", "--resume", "abc"), "write one of them"),
         (("Go", "--modle", "x"), "Did you mean"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from remit.definitions import Loaded, load
+from remit.definitions import Loaded, build, load
 
 
 class Specimen(NamedTuple):
@@ -465,3 +465,16 @@ def test_what_cannot_be_understood_is_an_error_with_its_line(tmp_path: Path, spe
     line, words = specimen.error
     assert [p for p in loaded.errors if p.line == line and words in p.text], [str(p) for p in loaded.errors]
     assert all(p.file == tmp_path / specimen.file for p in loaded.errors)
+
+
+def test_a_file_that_lost_its_first_line_keeps_its_limits(tmp_path: Path) -> None:
+    """Without the opening --- the keys still hold: no agent gains tools by a slip."""
+    path = tmp_path / "split.md"
+    path.write_text("name: split\ndescription: Splits\ntools: Read\nlimits:\n  usd: 2\n---\nSplit.\n")
+    loaded = load(path)
+    agent = build(loaded.agents["split"], loaded)
+    assert [t if isinstance(t, str) else t.name for t in agent.tools] == ["read"]
+    assert agent.instructions == "Split."
+    assert agent.limits is not None
+    assert agent.limits.usd == 2
+    assert any("---" in problem.text for problem in loaded.problems)

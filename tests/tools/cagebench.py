@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,3 +72,9 @@ def use(tool: Tool, shell: Shell, **args: object) -> ToolResult:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def python_inside() -> str:
+    """A Python that is there in a sandbox: an environment below /tmp is not, since /tmp is the sandbox's own."""
+    environment = Path(sys.prefix).resolve()
+    return sys.executable if not environment.is_relative_to("/tmp") else os.path.realpath(sys.executable)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cagebench import (
     names,
     open_beside_home,
     outside,
+    python_inside,
     run,
     works,
 )
@@ -39,7 +39,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 def _python(code: str) -> str:
-    return f"{sys.executable} -S -c {shlex.quote(code)}"
+    return f"{python_inside()} -S -c {shlex.quote(code)}"
 
 
 # --- Exchanging folders while a sandbox is put together ------------------------------------------

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cagebench import python_inside
 from shellbench import Shell, open_shell
 
 import remit
@@ -85,7 +86,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _python(code: str) -> str:
-    return f"{sys.executable} -S -c {code!r}" if "'" not in code else f'{sys.executable} -S -c "{code}"'
+    python = python_inside()
+    return f"{python} -S -c {code!r}" if "'" not in code else f'{python} -S -c "{code}"'
 
 
 def _connect(family: str, address: str) -> str:
@@ -294,19 +296,21 @@ async def test_git_works_in_a_sandbox(shell: Shell) -> None:
 async def test_programs_of_every_day_work_in_a_sandbox(shell: Shell) -> None:
     """Tests are run, packages installed into an environment, threads named, pools used, outputs written to /dev/stdout."""
     (shell.workspace / "test_it.py").write_text(
-        "import concurrent.futures, multiprocessing\n"
-        "def test_it(tmp_path):\n"
-        "    (tmp_path / 'x').write_text('x')\n"
-        "    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool:\n"
-        "        assert pool.submit(abs, -3).result() == 3\n"
+        "import concurrent.futures, multiprocessing, tempfile, unittest\n"
+        "class It(unittest.TestCase):\n"
+        "    def test_it(self):\n"
+        "        with tempfile.TemporaryFile() as file:\n"
+        "            file.write(b'x')\n"
+        "        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool:\n"
+        "            self.assertEqual(pool.submit(abs, -3).result(), 3)\n"
     )
     result = await _run(
         shell,
         WRITE,
-        f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider -c /dev/null --rootdir . test_it.py | grep passed;"
+        f"{python_inside()} -m unittest test_it 2>&1 | grep -c '^OK';"
         " echo out > /dev/stdout; echo err > /dev/stderr; echo fd > /proc/self/fd/1; cat /proc/self/comm /proc/sys/kernel/ostype",
     )
-    assert "1 passed" in result.content
+    assert result.content.startswith("1\n")
     assert "out\nerr\nfd\ncat\nLinux\n(exit code 0" in result.content
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from remit.definitions import (
     parse_limits,
 )
 from remit.definitions.modelnames import read_model
+from remit.definitions.toolnames import read_word
+from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.limits import Limits
 from remit.ports import Model, ModelChoice
@@ -33,6 +36,7 @@ from remit.sandbox import Sandbox, read_sandbox
 from remit.sources import ToolSource
 from remit.survey import survey
 from remit.tooling import Tool
+from remit.tools import built_in
 
 LEAD = "lead"
 INSTRUCTIONS = (
@@ -73,6 +77,7 @@ def put_together(
     notes += [str(problem) for problem in settings.problems]
     chosen, options = _choose_model(options, settings, models, notes)
     agent = survey() if options.survey else _agent(options, settings, models, notes)
+    _check_rules(options, agent)
     place = settings.journal or "sqlite"
     return Job(
         agent=agent,
@@ -86,6 +91,24 @@ def put_together(
         options=msgspec.structs.replace(options, workspace=str(settings.workspace)),
         notes=notes,
     )
+
+
+def _check_rules(options: Options, agent: Agent) -> None:
+    """A rule of the command line that names no tool is a slip, and a denial that denies nothing. Raises UsageError."""
+    known, left = {"task", "subagent", "read_artifact", *built_in()}, [agent]
+    while left:
+        one = left.pop()
+        known |= set(kit_for(one, may_delegate=True).tools)
+        left += one.subagents
+    flags = (("--allow", options.allow), ("--ask", options.ask), ("--deny", options.deny))
+    for flag, rule in ((flag, rule) for flag, rules in flags for rule in rules):
+        word, written = read_word(rule, 0), rule.partition("(")[0].strip()
+        name = word.name if word.kind == "tool" else written
+        if name in known or any(c in name for c in "*?[") or name.startswith(("mcp__", "subagent_")):
+            continue
+        near = get_close_matches(name, known, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"{flag} {rule!r}: there is no tool called {name!r}.{hint}")
 
 
 def _settings(options: Options, journal: str | None) -> Settings:
@@ -183,6 +206,9 @@ def _sources(settings: Settings, models: ModelSource | None) -> ModelSource | No
 
 
 def _agent(options: Options, settings: Settings, models: ModelSource | None, notes: list[str]) -> Agent:
+    for path in options.agents:
+        if not Path(path).expanduser().exists():
+            raise UsageError(f"--agents {path!r}: there is no such file or folder.")
     loaded = settings.load_agents(options.agents)
     problems: list[Problem] = []
     around = settings.surroundings(usable=lambda name: _why_not(name, models))

@@ -14,12 +14,14 @@ import remit.cli.asked as asked
 import remit.cli.exits as exits
 import remit.cli.options as options
 import remit.cli.places as places
+from remit.agent import Agent
 from remit.cli.choosing import OFFLINE
 from remit.cli.job import LEAD, put_together
 from remit.cli.launch import conversation, launch, relaunch, tell_ended
 from remit.cli.main import Setup
 from remit.cli.options import Options, Showing
 from remit.definitions import parse_limits
+from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.history import REOPENED, RunRecord
 from remit.outcome import Outcome
@@ -84,11 +86,23 @@ async def go_on(
         return tell_ended(_structured(tree.outcome(), before), showing)
     job = put_together(said.over(before or _guessed(record)), setup.models)._replace(journal=url)
     if text.prompt:
+        if before is None:
+            _check_same(job.agent, record)
         task, notes = asked.with_files(text, Path(job.workspace))
         job = job._replace(notes=[*job.notes, *notes])
         return await launch(job, task, showing, history=conversation(tree.outcome()))
     limits = parse_limits(said.limits, "--limits") if said.limits else None
     return await relaunch(job, tree, showing, limits=limits)
+
+
+def _check_same(agent: Agent, record: RunRecord) -> None:
+    """See that an agent found by its name is the one of a run that `remit run` did not start. Raises UsageError."""
+    tools = {spec.name for spec in kit_for(agent, may_delegate=True).specs}
+    if tools != set(record.tools):
+        raise UsageError(
+            f"{record.id} was not started by `remit run`, and the agent {agent.name!r} that is known here has other tools,"
+            " so its conversation does not go on here. Go on where it was started: history=outcome.messages"
+        )
 
 
 def _structured(outcome: Outcome, before: Options | None) -> Outcome:

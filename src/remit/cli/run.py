@@ -15,6 +15,7 @@ from remit.cli.job import put_together
 from remit.cli.launch import launch
 from remit.cli.main import Setup
 from remit.cli.options import Options, Showing
+from remit.models.offline import is_survey
 
 
 @click.command(
@@ -62,5 +63,10 @@ async def _run(
     if not text.prompt:
         exits.wrong_use("There is nothing to do: write the task, as in: remit run 'Survey this folder'")
     job = put_together(said, setup.models, journal=journal, kept=kept)
+    if job.options.survey and not is_survey(text.prompt):
+        # Not begun: what only says that it can do nothing would end like a success.
+        for note in job.notes:
+            exits.tell(note)
+        exits.wrong_use("Without a model only a survey can be done: remit run 'Survey this folder'")
     task, notes = asked.with_files(text, Path(job.workspace))
     return await launch(job._replace(notes=[*job.notes, *notes]), task, showing)

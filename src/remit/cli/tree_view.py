@@ -346,6 +346,9 @@ def summary(view: TreeView, width: int, now: float) -> Line:
     past = root.outcome.duration_s if root.outcome is not None else elapsed(root, now)
     still_open = f", {sums.open} open" if sums.open and root.outcome is None else ""
     calls = " model call" if sums.requests == 1 and limits.requests is None else " model calls"
+    failed = sum(
+        1 for run in tree.runs.values() for c in run.calls if c.ended is not None and not c.ended.success
+    )
     parts = [
         words.count(sums.runs, "run") + still_open,
         f"{len(tree.requests)} waiting for you" if tree.requests else "",
@@ -355,6 +358,7 @@ def summary(view: TreeView, width: int, now: float) -> Line:
         _against(sums.requests, limits.requests, words.number, calls),
         _against(sums.runs - 1, limits.delegations, words.number, " delegations") if sums.runs > 1 else "",
         f"{view.missed:,} events not shown" if view.missed else "",
+        f"{words.count(failed, 'call')} failed or denied" if failed else "",
     ]
     return ((words.cut(" · ".join(part for part in parts if part), width), "strong"),)
 

@@ -8,8 +8,10 @@ import click
 
 import remit.cli.columns as columns
 import remit.cli.exits as exits
-from remit.definitions import SettingsError, distrust, load_settings, trust, trusted_folders
+from remit.definitions import SettingsError, check, distrust, load_settings, trust, trusted_folders
+from remit.definitions.narrowing import CONSENT
 from remit.text import visible
+from remit.tools.mcp import McpServer
 
 
 @click.command()
@@ -55,7 +57,7 @@ def _trust(folder: Path) -> None:
     exits.tell(f"{project} is trusted now. To take that back: remit trust --revoke")
     if asked:
         exits.tell("remit follows from now on:")
-    for line in asked:
+    for line in (*asked, *_starts(folder)):
         exits.tell(f"  {line}")
 
 
@@ -66,4 +68,19 @@ def _asks_for(folder: Path) -> list[str]:
     except SettingsError:
         # Its files are broken, which is told whenever they are used.
         return []
-    return [f"{one.origin}: {one.key} ({one.why})" for one in settings.untrusted]
+    lines = [f"{one.origin}: {one.key} ({one.why})" for one in settings.untrusted]
+    problems = check(settings.load_agents(), surroundings=settings.surroundings())
+    return lines + [str(problem) for problem in problems if CONSENT in problem.text]
+
+
+def _starts(folder: Path) -> list[str]:
+    """What a trusted project's servers are, so that nobody starts a program unseen."""
+    try:
+        servers = load_settings(folder).servers
+    except SettingsError:
+        return []
+    return [
+        f"the MCP server {name}: {server.url or ' '.join((server.command or '', *server.args))}"
+        for name, server in servers.items()
+        if isinstance(server, McpServer)
+    ]

@@ -32,6 +32,10 @@ def take_apart(text: str, vocabulary: Vocabulary) -> Page:
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     told = list[Told]()
     start = _opening(lines, told)
+    if start is None and _has_lost_its_opening(lines, vocabulary):
+        told.append(("warning", 1, "The first line should be ---; the keys were read as if it were there."))
+        lines.insert(0, "---")
+        start = 0
     if start is None:
         return Page({}, "\n".join(lines).strip(), told, has_header=False)
     end, body = _closing(lines, start, vocabulary, told)
@@ -66,6 +70,14 @@ def _opening(lines: list[str], told: list[Told]) -> int | None:
     if at:
         told.append(("warning", at + 1, "The front matter should begin on the first line."))
     return at
+
+
+def _has_lost_its_opening(lines: list[str], vocabulary: Vocabulary) -> bool:
+    """Whether the file begins with a key, and a --- stands below: a text does not begin like that."""
+    first = next((line for line in lines if line.strip()), "")
+    return bool(_known_key(first, vocabulary)) and any(
+        _FENCE.fullmatch(line.rstrip()) for line in lines[:200]
+    )
 
 
 def _drop_last_fence(lines: list[str]) -> None:

@@ -57,6 +57,11 @@ class Offline:
         return Reply(survey.report(), usage=usage, model=self.name)
 
 
+def is_survey(task: str) -> bool:
+    """Whether a task is one that these rules can do."""
+    return bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
+
+
 class _Survey:
     """What a run knows of its folder so far, and what it does next."""
 
@@ -65,7 +70,7 @@ class _Survey:
         self.tools = {spec.name: spec for spec in request.tools}
         said = [m.text for m in request.messages if isinstance(m, UserMessage)]
         task = next((text for text in reversed(said) if not text.startswith(MARK)), "")
-        self.asked = bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
+        self.asked = is_survey(task)
         named, found = _NAMED.search(task), _FOLDER.search(task)
         self.folder = json.loads(named[1]) if named else found[1] if found else "."
         self.can = self.asked and "ls" in self.tools

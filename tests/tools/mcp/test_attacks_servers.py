@@ -12,6 +12,8 @@ from typing import Any, cast
 import anyio.lowlevel
 import mcp_types as types
 import pytest
+from web_server import Answer, WebServer
+from workshop import HERE, Tree, until
 
 import remit.tools.mcp.offers as offers
 import remit.tools.mcp.opening as opening
@@ -28,12 +30,6 @@ from remit.tools.mcp.offers import Offered, offer
 from remit.tools.mcp.results import to_result
 from remit.tools.mcp.session import list_tools
 from remit.tools.mcp.sieve import MOST_BLOCKS, MOST_TOOLS, Listing, sift_result, sift_tools
-
-# The servers to try are shared with the tests of MCP.
-sys.path.insert(0, str(Path(__file__).parent / "mcp"))
-
-from web_server import Answer, WebServer
-from workshop import HERE, Tree, until
 
 SERVER = McpServer("evil", command="x")
 SECRET = "zq7-key-of-nobody-4711"

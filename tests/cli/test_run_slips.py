@@ -1,0 +1,80 @@
+"""Slips that must not pass for success: rules that name nothing, tasks that nobody can do, runs that are somebody else's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# The bench is shared by the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from runbench import project, remit, run
+
+import remit.cli.exits as exits
+from remit import Agent, run_sync, tool
+from remit.testing import ScriptedModel, call, say
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return project(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("flag", ["--allow", "--ask", "--deny"])
+@pytest.mark.parametrize("rule", ["wrlte", "wrlte(notes*)"])
+def test_a_rule_for_no_tool_is_said_before_anything_runs(flag: str, rule: str) -> None:
+    """A denial that denies nothing is worse than none."""
+    said = run("Go", flag, rule, model=ScriptedModel([say("never")]))
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    assert "Did you mean 'write'?" in said.err
+
+
+@pytest.mark.parametrize("rule", ["write", "Bash(git *)", "mcp__x__*", "*", "task", "subagent_x"])
+def test_rules_for_what_there_is_are_fine(rule: str) -> None:
+    """Names of other programs, servers and patterns are no slips."""
+    assert run("Go", "--deny", rule, model=ScriptedModel([say("Done.")])).code == 0
+
+
+def test_what_nobody_can_do_is_not_a_success() -> None:
+    """Without a model a task that is no survey is not begun, and the exit code says so."""
+    said = remit("run", "What is the meaning of life?")
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    assert "Survey this folder" in said.err
+
+
+def test_agents_that_are_not_there_are_said() -> None:
+    """A folder of agents that does not exist is a slip, whatever would be run."""
+    said = run("Go", "--agents", "nowhere", model=ScriptedModel([say("never")]))
+    assert said.code == exits.WRONG_USE
+    assert "nowhere" in said.err
+
+
+def test_calls_that_failed_are_counted_where_people_look() -> None:
+    """A denied call is in the last line, whatever the model says of it."""
+    model = ScriptedModel([call("write", path="a.txt", content="x"), say("Written.")])
+    said = run("Go", "--yes", "--deny", "write", model=model)
+    assert "1 call failed or denied" in said.err
+
+
+def test_a_run_of_another_program_gets_no_other_agent(folder: Path) -> None:
+    """A conversation that was not begun here does not go on with tools that its agent never had."""
+
+    @tool(tier="observe")
+    async def peek() -> str:
+        """Looks."""
+        return "seen"
+
+    store = f"sqlite:///{folder / 'own.db'}"
+    lead = Agent("lead", tools=[peek], policy=["deny write"])
+    outcome = run_sync(lead, "Go", model=ScriptedModel([say("Done.")]), store=store)
+    model = ScriptedModel([call("write", path="a.txt", content="x"), say("Written.")])
+    said = remit(
+        "resume", outcome.run_id, "write it", "--journal", store, "--yes", "--model", "scripted", model=model
+    )
+    assert said.code == exits.WRONG_USE
+    assert "was not started by `remit run`" in said.err
+    assert not (folder / "a.txt").exists()
