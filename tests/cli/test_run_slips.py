@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from runbench import project, remit, run
 
 import remit.cli.exits as exits
-from remit import Agent, run_sync, tool
+from remit import Agent, Status, run_sync, tool
 from remit.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.real_time
@@ -78,3 +78,20 @@ def test_a_run_of_another_program_gets_no_other_agent(folder: Path) -> None:
     assert said.code == exits.WRONG_USE
     assert "was not started by `remit run`" in said.err
     assert not (folder / "a.txt").exists()
+
+
+def test_going_on_does_not_lead_in_a_circle() -> None:
+    """Where a limit ended a run, the command to go on with raises it."""
+    model = ScriptedModel([call("ls"), call("ls", path="."), say("never")])
+    said = run("Go", "--max-turns", "1", model=model)
+    assert said.code == exits.BY_STATUS[Status.INCOMPLETE]
+    assert "--max-turns 100" in said.err
+
+
+def test_a_broken_file_keeps_nobody_from_looking(folder: Path) -> None:
+    """Runs are listed, and can be stopped, while remit.toml is being mended; starting one says what is wrong."""
+    (folder / "remit.toml").write_text("model = \n")
+    listed = remit("runs")
+    assert listed.code == 0
+    assert "remit.toml:1" in listed.err
+    assert run("Go", model=ScriptedModel([say("never")])).code == exits.WRONG_USE

@@ -27,7 +27,7 @@ from remit.errors import StoreError
 from remit.history import REOPENED, Tree
 from remit.limits import Limits
 from remit.messages import AssistantMessage, Message, ToolMessage
-from remit.outcome import Outcome
+from remit.outcome import Outcome, Status
 from remit.ports import Store
 from remit.reopening import reopen
 from remit.running import Running
@@ -169,10 +169,20 @@ def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
             exits.tell(f"Warning: {warning}")
     if not outcome.ok:
         said = how_it_ended(outcome, 500)
-        after = _resume if outcome.status in REOPENED else _show
-        exits.tell(f"{said[0].upper()}{said[1:].rstrip('.')}.{after(outcome.run_id, store)}")
+        more = _MORE.get(outcome.reason if outcome.status is Status.INCOMPLETE else str(outcome.status), "")
+        then = _resume(f"{outcome.run_id}{more}", store)
+        after = then if outcome.status in REOPENED else _show(outcome.run_id, store)
+        exits.tell(f"{said[0].upper()}{said[1:].rstrip('.')}.{after}")
     elif not quiet and store is not None:
         exits.tell(_show(outcome.run_id, store).strip())
+
+
+_MORE = {
+    "turns": " --max-turns 100",
+    "timed_out": " --timeout 30m",
+    "over_budget": " --limits requests=...,tokens=...,usd=...",
+}
+"""What a run that met a limit needs more of: without it, it would meet the same one again."""
 
 
 def _resume(root: str, store: Store | None) -> str:

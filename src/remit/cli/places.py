@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import click
 
+import remit.cli.exits as exits
 from remit.errors import UsageError
 from remit.history import Tree
 from remit.ports import Store, TreeInfo
@@ -89,9 +90,14 @@ def find_journal(given: str | None) -> Journal:
         return _kept(Journal("memory" if written.lower() in _NONE else written, variable))
     if not _may_have_settings():
         return Journal("sqlite", "default")
-    from remit.definitions import load_settings  # noqa: PLC0415 - a third of the time that `remit runs` takes
+    from remit.definitions import SettingsError, load_settings  # noqa: PLC0415 - a third of the time of `remit runs`
 
-    settings = load_settings(".")
+    try:
+        settings = load_settings(".")
+    except SettingsError as error:
+        # Looking at runs, and stopping them, must not wait until a file is mended.
+        exits.tell(f"{str(error).splitlines()[0]} (the journal is this user's own, as without that file)")
+        return Journal("sqlite", "default")
     return _kept(Journal(settings.journal or "sqlite", settings.origin("journal")))
 
 

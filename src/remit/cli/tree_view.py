@@ -320,7 +320,8 @@ def _numbers(record: RunRecord, sums: Sum, now: float, width: int, *, costs: boo
     ended, most = record.outcome, record.limits.turns
     turns = record.turns + (record.asking is not None and record.asking.purpose == "turn")
     turn = f"{turns}/{most}" if isinstance(most, int) and ended is None else f"{turns}"
-    past = ended.duration_s if ended is not None else elapsed(record, now)
+    # By the run's own clock, which stands still while a person is asked.
+    past = elapsed(record, now)
     time = words.duration(past)
     allowed = record.limits.seconds
     if ended is None and isinstance(allowed, (int, float)):
@@ -343,7 +344,7 @@ def summary(view: TreeView, width: int, now: float) -> Line:
     if root is None:
         return (("starting…", "dim"),)
     sums, limits = view.sums()[tree.root], root.limits
-    past = root.outcome.duration_s if root.outcome is not None else elapsed(root, now)
+    past = elapsed(root, now)
     still_open = f", {sums.open} open" if sums.open and root.outcome is None else ""
     calls = " model call" if sums.requests == 1 and limits.requests is None else " model calls"
     failed = sum(
