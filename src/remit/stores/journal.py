@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets as entropy
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-import anyio
 import msgspec
 
 import remit.commands
@@ -241,7 +241,7 @@ class JournalStore:
                 raise tables.unknown(root, self._place.where)
             if found or not wait:
                 return found
-            await anyio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S)
 
     async def trees(self) -> list[TreeInfo]:
         self._check()
@@ -308,9 +308,9 @@ class JournalStore:
         return await answer(promise, worker or self._writer.worker, PATIENCE_S, stuck)
 
     async def _ended(self, worker: Worker) -> None:
-        with anyio.move_on_after(PATIENCE_S):
-            while worker.alive:  # noqa: ASYNC110 - a thread's end sets no event of the loop's
-                await anyio.sleep(0.001)
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while worker.alive and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - a thread's end sets no event
+            await asyncio.sleep(0.001)
 
     def _check(self) -> None:
         if self._closed:
