@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import remit.remote as remote
-from remit import Agent, ApprovalRequest, Limits, Status, ToolMessage, allow, deny, run, start, tool
+from remit import Agent, ApprovalRequest, Limits, Running, Status, ToolMessage, allow, deny, run, start, tool
 from remit.events import ApprovalAnswered, ApprovalRequested, Event
 from remit.policy import Decision
 from remit.stores.memory import MemoryStore
@@ -58,6 +58,14 @@ async def never(request: ApprovalRequest) -> Decision:
     return deny()
 
 
+async def first_request(running: Running) -> str:
+    """The id of the first thing that a person is asked."""
+    async for event in running.events():
+        if isinstance(event, ApprovalRequested):
+            return event.request
+    raise AssertionError("nobody was asked")
+
+
 async def test_an_unanswered_request_at_depth_three_holds_up_nobody_else() -> None:
     """Two siblings do all of their work while a great-grandchild waits, and the answer finds it still there."""
     order: list[str] = []
@@ -98,12 +106,7 @@ async def test_answered_twice_the_first_answer_holds() -> None:
     """A second answer is told that it is in vain, and changes nothing."""
     store = MemoryStore()
     async with start(LEAD, "go", model=model(), approver=never, store=store) as running:
-        asked = None
-        async for event in running.events():
-            if isinstance(event, ApprovalRequested):
-                asked = event.request
-                break
-        assert asked is not None
+        asked = await first_request(running)
         first = await remote.approve(store, asked)
         await asyncio.sleep(5)
         second = await remote.refuse(store, asked, "too late")
@@ -118,12 +121,7 @@ async def test_answered_after_the_run_was_cancelled_nothing_runs() -> None:
     """A yes that comes after a cancel allows nothing."""
     store = MemoryStore()
     async with start(LEAD, "go", model=model(), approver=never, store=store) as running:
-        asked = None
-        async for event in running.events():
-            if isinstance(event, ApprovalRequested):
-                asked = event.request
-                break
-        assert asked is not None
+        asked = await first_request(running)
         await running.cancel("changed my mind")
         late = await remote.approve(store, asked)
         outcome = await running.outcome()

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TextIO
 
 from remit.limits import Usage
 from remit.policy import ApprovalRequest, Decision, allow, deny
@@ -92,20 +91,30 @@ async def ask_in_terminal(request: ApprovalRequest) -> Decision:
     source, target = sys.stdin, sys.stderr
     if source is None or source.closed or not source.isatty():
         return deny("there is no terminal to ask at")
-    forget_typed(source.fileno())
-    _write(target, f"\n{in_words(request)}\n{QUESTION}: ")
-    lines = _Lines(source.fileno())
+
+    def write(text: str) -> None:
+        target.write(text)
+        target.flush()
+
+    return await ask_at(request, source.fileno(), write)
+
+
+async def ask_at(request: ApprovalRequest, source: int, write: Callable[[str], None]) -> Decision:
+    """Ask until there is an answer: `write` shows what there is to say, lines are read from the terminal `source`."""
+    forget_typed(source)
+    write(f"\n{in_words(request)}\n{QUESTION}: ")
+    lines = _Lines(source)
     while True:
         line = await lines.next()
         if line is None:
-            _write(target, "\n")
+            write("\n")
             return deny("nobody answered: the input ended")
         if line.strip().lower() in _ALL:
-            _write(target, f"\n{in_words(request, whole=True)}\n{QUESTION}: ")
+            write(f"\n{in_words(request, whole=True)}\n{QUESTION}: ")
         elif (decision := read_answer(line)) is not None:
             return decision
         else:
-            _write(target, f"{QUESTION}: ")
+            write(f"{QUESTION}: ")
 
 
 def forget_typed(source: int) -> None:
@@ -116,11 +125,6 @@ def forget_typed(source: int) -> None:
         return
     with suppress(OSError, termios.error):
         termios.tcflush(source, termios.TCIFLUSH)
-
-
-def _write(target: TextIO, text: str) -> None:
-    target.write(text)
-    target.flush()
 
 
 class _Lines:

@@ -116,10 +116,8 @@ def reopen(
             with CancelScope(shield=True):
                 await journal.leave()
             raise
-        desk = Desk(approver, past)
-        tree = TreeContext(
-            run_id, journal=journal, desk=desk, deps=deps, workspace=terms.workspace, past=past
-        )
+        place, desk = terms.workspace, Desk(approver, past)
+        tree = TreeContext(run_id, journal=journal, desk=desk, deps=deps, workspace=place, past=past)
         plan = Plan(agent=agent, prompt=record.task, task=record.task.text, summary=agent.summary)
 
         def go() -> Coroutine[object, object, Outcome]:

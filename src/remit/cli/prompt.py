@@ -10,13 +10,11 @@ from contextlib import contextmanager
 
 import remit.cli.words as words
 from remit.approval import Approver
-from remit.asking import QUESTION, forget_typed, in_words, read_answer
+from remit.asking import ask_at
 from remit.cli.display import Display
 from remit.cli.keys import in_foreground
 from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.remote import ask_elsewhere
-
-_WHOLE = ("v", "view")
 
 NOBODY = "nobody can be asked, since remit has no terminal here; --allow RULE or --yes allow it beforehand"
 
@@ -67,21 +65,8 @@ def _keyboard() -> Generator[int]:
 
 
 async def _ask(request: ApprovalRequest, source: int) -> Decision:
-    forget_typed(source)
-    _write(f"\n{in_words(request)}\n{QUESTION}: ")
-    typed = _Typed(source)
     try:
-        while True:
-            line = await typed.line()
-            if line is None:
-                _write("\n")
-                return deny("nobody answered: the input ended")
-            if line.strip().lower() in _WHOLE:
-                _write(f"\n{in_words(request, whole=True)}\n{QUESTION}: ")
-            elif (decision := read_answer(line)) is not None:
-                return decision
-            else:
-                _write(f"{QUESTION}: ")
+        return await ask_at(request, source, _write)
     except asyncio.CancelledError:
         _write("\n(Answered elsewhere, or stopped: no answer is needed any more.)\n")
         raise
@@ -94,31 +79,3 @@ def _write(text: str) -> None:
     except (OSError, ValueError):
         # The terminal is gone; reading from it ends too, and that is an answer.
         return
-
-
-class _Typed:
-    """Lines as they are typed, read without a thread: one that waits for a key cannot be taken back."""
-
-    def __init__(self, source: int) -> None:
-        self._source = source
-        self._rest = b""
-
-    async def line(self) -> str | None:
-        """The next one; None at the end of the input."""
-        while b"\n" not in self._rest:
-            await self._ready()
-            piece = os.read(self._source, 4096)
-            if not piece:
-                return None
-            self._rest += piece
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode("utf-8", "replace")
-
-    async def _ready(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(self._source, lambda: None if ready.done() else ready.set_result(None))
-        try:
-            await ready
-        finally:
-            loop.remove_reader(self._source)
