@@ -191,7 +191,7 @@ def test_a_loop_that_closes_at_any_step_is_not_held_up() -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert ended.stdout.split() == ["ended"], ended.stderr

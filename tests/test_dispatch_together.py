@@ -55,7 +55,7 @@ async def test_results_are_in_call_order_whatever_ends_first() -> None:
 
 async def test_calls_of_one_turn_run_at_the_same_time() -> None:
     """Async calls run together on the loop, plain functions together in threads: each waits for the other here."""
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     met = asyncio.Event()
 
     @tool(tier="observe")

@@ -453,7 +453,7 @@ def test_the_process_exits_whatever_was_left_behind(name: str) -> None:
         env={"PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ended.stdout.split() == ["timed_out", "1", "closed"], ended.stderr
@@ -489,5 +489,5 @@ def test_ctrl_c_stops_the_tree_and_reaches_the_caller() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=20)
+        out, err = program.communicate(timeout=60)
     assert (out, err, program.returncode) == ("interrupted 0\n", "", 0)

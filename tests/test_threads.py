@@ -188,7 +188,7 @@ def test_the_process_exits_with_a_job_that_never_ends() -> None:
         env={**os.environ, "PYTHONPATH": room},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["1", "1"], "")
@@ -216,7 +216,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
         env={**os.environ, "PYTHONPATH": room},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert (ended.returncode, ended.stdout.split()) == (0, ["7"])

@@ -16,7 +16,7 @@ import pyte
 
 SCREENS = Path(__file__).parent / "screens"
 SRC = Path(__file__).parents[2] / "src"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 PROGRAM = """
 import sys
@@ -139,6 +139,15 @@ def stable(text: str, folder: Path) -> str:
     for pattern, instead in _STABLE:
         text = pattern.sub(instead, text)
     return text
+
+
+def settle_on(name: str, terminal: Terminal, folder: Path) -> None:
+    """Wait until the window is the reviewed screen of that name: what is read of a live tree may be half a frame."""
+    path = SCREENS / f"{name}.txt"
+    if not os.environ.get("UPDATE_SCREENS"):
+        reviewed = path.read_text(encoding="utf-8")
+        terminal.wait_for(lambda _: stable(terminal.window(), folder) + "\n" == reviewed)
+    check_screen(name, stable(terminal.window(), folder))
 
 
 def check_screen(name: str, text: str) -> None:

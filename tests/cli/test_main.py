@@ -51,7 +51,7 @@ def test_help_imports_no_command(folder: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=True,
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     commands, heavy = done.stderr.splitlines()
     assert commands == "['remit.cli.exits', 'remit.cli.main']"
@@ -149,7 +149,7 @@ def test_as_a_module(folder: Path) -> None:
     """`python -m remit` is the command line."""
     done = subprocess.run(
         [sys.executable, "-m", "remit", "--version"],
-        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=True,
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("remit 0.")
 
@@ -160,7 +160,7 @@ def test_a_pipe_that_closes_is_no_bug(folder: Path) -> None:
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "remit", "demo", "--quiet"],
-        cwd=folder, env=environment(folder.parent), stdout=write, stderr=subprocess.PIPE, timeout=30, check=False,
+        cwd=folder, env=environment(folder.parent), stdout=write, stderr=subprocess.PIPE, timeout=60, check=False,
     )  # fmt: skip
     os.close(write)
     assert done.returncode == exits.FAILED

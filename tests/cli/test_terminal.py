@@ -14,7 +14,7 @@ import pytest
 # The terminal is shared by the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from terminals import PROGRAM, Terminal, check_screen, environment, remit_in, stable
+from terminals import PROGRAM, Terminal, check_screen, environment, remit_in, settle_on, stable
 
 pytestmark = [
     pytest.mark.real_time,
@@ -72,7 +72,7 @@ def test_demo_without_a_terminal(folder: Path) -> None:
     """In a pipe the answer alone is on standard output, and plain lines are on standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "remit", "demo"],
-        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=False,
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stdout.startswith("# Survey of `.`")
@@ -87,7 +87,7 @@ def test_live_tree(folder: Path, columns: int, rows: int) -> None:
         folder, "run", "Look at the parts", "--model", "scripted", script=SCOUTS, columns=columns, rows=rows
     ) as terminal:
         terminal.wait_for(lambda text: "2 children at work" in text and "✓" in text)
-        check_screen(f"live_{columns}x{rows}", stable(terminal.window(), folder))
+        settle_on(f"live_{columns}x{rows}", terminal, folder)
 
 
 def test_no_colour(folder: Path) -> None:
@@ -188,14 +188,13 @@ def test_an_approval_at_the_prompt(folder: Path) -> None:
     """A call that changes something is asked about in place; the answer is typed, and the tree goes on."""
     with remit_in(folder, "run", "Write", "--model", "scripted", script=WRITES) as terminal:
         terminal.wait_for(is_asked)
-        question = stable(terminal.window(), folder)
+        settle_on("approval", terminal, folder)
         assert not (folder / "notes.txt").exists()
         assert terminal.child.getecho(), "what is typed as an answer is seen"
         terminal.type("y\r")
         assert terminal.end() == 0
         assert "Written." in terminal.look()
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "hello\n"
-    check_screen("approval", question)
 
 
 def test_what_was_typed_before_is_no_answer(folder: Path) -> None:
@@ -217,7 +216,7 @@ def test_answered_elsewhere(folder: Path) -> None:
         env = environment(folder.parent)
         done = subprocess.run(
             [sys.executable, "-m", "remit", "approve", "last"],
-            cwd=folder, env=env, capture_output=True, text=True, timeout=30, check=False,
+            cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert terminal.end() == 0
@@ -262,7 +261,7 @@ def test_stream_json_in_a_pipe(folder: Path) -> None:
     program = 'from remit.testing import *\nimport sys\nfrom remit.cli.main import main\nsys.exit(main(sys.argv[1:], models={"scripted": ScriptedModel([say("Hi.")])}))'
     done = subprocess.run(
         [sys.executable, "-c", program, "run", "Go", "--model", "scripted", "--output-format", "stream-json"],
-        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=30, check=False,
+        cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[0]["kind"] == "run_started"

@@ -29,7 +29,7 @@ E = TypeVar("E", bound=Event)
 
 Say = Callable[[str], None]
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long a test waits for something that takes milliseconds, on a machine that is busy."""
 
 

@@ -247,8 +247,8 @@ def test_what_comes_between_a_turn_and_sleep_is_seen() -> None:
 
     worker = Worker("test", turn, lambda: next(answers, True), lambda: None)
     worker.start()
-    assert turned.acquire(timeout=10)
+    assert turned.acquire(timeout=60)
     worker.urge()
-    assert turned.acquire(timeout=10)
-    assert turned.acquire(timeout=10)
+    assert turned.acquire(timeout=60)
+    assert turned.acquire(timeout=60)
     worker.stop()

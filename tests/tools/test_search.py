@@ -298,7 +298,7 @@ def test_an_engine_whose_starter_is_gone_ends(bench: Bench) -> None:
     """The Python engine has a limit on its CPU time, so that it does not outlive everybody in a match."""
     wanted = read_pattern(r"(a+)+\Z", ignore_case=False)
     command = engines.python_command(wanted, -1)
-    done = subprocess.run(command, input=CATASTROPHE.encode(), capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, input=CATASTROPHE.encode(), capture_output=True, timeout=60, check=False)
     assert done.returncode < 0
 
 
