@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from difflib import unified_diff
+from pprint import pformat
 from typing import Any, TypeVar
 
 from killing import Stage, Story
@@ -66,7 +68,7 @@ def check_story(story: Story, outcome: Outcome, plain: Plain, *, flushed: bool) 
     """`flushed`: at each kill, everything that had happened was on disk."""
     events = story.events()
     unknown = {one for left in story.left for one in changing_and_open(left)}
-    assert shape(outcome) == shape(plain.outcome, unknown)
+    assert not _differences(shape(outcome), shape(plain.outcome, unknown))
     if not unknown:
         said = {(one.key, one.digest) for one in plain.story.asked()}
         assert {(one.key, one.digest) for one in story.asked()} == said, "the model reads the same"
@@ -74,6 +76,14 @@ def check_story(story: Story, outcome: Outcome, plain: Plain, *, flushed: bool) 
     _check_requests(story, events, flushed=flushed)
     _check_ledger(events, outcome)
     _check_outside(story, plain.outcome, unknown)
+
+
+def _differences(seen: object, expected: object) -> str:
+    """The lines that differ; pytest shows no more than the beginning of nested things."""
+    if seen == expected:
+        return ""
+    lines = [pformat(one, width=160).splitlines() for one in (expected, seen)]
+    return "\n".join(unified_diff(*lines, "expected", "seen", n=1, lineterm=""))
 
 
 def walk(outcome: Outcome) -> Iterator[Outcome]:

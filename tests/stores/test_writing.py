@@ -7,22 +7,27 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import pytest
 
 import remit.stores.journal as journal
+import remit.stores.writer as writer
 from remit.errors import StoreError
 from remit.redaction import Redactor
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
-from remit.stores.worker import Worker
+from remit.stores.worker import Promise, Worker
 from remit.testing.specimens import new_tree, read, refused, send, started, stream, together, warned
 
 pytestmark = pytest.mark.real_time
+
+T = TypeVar("T")
 
 WRITE = """
 import asyncio, sys
@@ -158,6 +163,26 @@ async def test_many_who_flush_at_once(tmp_path: Path) -> None:
 
     await together(one(seq) for seq in range(1, 1001))
     assert len(await read(store, root)) == 1000
+    await store.close()
+
+
+async def test_written_while_somebody_comes_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins to wait in the moment in which the last event is written is answered too."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    seen = store._writer
+
+    class Late(Promise[T], Generic[T]):
+        def __init__(self) -> None:
+            super().__init__()
+            end = time.monotonic() + 30
+            while seen.written < seen.taken:
+                assert time.monotonic() < end
+                time.sleep(0.001)
+
+    monkeypatch.setattr(writer, "Promise", Late)
+    store.append(started(root, 1))
+    await asyncio.wait_for(store.flush(root), 30)
     await store.close()
 
 

@@ -164,6 +164,8 @@ class Writer:
             self._run(self._jobs[0])
             self._jobs.popleft()
             self._write()
+        # Also when there was nothing to write: the last of it may have been written while somebody came to wait.
+        self._tell_written()
         if self.claims and time.monotonic() >= self._beat_at:
             self._beat()
 
@@ -235,6 +237,10 @@ class Writer:
         self.written_bytes += batch.taken_bytes
         self.written += batch.count
         self.worker.progress()
+        self._tell_written()
+
+    def _tell_written(self) -> None:
+        """Those who wait for what is durable by now hear of it."""
         told: list[Promise[None]] = []
         while self._waiting and self._waiting[0][0] <= self.written:
             told.append(self._waiting.popleft()[2])
