@@ -16,6 +16,7 @@ from remit.events import Compacted, ResultCut
 from remit.exchange import ModelFailed, OverBudget, exchange
 from remit.execution import Run, message_tokens
 from remit.messages import AssistantMessage, Message, ToolMessage, UserMessage, user
+from remit.providers import window_of
 from remit.text import cut_chars
 
 RESULT_TOKENS = 100
@@ -52,14 +53,14 @@ SUMMARY = "[remit] The earlier part of this conversation was replaced by your ow
 
 def fits(run: Run) -> bool:
     """Whether the next turn fits the model's window."""
-    window = _window(run)
+    window = run.window
     # Half of it always does: what is kept for an answer is a quarter at most.
     return window is None or run.estimate * 2 <= window or run.estimate <= _most(run, window)
 
 
 async def fit(run: Run) -> bool:
     """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
-    window, before = _window(run), run.estimate
+    window, before = run.window, run.estimate
     if window is None or before <= (most := _most(run, window)):
         return False
     await _shorten_old(run, int(window * ROOMY))
@@ -72,7 +73,7 @@ async def fit(run: Run) -> bool:
 
 async def squeeze(run: Run) -> None:
     """Make room for a last word or a summary without asking the model for anything. Raises Stopped."""
-    window = _window(run)
+    window = run.window
     if window is not None and run.estimate > _most(run, window):
         await _shorten_old(run, int(window * ROOMY))
         if run.estimate > _most(run, window):
@@ -83,20 +84,9 @@ def learn_window(run: Run) -> bool:
     """The provider said that the conversation is too long; whether anything can be done about it."""
     if run.scope.limits.context_tokens is None:
         return False
-    run.window = run.estimate // 2
-    return run.window > LEAST_WINDOW
-
-
-def _window(run: Run) -> int | None:
-    """Tokens of conversation that the model can take; None where nobody knows, or nothing is to be shortened."""
-    own = run.scope.limits.context_tokens
-    if own is None:
-        return None
-    least = own if isinstance(own, int) else None
-    if run.window is not None and (least is None or run.window < least):
-        least = run.window
-    window: object = getattr(run.model, "context_window", None)
-    return window if isinstance(window, int) and (least is None or window < least) else least
+    run.learnt = run.estimate // 2
+    run.window = window_of(run.model, run.scope.limits, run.learnt)
+    return run.learnt > LEAST_WINDOW
 
 
 def _most(run: Run, window: int) -> int:

@@ -26,7 +26,7 @@ VERSION = 1
 """Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind"):
     """What every event has. Subclasses are past tense; their `kind` is below each."""
 
     seq: int

@@ -33,7 +33,7 @@ from remit.ledger import Over, Reservation, Ticket
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
-from remit.providers import lane_of, name_of, price_of
+from remit.providers import lane_of, name_of, price_of, streams, window_of
 from remit.reading import estimated, read, usage_of
 from remit.text import FOREIGN, clean, describe_error, safe_str
 
@@ -125,6 +125,7 @@ def turn_to(run: Run, place: int) -> None:
     """Ask another model from now on: that one in the order of preference."""
     model = run.models[place]
     run.model_at, run.model, run.model_name, run.price = place, model, name_of(model), price_of(model)
+    run.streams, run.window = streams(model), window_of(model, run.scope.limits, run.learnt)
     run.lane = run.scope.tree.lanes.find(*lane_of(model))
 
 
@@ -138,18 +139,29 @@ def _next_model(run: Run, error: ModelError) -> bool:
     return True
 
 
-async def _attempt(run: Run, purpose: Purpose, attempt: int) -> Reply:
+async def _attempt(run: Run, purpose: Purpose, number: int) -> Reply:
     """One request, with a place in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
     lane, refused, answered = run.lane, None, False
     try:
-        verdict = _ask_ledger(run, run.want(), keep=False, spare=purpose == "turn" and run.kit.delegates)
+        verdict = _ask_ledger(run, run.want(), keep=False, spare=run.kit.delegates and purpose == "turn")
         reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict)
-        reply = await _send(run, reservation, purpose, attempt)
+        sent, stop = _Sent(run, reservation, purpose, number), None
+        try:
+            begun = foreign.begin(_ask(run, sent.request(), sent), run.scope.phase)
+            ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, sent)
+        except Stopped as stopped:
+            stop, ended = stopped, stopped.ended
+        # Whatever came back, and also when a stop came with it, it is paid for and kept.
+        heard, usage = sent.settle(ended)
+        if stop is not None:
+            if not isinstance(heard, Reply):
+                _tell_failed(run, number, _AttemptFailed(heard, usage), None, kind="stopped")
+            raise stop
+        if not isinstance(heard, Reply):
+            refused = heard if heard.kind in TOO_MANY else None
+            raise _AttemptFailed(heard, usage)
         answered = True
-        return reply
-    except _AttemptFailed as failed:
-        refused = failed.error if failed.error.kind in TOO_MANY else None
-        raise
+        return heard
     finally:
         if refused is None:
             lane.leave(answered=answered)
@@ -222,127 +234,121 @@ async def _granted(run: Run, verdict: Over | Ticket | Reservation | None) -> Res
     return verdict
 
 
-async def _send(run: Run, reservation: Reservation, purpose: Purpose, attempt: int) -> Reply:
-    scope, turn = run.scope, run.replies + 1
-    _tell_sent(run, turn, attempt, purpose, reservation.amount.tokens)
-    request = Request(
-        agent=run.agent.name,
-        run_id=scope.run_id,
-        depth=scope.depth,
-        instructions=run.agent.instructions,
-        messages=tuple(run.messages),
-        tools=run.kit.specs,
-        tool_choice="auto" if purpose == "turn" else "none",
-        max_output_tokens=reservation.output_tokens,
-        output_schema=run.output_schema,
-        settings=run.settings,
-    )
-    ear, stop = _Ear(run, turn), None
-    try:
-        begun = foreign.begin(_ask(run, request, ear), scope.phase)
-        ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, ear)
-    except Stopped as stopped:
-        stop, ended = stopped, stopped.ended
-    finally:
-        ear.deaf = True
-    # Whatever came back, and also when a stop came with it, it is paid for and kept.
-    heard, usage = _heard(run, ended, ear)
-    scope.spend(usage, reservation, delegates=isinstance(heard, Reply) and run.delegates(heard.calls))
-    if isinstance(heard, Reply):
-        _record(run, heard, usage, turn, purpose)
-    else:
-        # What was heard of a reply that never ended is better than nothing.
-        run.text = ear.text if ear.text.strip() else run.text
-    if stop is not None:
-        if not isinstance(heard, Reply):
-            _tell_failed(run, attempt, _AttemptFailed(heard, usage), None, kind="stopped")
-        raise stop
-    if isinstance(heard, ModelError):
-        raise _AttemptFailed(heard, usage)
-    return heard
-
-
-def _tell_sent(run: Run, turn: int, attempt: int, purpose: Purpose, reserved: int) -> None:
-    scope, tree = run.scope, run.scope.tree
-    seq, at = tree.stamp()
-    tree.publish(
-        TurnStarted(
-            seq=seq,
-            at=at,
-            run=scope.run_id,
-            parent=scope.parent_id,
-            root=tree.root,
-            depth=scope.depth,
-            path=scope.path,
-            agent=scope.agent,
-            v=VERSION,
-            turn=turn,
-            attempt=attempt,
-            purpose=purpose,
-            reserved=reserved,
-            input_tokens=run.estimate,
-            input_usd=None if run.price is None else cost(run.price, run.estimate, 0) / 1_000_000,
-        )
-    )
-
-
-def _attend(run: Run, guest: foreign.Guest, ear: _Ear) -> Awaitable[foreign.Ended]:
+def _attend(run: Run, guest: foreign.Guest, sent: _Sent) -> Awaitable[foreign.Ended]:
     return foreign.attend(
         guest,
         run.scope.phase,
         name=f"model {run.model_name}",
-        expires=ear.expires,
-        poked=ear.listen,
+        expires=sent.expires,
+        poked=sent.listen,
         on_abandoned=run.scope.left_behind,
     )
 
 
-def _heard(run: Run, ended: foreign.Ended | None, ear: _Ear) -> tuple[Reply | ModelError, Usage]:
-    """What came back and what it cost. Never raises: the reservation has to be settled with something."""
-    try:
-        heard = read(run, ended)
-        return heard, usage_of(run, heard, ear.chars)
-    except FOREIGN as bug:
-        log.exception("the reply of %s could not be read", run.model_name)
-        what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
-        return ModelError(what, kind="bug", retryable=False), estimated(run, ear.chars)
+async def _ask(run: Run, request: Request, sent: _Sent) -> object:
+    return await run.model.reply(request, sent.hear)
 
 
-async def _ask(run: Run, request: Request, ear: _Ear) -> object:
-    return await run.model.reply(request, ear.hear)
+class _Sent:
+    """One request: what is held for it, what is heard while it is in flight, and what became of it."""
 
+    __slots__ = (
+        "_heard_at",
+        "_number",
+        "_pieces",
+        "_purpose",
+        "_reservation",
+        "_run",
+        "_turn",
+        "chars",
+        "deaf",
+        "poke",
+    )
 
-class _Ear:
-    """Takes the deltas of one call, and knows when it last heard one."""
-
-    __slots__ = ("_heard_at", "_loop", "_pieces", "_run", "_stall_s", "_turn", "chars", "deaf", "poke")
-
-    def __init__(self, run: Run, turn: int) -> None:
+    def __init__(self, run: Run, reservation: Reservation, purpose: Purpose, number: int) -> None:
         self._run = run
-        self._turn = turn
-        self._loop = run.scope.tree.loop
-        self._heard_at = self._loop.time() if getattr(run.model, "streams", False) else None
-        stall = run.scope.limits.stall_seconds
-        self._stall_s = stall if isinstance(stall, (int, float)) else None
-        self.chars = 0
+        self._reservation = reservation
+        self._purpose: Purpose = purpose
+        self._number = number
+        self._turn = run.replies + 1
+        self._heard_at = run.scope.tree.clock() if run.streams else None
         self._pieces: list[str] | tuple[()] = ()
+        self.chars = 0
         self.deaf = False
         self.poke: Callable[[], None] = _nobody
         """Has whoever waits for the call look again at when it expires."""
 
+    def request(self) -> Request:
+        """What the model is sent; it is told of first."""
+        run, reservation, purpose = self._run, self._reservation, self._purpose
+        scope, tree, price = run.scope, run.scope.tree, run.price
+        seq, at = tree.stamp()
+        tree.publish(
+            TurnStarted(
+                seq=seq,
+                at=at,
+                run=scope.run_id,
+                parent=scope.parent_id,
+                root=tree.root,
+                depth=scope.depth,
+                path=scope.path,
+                agent=scope.agent,
+                v=VERSION,
+                turn=self._turn,
+                attempt=self._number,
+                purpose=purpose,
+                reserved=reservation.amount.tokens,
+                input_tokens=run.estimate,
+                input_usd=None if price is None else cost(price, run.estimate, 0) / 1_000_000,
+            )
+        )
+        return Request(
+            agent=scope.agent,
+            run_id=scope.run_id,
+            depth=scope.depth,
+            instructions=run.agent.instructions,
+            messages=tuple(run.messages),
+            tools=run.kit.specs,
+            tool_choice="auto" if purpose == "turn" else "none",
+            max_output_tokens=reservation.output_tokens,
+            output_schema=run.output_schema,
+            settings=run.settings,
+        )
+
+    def settle(self, ended: foreign.Ended | None) -> tuple[Reply | ModelError, Usage]:
+        """What came back and what it cost, paid and recorded. Never raises: what was reserved has to be settled."""
+        run, self.deaf = self._run, True
+        try:
+            heard = read(run, ended)
+            usage = usage_of(run, heard, self.chars)
+        except FOREIGN as bug:
+            log.exception("the reply of %s could not be read", run.model_name)
+            what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
+            heard, usage = ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
+        if isinstance(heard, Reply):
+            delegates = bool(heard.calls) and run.delegates(heard.calls)
+            run.scope.spend(usage, self._reservation, delegates=delegates)
+            _record(run, heard, usage, self._turn, self._purpose)
+        else:
+            run.scope.spend(usage, self._reservation)
+            # What was heard of a reply that never ended is better than nothing.
+            run.text = self.text if self.text.strip() else run.text
+        return heard, usage
+
     def hear(self, delta: str | Delta) -> None:
         """Never raises, from whatever thread and with whatever it is called: a delta is only for the eye."""
         piece = delta if isinstance(delta, Delta) else Delta(text=safe_str(delta))
-        if on_loop(self._loop):
+        loop = self._run.scope.tree.loop
+        if on_loop(loop):
             self._hear(piece)
         else:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._hear, piece)
+                loop.call_soon_threadsafe(self._hear, piece)
 
     def _hear(self, piece: Delta) -> None:
         if self.deaf:
             return
-        begins, self._heard_at = self._heard_at is None, self._loop.time()
+        begins, self._heard_at = self._heard_at is None, self._run.scope.tree.clock()
         if begins:
             self.poke()
         text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
@@ -369,9 +375,10 @@ class _Ear:
 
     def expires(self) -> float | None:
         """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
-        if self._stall_s is None or self._heard_at is None:
+        stall = self._run.scope.limits.stall_seconds
+        if self._heard_at is None or not isinstance(stall, (int, float)):
             return None
-        return self._heard_at + self._stall_s
+        return self._heard_at + stall
 
 
 def _record(
@@ -379,14 +386,16 @@ def _record(
 ) -> None:
     """Put a reply in the conversation."""
     run.last_error = None
-    if purpose == "turn":
-        run.asides.clear()
+    if run.asides and purpose == "turn":
+        run.asides = {}
     run.replies += 1
-    run.text = reply.text if reply.text.strip() else run.text
+    text = reply.text
+    if text and not text.isspace():
+        run.text = text
     run.model_used = reply.model or run.model_used or run.model_name
-    message = AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details)
+    message = AssistantMessage(text, reply.calls, reply.thinking, reply.details)
     run.messages.append(message)
-    if usage.estimated or again:
+    if again or usage.estimated:
         run.estimate += message_tokens(message)
     else:
         run.estimate = usage.input_tokens + usage.output_tokens

@@ -11,12 +11,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 import remit.ledger as ledger
 from remit.agent import Agent
 from remit.amounts import Want
 from remit.events import MessageJoined, Purpose
 from remit.history import CallRecord
 from remit.lanes import Lane
+from remit.limits import Limits
 from remit.messages import (
     AssistantMessage,
     Call,
@@ -31,7 +34,8 @@ from remit.messages import (
     user,
 )
 from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
-from remit.ports import Model, Price
+from remit.ports import Price
+from remit.providers import Chain
 from remit.result import ToolResult
 from remit.scope import Scope
 from remit.sources import ToolSource
@@ -95,6 +99,28 @@ class Circles:
         return self._times.get(key, 0)
 
 
+_NO_CALLS: dict[str, CallRecord] = {}
+_NO_REPLIES: dict[str, Reply] = {}
+
+
+class Shared(Struct, frozen=True):
+    """What runs of one agent at one place have in common, worked out once: siblings are many."""
+
+    limits: Limits
+    models: Chain
+    model_name: str
+    price: Price | None
+    lane: Lane
+    kit: Kit
+    output_schema: JsonObject | None
+    base: int
+    """Estimated tokens of what is in every request."""
+    window: int | None
+    streams: bool
+    of: tuple[object, ...] = ()
+    """What the ids that it is found by belong to, so that none can be freed and its id used again."""
+
+
 class Run:
     """One run being executed."""
 
@@ -116,6 +142,7 @@ class Run:
         "label",
         "lane",
         "last_error",
+        "learnt",
         "left_open",
         "lends_task",
         "log",
@@ -137,6 +164,7 @@ class Run:
         "settings",
         "speechless",
         "started_at",
+        "streams",
         "summary",
         "summary_prompt",
         "task_at",
@@ -149,51 +177,42 @@ class Run:
 
     def __init__(  # noqa: PLR0915 - one line for each attribute
         self,
-        *,
         scope: Scope,
-        agent: Agent,
-        models: tuple[Model, ...],
-        model_name: str,
-        price: Price | None,
+        plan: Plan,
+        shared: Shared,
         settings: Mapping[str, Json],
-        kit: Kit,
         delegate: Delegate,
-        lane: Lane,
-        output_schema: JsonObject | None,
-        label: str,
-        summary: str,
-        summary_prompt: str,
-        base: int,
-        task_at: int,
-        started_at: float,
     ) -> None:
         self.scope = scope
-        self.agent = agent
-        self.models = models
+        self.agent = plan.agent
+        self.models = models = shared.models
         """In order of preference."""
         self.model = models[0]
         """The one that is asked now."""
-        self.model_name = model_name
-        self.price = price
+        self.model_name = shared.model_name
+        self.price = shared.price
         self.settings = settings
-        self.kit = kit
+        self.kit = shared.kit
         self.delegate = delegate
-        self.lane = lane
-        self.output_schema = output_schema
-        self.label = label
-        self.summary = summary
-        self.summary_prompt = summary_prompt
+        self.lane = shared.lane
+        self.output_schema = shared.output_schema
+        self.label = plan.label
+        self.summary = plan.summary
+        self.summary_prompt = plan.summary_prompt
         self.messages: list[Message] = []
-        self.estimate = base
+        self.estimate = self.base = shared.base
         """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
-        self.base = base
-        """Of which instructions and tools."""
-        self.task_at = task_at
+        """Of which instructions and tools: `base`."""
+        self.task_at = 0
         """Where in the conversation the task stands."""
         self.tight = 0
         """What its conversation had when a summary of it was last asked for in vain."""
-        self.window: int | None = None
-        """Tokens that the model can take, learnt from a provider that said no."""
+        self.window = shared.window
+        """Tokens of conversation that the model can take; None where nobody knows, or nothing is to be shortened."""
+        self.learnt: int | None = None
+        """The same, learnt from a provider that said no."""
+        self.streams = shared.streams
+        """Whether the model's silence counts from the start of a call."""
         self.turns = 0
         """Ordinary turns begun; wrap-up and summary turns are not counted."""
         self.replies = 0
@@ -204,7 +223,7 @@ class Run:
         self.calls_begun = 0
         self.contexts: dict[str, str] = {}
         """What the calls in flight are about."""
-        self.children: list[Outcome] = []
+        self.children: Sequence[Outcome] = ()
         self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0
         self.failed_tool: str | None = None
@@ -215,7 +234,7 @@ class Run:
         """Whether its next child runs in its own task."""
         self.speechless = ""
         """Why nothing could be withheld for its last word; it may then not delegate."""
-        self.started_at = started_at
+        self.started_at = scope.tree.clock()
         self.tries = 0
         """Answers that did not have the form that was asked for."""
         self.borrowed: tuple[ToolSource, ...] = ()
@@ -226,16 +245,17 @@ class Run:
         self.resumed = False
         self.reply: Reply | None = None
         """A recorded reply that a resumed run has still to act on."""
-        self.pending: dict[str, CallRecord] = {}
+        # A resumed run is given its own: these are everybody's, and stay empty.
+        self.pending: dict[str, CallRecord] = _NO_CALLS
         """What the journal has of that reply's calls."""
-        self.asides: dict[str, Reply] = {}
+        self.asides: dict[str, Reply] = _NO_REPLIES
         """Recorded wrap-ups and summaries: good until there is a new turn."""
-        self.left_open: dict[str, CallRecord] = {}
+        self.left_open: dict[str, CallRecord] = _NO_CALLS
         """Calls of that reply that have a child which is still to be taken up, by the child's id."""
 
     @property
     def output_tokens(self) -> int:
-        most = self.settings.get("max_output_tokens")
+        most = self.settings.get("max_output_tokens") if self.settings else None
         return most if isinstance(most, int) else OUTPUT_TOKENS
 
     def want(self) -> Want:
@@ -248,6 +268,11 @@ class Run:
         if len(calls) == 1:
             return calls[0].name in names
         return any(call.name in names for call in calls)
+
+    def ended_child(self, outcome: Outcome) -> None:
+        if not isinstance(self.children, list):
+            self.children = list(self.children)
+        self.children.append(outcome)
 
     def charge_call(self) -> ToolResult | None:
         """Count one tool call; what the model reads instead of a result when none is left."""
@@ -326,8 +351,7 @@ class DelegateTool(RuntimeTool):
     delegates = True
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
 
     agent: Agent

@@ -76,7 +76,7 @@ def obey(tree: TreeContext, command: AnyCommand) -> None:
 
 def _send(tree: TreeContext, scope: Scope | None, command: Send) -> None:
     if scope is not None and scope.hears:
-        scope.inbox.append(Sent(user(text.clean(command.text)), command.id))
+        scope.inbox += (Sent(user(text.clean(command.text)), command.id),)
         return
     root = tree.runs.get(tree.root)
     if scope is None and command.run in tree.going_on:

@@ -7,8 +7,6 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from remit.amounts import NOTHING, Want
 from remit.artifacts import keep
 from remit.context import RESULT_TOKENS, fit, fits, learn_window, shorten_last, squeeze
@@ -45,7 +43,7 @@ async def drive(run: Run) -> Ending:
     """Drive one agent until it ends. Raises nothing but bugs: every end is an Ending."""
     scope = run.scope
     try:
-        ended = await _turns(run)
+        ended = _no_time(run) or await _turns(run)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
     if isinstance(ended, Limit):
@@ -61,51 +59,62 @@ async def drive(run: Run) -> Ending:
     return ended
 
 
+def _no_time(run: Run) -> Limit | None:
+    if run.scope.deadline.left() > 0:
+        return None
+    return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
+
+
 async def _turns(run: Run) -> Ending | Limit:
     """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
-    scope, most = run.scope, run.scope.limits.turns
-    if scope.deadline.left() <= 0:
-        return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
     while True:
-        scope.look_at_clock()
-        if run.looping:
-            run.failed_tool = run.looping
-            return Limit("repeating", f"{run.looping} was called again and again with the same result")
-        reply = await _next_reply(run)
-        if not isinstance(reply, Reply):
-            return reply
+        limit = _met(run)
+        if limit is not None:
+            return limit
+        reply = run.reply
+        if reply is None:
+            try:
+                if not fits(run):
+                    await fit(run)
+                reply = await exchange(run)
+            except OverBudget as over:
+                return Limit("budget", str(over))
+            except ModelFailed as failed:
+                reply = await _ask_shorter(run, failed)
+                if not isinstance(reply, Reply):
+                    return reply
+        run.reply = None
         if reply.calls and reply.stop != "refusal":
-            scope.look_at_clock()
             run.looping = await _call_tools(run, reply)
-        elif scope.inbox and reply.stop == "end" and not (isinstance(most, int) and run.turns >= most):
-            continue
         else:
             ending = _answered(run, reply)
             if ending is not None:
                 return ending
 
 
-async def _next_reply(run: Run) -> Reply | Ending | Limit:
-    """The model's next reply, or the recorded one that a resumed run has still to act on. Raises Stopped."""
+def _met(run: Run) -> Limit | None:
+    """The soft limit that keeps the run from its next turn; without one the turn begins. Raises Stopped."""
+    scope = run.scope
+    scope.look_at_clock()
+    if run.looping:
+        run.failed_tool = run.looping
+        return Limit("repeating", f"{run.looping} was called again and again with the same result")
     if run.reply is not None:
-        reply, run.reply = run.reply, None
-        return reply
-    most = run.scope.limits.turns
-    if isinstance(most, int) and run.turns >= most:
-        return Limit("turns", f"the limit of {most} turns is reached")
-    if run.scope.inbox:
+        # A recorded one, which a resumed run has still to act on.
+        return None
+    if _no_turn_left(run):
+        return Limit("turns", f"the limit of {scope.limits.turns} turns is reached")
+    if scope.inbox:
         _join_sent(run)
     if isinstance(run.messages[-1], AssistantMessage):
         run.tell(GO_ON)
     run.turns += 1
-    try:
-        if not fits(run):
-            await fit(run)
-        return await exchange(run)
-    except OverBudget as over:
-        return Limit("budget", str(over))
-    except ModelFailed as failed:
-        return await _ask_shorter(run, failed)
+    return None
+
+
+def _no_turn_left(run: Run) -> bool:
+    most = run.scope.limits.turns
+    return isinstance(most, int) and run.turns >= most
 
 
 async def _ask_shorter(run: Run, failed: ModelFailed) -> Reply | Ending | Limit:
@@ -123,12 +132,11 @@ async def _ask_shorter(run: Run, failed: ModelFailed) -> Reply | Ending | Limit:
 
 
 async def _call_tools(run: Run, reply: Reply) -> str:
+    run.scope.look_at_clock()
     if reply.stop == "length":
         return refuse_calls(run, reply.calls, CUT_OFF)
     if run.delegates(reply.calls):
-        # Stopped here or not, each call gets its result: no conversation is left with an open call.
-        with suppress(Stopped):
-            await _keep_last_word(run, len(reply.calls))
+        await _keep_last_word(run, len(reply.calls))
     return await run_calls(run, reply.calls)
 
 
@@ -142,10 +150,18 @@ async def _keep_last_word(run: Run, calls: int) -> None:
     except OverBudget as over:
         # What was kept back when the reply came is still there, only not as large as hoped for.
         run.speechless = str(over) if run.scope.account.last_word is NOTHING else ""
+    except Stopped:
+        # Each call gets its result all the same: no conversation is left with an open call.
+        return
 
 
 def _answered(run: Run, reply: Reply) -> Ending | None:
-    """What a reply without calls amounts to. None: the structured answer is to be asked for again."""
+    """What a reply without calls amounts to. None: the model is asked again.
+
+    That is for a structured answer which does not match, and for what was sent to the run meanwhile.
+    """
+    if run.scope.inbox and reply.stop == "end" and not reply.calls and not _no_turn_left(run):
+        return None
     if reply.stop == "refusal":
         refuse_calls(run, reply.calls, "Not run: the model declined to answer.")
         return Ending(Status.REFUSED, reply.text, reply.text or "the model declined to answer")
@@ -224,4 +240,4 @@ def _join_sent(run: Run) -> None:
     for sent in run.scope.inbox:
         run.add(sent.message)
         run.scope.emit(MessageJoined, message=sent.message, command=sent.command, origin=sent.origin)
-    run.scope.inbox.clear()
+    run.scope.inbox = ()

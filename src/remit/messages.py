@@ -1,6 +1,7 @@
 """What a model sees and says: messages, calls, the request and the reply.
 
-Plain frozen records. How a provider wants them on the wire is the adapter's business.
+Plain frozen records. How a provider wants them on the wire is the adapter's business. None is tracked by the garbage
+collector: what is frozen can only refer to what was there before it, and there are thousands of them.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def _changed(forged: re.Match[str]) -> str:
     return f"({forged[1]}system-reminder" if forged[2] else "(remit)"
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
     """A piece of text."""
 
     text: str
 
 
-class ImagePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
+class ImagePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="image"):
     """An image, as bytes or as an address the provider fetches."""
 
     media_type: str = "image/png"
@@ -63,7 +64,7 @@ class ImagePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="
     url: str = ""
 
 
-class FilePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="file"):
+class FilePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="file"):
     """A document, as bytes or as an address the provider fetches."""
 
     name: str = ""
@@ -75,7 +76,7 @@ class FilePart(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="f
 Part = TextPart | ImagePart | FilePart
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """One tool call, as the model wrote it."""
 
     id: str
@@ -84,7 +85,7 @@ class Call(Struct, frozen=True):
     """The arguments; a string is what could not be read as a JSON object."""
 
 
-class Thinking(Struct, frozen=True, omit_defaults=True):
+class Thinking(Struct, frozen=True, gc=False, omit_defaults=True):
     """A block of reasoning, kept so that the provider can be given it back unchanged."""
 
     text: str = ""
@@ -92,7 +93,7 @@ class Thinking(Struct, frozen=True, omit_defaults=True):
     provider: str = ""
 
 
-class UserMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
+class UserMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"):
     """What was asked: the task, something sent later, or the runtime's own request."""
 
     content: tuple[Part, ...]
@@ -102,7 +103,7 @@ class UserMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag
         return "\n".join(p.text for p in self.content if isinstance(p, TextPart))
 
 
-class AssistantMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
+class AssistantMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="assistant"):
     """What the model said."""
 
     text: str = ""
@@ -112,7 +113,7 @@ class AssistantMessage(Struct, frozen=True, omit_defaults=True, tag_field="role"
     """What its provider wants back with the next request; made and read by the model's adapter alone."""
 
 
-class ToolMessage(Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
+class ToolMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="tool"):
     """The result of one call."""
 
     call_id: str
@@ -152,7 +153,7 @@ ToolChoice = Literal["auto", "none"]
 Stop = Literal["end", "calls", "length", "refusal"]
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, gc=False, kw_only=True):
     """One model call. The same tools are in every request of a run."""
 
     agent: str
@@ -167,7 +168,7 @@ class Request(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Json]
 
 
-class Reply(Struct, frozen=True):
+class Reply(Struct, frozen=True, gc=False):
     """What came back from one model call."""
 
     text: str = ""
@@ -182,7 +183,7 @@ class Reply(Struct, frozen=True):
     """What the provider wants back with the next request: see `AssistantMessage.details`."""
 
 
-class Delta(Struct, frozen=True, omit_defaults=True):
+class Delta(Struct, frozen=True, gc=False, omit_defaults=True):
     """A piece of a reply while it is still being written."""
 
     text: str = ""

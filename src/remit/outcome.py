@@ -31,7 +31,7 @@ class Status(StrEnum):
     """The process died."""
 
 
-class ToolCallLog(Struct, frozen=True, omit_defaults=True):
+class ToolCallLog(Struct, frozen=True, gc=False, omit_defaults=True):
     """One requested call, in short: also unknown, malformed, denied and rejected ones."""
 
     name: str
@@ -44,7 +44,7 @@ class ToolCallLog(Struct, frozen=True, omit_defaults=True):
     duration_ms: int | None = None
 
 
-class Artifact(Struct, frozen=True):
+class Artifact(Struct, frozen=True, gc=False):
     """A text kept whole in the store because it was too long to be read inline."""
 
     id: str
@@ -67,7 +67,7 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
     used: int | float | None = None
 
 
-class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How one run ended, with everything it had. Whatever ended it, there is exactly one."""
 
     status: Status

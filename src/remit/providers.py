@@ -154,6 +154,29 @@ def price_of(model: Model) -> Price | None:
     )
 
 
+def streams(model: Model) -> bool:
+    """Whether its silence counts from the start of a call."""
+    try:
+        return bool(getattr(model, "streams", False))
+    except FOREIGN:
+        return False
+
+
+def window_of(model: Model, limits: Limits, learnt: int | None) -> int | None:
+    """Tokens of conversation that it can take; None where nobody knows, or nothing is to be shortened.
+
+    `learnt` is what a provider said by refusing.
+    """
+    if limits.context_tokens is None:
+        return None
+    try:
+        own: object = getattr(model, "context_window", None)
+    except FOREIGN:
+        own = None
+    known = [window for window in (limits.context_tokens, learnt, own) if isinstance(window, int)]
+    return min(known, default=None)
+
+
 def _is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 <= value <= HIGHEST
 

@@ -31,6 +31,8 @@ _KINDS = get_args(ModelErrorKind)
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
     """The reply, fit to be recorded, or why there is none."""
+    if ended is not None and ended.how == "returned" and _is_tidy(ended.value):
+        return cast(Reply, ended.value)
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
     if ended.how == "timed_out" and not isinstance(ended.value, Reply):
@@ -52,8 +54,9 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
     """What the call used: what the provider said as far as it can be counted, an estimate otherwise."""
-    if heard.usage is not None:
-        return _priced(run, heard.usage)
+    said = heard.usage
+    if said is not None:
+        return said if said.requests == 1 and said.usd is not None else _priced(run, said)
     if isinstance(heard, Reply):
         chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
     elif heard.kind not in SENT_KINDS and not chars:
@@ -90,6 +93,25 @@ def _failure(run: Run, error: BaseException) -> ModelError:
 
 def _bug(message: str) -> ModelError:
     return ModelError(message, kind="bug", retryable=False)
+
+
+def _is_tidy(value: object) -> bool:
+    """Whether it is a reply that can be recorded as it is: most are, and the rest is looked at piece by piece."""
+    if type(value) is not Reply:
+        return False
+    text, calls, usage = value.text, value.calls, value.usage
+    if (
+        type(text) is not str
+        or not text.isascii()
+        or type(value.model) is not str
+        or not value.model.isascii()
+    ):
+        return False
+    if value.stop not in _STOPS or value.thinking != () or value.details is not None:
+        return False
+    if calls != () and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
+        return False
+    return usage is None or _tidy_usage(usage) is usage
 
 
 def _tidy(reply: Reply) -> Reply | str:

@@ -110,7 +110,7 @@ def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:
     scope.tokens = sum(u.tokens for u in record.usage)
     scope.warnings = list(record.warnings)
     scope.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
-    scope.inbox = [*map(Sent, record.unjoined), *scope.tree.mail.pop(record.id, ())]
+    scope.inbox = (*map(Sent, record.unjoined), *scope.tree.mail.pop(record.id, ()))
     raised = [r for r, limits in record.overran.items() if getattr(limits, r) == getattr(scope.limits, r)]
     ledger.restore(
         scope.account,

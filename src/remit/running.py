@@ -157,7 +157,7 @@ class Running:
         if scope is None or not scope.hears:
             return False
         message = user(clean(text))
-        scope.inbox.append(Sent(message))
+        scope.inbox += (Sent(message),)
         scope.emit(MessageSent, message=message)
         return True
 

@@ -134,6 +134,10 @@ class TreeContext:
             root.stop(Cause("cancel", "the journal", self.journal.trouble))
 
 
+_NOBODY: dict[str, Scope] = {}
+"""The children of those who have none yet; never written to."""
+
+
 class Scope:
     """One live run."""
 
@@ -210,13 +214,13 @@ class Scope:
         self.sandbox = sandbox
         self.account = Account(agent, limits, parent.account if parent else None)
         self.seat = Seat(pools)
-        self.children: dict[str, Scope] = {}
+        self.children: dict[str, Scope] = _NOBODY
         self.spawned = 0
         self.cause: Cause | None = None
         self.limit: Limit | None = None
         self.usage: list[Usage] = []
         self.tokens = 0
-        self.inbox: list[Sent] = []
+        self.inbox: tuple[Sent, ...] = ()
         self.hears = True
         """Whether what is sent can still join a turn."""
         self.over = False
@@ -235,6 +239,12 @@ class Scope:
             on_hard=self._hard_deadline,
             elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
         )
+
+    def adopt(self, child: Scope) -> None:
+        """From now on it is stopped with this one."""
+        if self.children is _NOBODY:
+            self.children = {}
+        self.children[child.run_id] = child
 
     def emit(self, kind: Callable[..., Event], **fields: object) -> Event:
         """Tell of something that does not happen every turn: what does is written out where it does.

@@ -35,7 +35,7 @@ async def borrow_tools(run: Run) -> None:
     if found:
         _widen(run, found)
     if missing:
-        scope.inbox.append(Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"))
+        scope.inbox += (Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"),)
 
 
 def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:

@@ -10,7 +10,6 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,17 +22,15 @@ from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
 from remit.events import VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
-from remit.execution import Kit, Plan, Run, text_tokens
+from remit.execution import Plan, Run, Shared, text_tokens
 from remit.history import RunRecord, Spending, is_within
-from remit.lanes import Lane
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import drive
-from remit.messages import Json, JsonObject, Message
+from remit.messages import Json, Message
 from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction, Rules
-from remit.ports import Price
-from remit.providers import Chain, Models, lane_of, name_of, price_of
+from remit.providers import Chain, Models, lane_of, name_of, price_of, streams, window_of
 from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.sandbox import OPEN, Sandbox
 from remit.schema import output_schema
@@ -43,22 +40,6 @@ from remit.text import describe_error
 from remit.tree import apply
 
 log = logging.getLogger("remit")
-
-
-class _Shared(NamedTuple):
-    """What runs of one agent at one place have in common, worked out once: siblings are many."""
-
-    limits: Limits
-    models: Chain
-    model_name: str
-    price: Price | None
-    lane: Lane
-    kit: Kit
-    output_schema: JsonObject | None
-    base: int
-    """Estimated tokens of what is in every request."""
-    of: tuple[object, ...]
-    """What the ids that it is found by belong to, so that none can be freed and its id used again."""
 
 
 class Engine:
@@ -72,7 +53,7 @@ class Engine:
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
         """Of the runs that the journal has, when the tree was resumed."""
-        self._shared: dict[tuple[object, ...], _Shared] = {}
+        self._shared: dict[tuple[object, ...], Shared] = {}
 
     def root(
         self,
@@ -114,7 +95,7 @@ class Engine:
 
     async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
         """Have a child do a plan for its parent's call. Raises nothing."""
-        past = parent.pending.get(call_id)
+        past = parent.pending.get(call_id) if parent.pending else None
         record = self.tree.past.runs.get(past.child) if past is not None else None
         if past is not None and record is not None and not past.goes_on:
             return self._recorded(parent, record)
@@ -126,7 +107,7 @@ class Engine:
             return admitted
         child = self._spawn(parent, plan, admitted, record)
         outcome = await self._execute(child, plan, parent, call_id)
-        parent.children.append(outcome)
+        parent.ended_child(outcome)
         return outcome
 
     def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
@@ -137,7 +118,7 @@ class Engine:
         # Its own end comes last, as in any tree.
         for one in reversed(below):
             interrupt(self.tree, one, self.outcomes[one.id])
-        parent.children.append(outcome)
+        parent.ended_child(outcome)
         return outcome
 
     def _revive(self, run: Run, record: RunRecord) -> None:
@@ -162,7 +143,7 @@ class Engine:
             slots.give_back(admitted)
             raise
         try:
-            above.children[scope.run_id] = scope
+            above.adopt(scope)
             settings = parent.settings if plan.agent.settings is None else plan.agent.settings
             run = self._prepare(scope, plan, shared, settings, ())
             if record is not None:
@@ -192,7 +173,7 @@ class Engine:
             shares_task=parent.lends_task,
         )
 
-    def _shared_by(self, parent: Run, plan: Plan) -> _Shared:
+    def _shared_by(self, parent: Run, plan: Plan) -> Shared:
         """What the children of a run that are of one agent have in common."""
         above, agent = parent.scope, plan.agent
         of = (agent, above.limits, parent.models, plan.kit)
@@ -202,15 +183,15 @@ class Engine:
             limits = _narrowed(above.limits, agent.limits, plan.turns)
             depth = _depth_left(above.depth_left, limits)
             found = self._work_out(plan, limits, parent.models, may_delegate=depth is None or depth > 0)
-            found = self._shared[key] = found._replace(of=of)
+            found = self._shared[key] = msgspec.structs.replace(found, of=of)
         return found
 
-    def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, *, may_delegate: bool) -> _Shared:
+    def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, *, may_delegate: bool) -> Shared:
         agent = plan.agent
         chain = self.models.find(agent, above)
         model = chain[0]
         kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
-        return _Shared(
+        return Shared(
             limits=limits,
             models=chain,
             model_name=name_of(model),
@@ -219,42 +200,29 @@ class Engine:
             kit=kit,
             output_schema=output_schema(agent.output) if agent.output is not None else None,
             base=kit.tokens + text_tokens(agent.instructions) + 8,
-            of=(),
+            window=window_of(model, limits, None),
+            streams=streams(model),
         )
 
     def _prepare(
         self,
         scope: Scope,
         plan: Plan,
-        shared: _Shared,
+        shared: Shared,
         settings: Mapping[str, Json],
         history: Sequence[Message],
     ) -> Run:
-        run = Run(
-            scope=scope,
-            agent=plan.agent,
-            models=shared.models,
-            model_name=shared.model_name,
-            price=shared.price,
-            settings=settings,
-            kit=shared.kit,
-            delegate=self._delegate,
-            lane=shared.lane,
-            output_schema=shared.output_schema,
-            label=plan.label,
-            summary=plan.summary,
-            summary_prompt=plan.summary_prompt,
-            base=shared.base,
-            task_at=len(history),
-            started_at=self.tree.clock(),
-        )
-        for message in history:
-            run.add(message)
+        run = Run(scope, plan, shared, settings, self._delegate)
+        if history:
+            run.task_at = len(history)
+            for message in history:
+                run.add(message)
         run.add(plan.prompt)
-        self.tree.runs[scope.run_id] = scope
-        self.tree.known.add(scope.run_id)
-        if self.tree.past.grants:
-            restore_grants(run, self.tree)
+        tree = self.tree
+        tree.runs[scope.run_id] = scope
+        tree.known.add(scope.run_id)
+        if tree.past.grants:
+            restore_grants(run, tree)
         return run
 
     async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:
@@ -317,8 +285,9 @@ class Engine:
     async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
         """Whatever ended it: one outcome, an event, the account settled, the slots back."""
         try:
-            for child in tuple(run.left_open):
-                self._recorded(run, self.tree.past.runs[child])
+            if run.left_open:
+                for child in tuple(run.left_open):
+                    self._recorded(run, self.tree.past.runs[child])
             if parent is not None and _is_long(run, ending, plan, parent):
                 await keep(run, "text", ending.text or run.text)
             outcome = self._outcome(run, ending)
