@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from remit.exchange import ModelFailed
 from remit.execution import Run
@@ -27,7 +27,7 @@ KIND_WORDS = {
 }
 
 
-class Ending(NamedTuple):
+class Ending(Struct, frozen=True):
     """How the turns of a run ended."""
 
     status: Status

@@ -117,8 +117,10 @@ class Shared(Struct, frozen=True):
     """Estimated tokens of what is in every request."""
     window: int | None
     streams: bool
-    of: tuple[object, ...] = ()
-    """What the ids that it is found by belong to, so that none can be freed and its id used again."""
+    subagents: tuple[str, ...]
+    """Names."""
+    below: dict[tuple[Agent, Kit | None, int | None], Shared]
+    """The same of their children, by agent, kit and turns."""
 
 
 class Run:
@@ -162,6 +164,7 @@ class Run:
         "resumed",
         "scope",
         "settings",
+        "shared",
         "speechless",
         "started_at",
         "streams",
@@ -184,6 +187,7 @@ class Run:
         delegate: Delegate,
     ) -> None:
         self.scope = scope
+        self.shared = shared
         self.agent = plan.agent
         self.models = models = shared.models
         """In order of preference."""

@@ -7,6 +7,8 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
+import msgspec
+
 from remit.amounts import NOTHING, Want
 from remit.artifacts import keep
 from remit.context import RESULT_TOKENS, fit, fits, learn_window, shorten_last, squeeze
@@ -205,7 +207,7 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
     refuse_calls(run, reply.calls, NO_MORE_CALLS)
     if reply.stop == "refusal" or not reply.text.strip():
         return ending
-    return ending._replace(text=reply.text)
+    return msgspec.structs.replace(ending, text=reply.text)
 
 
 async def _summarised(run: Run, ending: Ending) -> Ending:
@@ -225,7 +227,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     if not reply.text.strip() or reply.stop not in ("end", "calls"):
         return ending
     await keep(run, "answer", ending.text)
-    return ending._replace(text=reply.text)
+    return msgspec.structs.replace(ending, text=reply.text)
 
 
 def _close_calls(run: Run) -> None:

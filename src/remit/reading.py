@@ -24,7 +24,6 @@ MOST_NAME = 200
 """Characters of a tool's name or a call's id; more is nonsense."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_WHOLE = {int}
 _STOPS = get_args(Stop)
 _KINDS = get_args(ModelErrorKind)
 
@@ -186,15 +185,15 @@ def _tidy_usage(said: object) -> Usage | None:
     """What a provider said it used, as far as it can be counted; None when it cannot."""
     if not isinstance(said, Usage):
         return None
-    counts = (
+    for count in (
         said.requests,
         said.input_tokens,
         said.output_tokens,
         said.cache_read_tokens,
         said.cache_write_tokens,
-    )
-    if {*map(type, counts)} != _WHOLE or min(counts) < 0 or max(counts) > HIGHEST:
-        return None
+    ):
+        if type(count) is not int or not 0 <= count <= HIGHEST:
+            return None
     if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
         return msgspec.structs.replace(said, usd=None, estimated=True)
     return said if type(said.estimated) is bool else msgspec.structs.replace(said, estimated=True)

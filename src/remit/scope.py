@@ -174,7 +174,7 @@ class Scope:
         "warnings",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one line for each attribute
         self,
         tree: TreeContext,
         *,
@@ -192,27 +192,30 @@ class Scope:
     ) -> None:
         self.tree = tree
         self.parent = parent
-        self.stacked = parent.stacked + 1 if parent is not None and shares_task else 0
-        """How many runs above it are in the same task, waiting for this one."""
         self.run_id = run_id
         self.agent = agent
-        self.parent_id = parent.run_id if parent else None
-        self.depth = parent.depth + 1 if parent else 0
-        self.path: tuple[str, ...] = (*parent.path, agent) if parent else (agent,)
+        self.policies = policies
+        self.stacked = 0
+        """How many runs above it are in the same task, waiting for this one."""
+        if parent is None:
+            self.parent_id, self.depth = None, 0
+            self.path: tuple[str, ...] = (agent,)
+            self.unruled = all(p is None for p in policies)
+            """Whether no policy has a say, so that the tools' tiers decide."""
+            self.account = Account(agent, limits)
+        else:
+            self.parent_id, self.depth = parent.run_id, parent.depth + 1
+            self.path = (*parent.path, agent)
+            self.unruled = parent.unruled and (policies is parent.policies or policies[-1] is None)
+            self.account = Account(agent, limits, parent.account)
+            if shares_task:
+                self.stacked = parent.stacked + 1
         self.limits = limits
         """Effective: every field is a number or None."""
         self.depth_left = depth_left
         """Levels it may still delegate to; None is unlimited."""
-        self.policies = policies
-        self.unruled = (
-            parent.unruled
-            if parent is not None and policies is parent.policies
-            else all(p is None for p in policies)
-        )
-        """Whether no policy has a say, so that the tools' tiers decide."""
         self.task = task
         self.sandbox = sandbox
-        self.account = Account(agent, limits, parent.account if parent else None)
         self.seat = Seat(pools)
         self.children: dict[str, Scope] = _NOBODY
         self.spawned = 0

@@ -53,7 +53,6 @@ class Engine:
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
         """Of the runs that the journal has, when the tree was resumed."""
-        self._shared: dict[tuple[object, ...], Shared] = {}
 
     def root(
         self,
@@ -175,15 +174,14 @@ class Engine:
 
     def _shared_by(self, parent: Run, plan: Plan) -> Shared:
         """What the children of a run that are of one agent have in common."""
-        above, agent = parent.scope, plan.agent
-        of = (agent, above.limits, parent.models, plan.kit)
-        key = (id(agent), id(above.limits), id(parent.models), id(plan.kit), plan.turns, above.depth_left)
-        found = self._shared.get(key)
+        below, key = parent.shared.below, (plan.agent, plan.kit, plan.turns)
+        found = below.get(key)
         if found is None:
-            limits = _narrowed(above.limits, agent.limits, plan.turns)
+            above = parent.scope
+            limits = _narrowed(above.limits, plan.agent.limits, plan.turns)
             depth = _depth_left(above.depth_left, limits)
             found = self._work_out(plan, limits, parent.models, may_delegate=depth is None or depth > 0)
-            found = self._shared[key] = msgspec.structs.replace(found, of=of)
+            below[key] = found
         return found
 
     def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, *, may_delegate: bool) -> Shared:
@@ -202,6 +200,8 @@ class Engine:
             base=kit.tokens + text_tokens(agent.instructions) + 8,
             window=window_of(model, limits, None),
             streams=streams(model),
+            subagents=tuple([a.name for a in agent.subagents]) if agent.subagents else (),
+            below={},
         )
 
     def _prepare(
@@ -275,9 +275,9 @@ class Engine:
                 model=run.model_name,
                 instructions=agent.instructions,
                 tools=run.kit.names,
-                subagents=tuple([a.name for a in agent.subagents]) if agent.subagents else (),
+                subagents=run.shared.subagents,
                 limits=scope.limits,
-                history=tuple(run.messages[:-1]),
+                history=tuple(run.messages[:-1]) if run.task_at else (),
                 terms=_BELOW if scope.parent is not None else _terms(scope),
             )
         )
@@ -309,7 +309,7 @@ class Engine:
         spent = scope.usage
         # One call without money is its own sum, and most children make one call.
         usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
-        children = sorted(run.children, key=_place) if run.children else ()
+        children = run.children if len(run.children) < 2 else sorted(run.children, key=_place)
         return Outcome(
             status=ending.status,
             agent=run.agent.name,
