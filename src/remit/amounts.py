@@ -1,12 +1,20 @@
-"""What model calls use, as numbers that can be added: requests, tokens and micro-dollars."""
+"""What model calls use, as numbers that can be added: requests, tokens and micro-dollars.
+
+And the book that counts them for an account with a cap, and what it says when it is full.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
+from remit.limits import NO_CAP, Caps
 from remit.ports import Price
+
+if TYPE_CHECKING:
+    from remit.ledger import Ticket
 
 LEAST_OUTPUT = 64
 """A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
@@ -21,11 +29,10 @@ class Amount(NamedTuple):
 
 
 NOTHING = Amount()
-# A named tuple's own way of being made takes twice as long, and these are made several times a turn.
-_new = cast("Callable[[type[Amount], tuple[int, int, int]], Amount]", getattr(tuple, "__new__"))  # noqa: B009
 
 
-class Want(NamedTuple):
+# Not looked at by the garbage collector, since one is made for each call and nothing in it can lead back to it.
+class Want(Struct, frozen=True, gc=False):
     """What one model call needs: its estimated input, and the most and the least it may say."""
 
     input_tokens: int
@@ -37,21 +44,136 @@ class Want(NamedTuple):
         return min(LEAST_OUTPUT, self.output_tokens)
 
     def amount(self, output_tokens: int) -> Amount:
-        tokens, price = self.input_tokens, self.price
-        micros = 0 if price is None else math.ceil(tokens * price.input + output_tokens * price.output)
-        return _new(Amount, (1, tokens + output_tokens, micros))
+        return Amount(
+            1, self.input_tokens + output_tokens, cost(self.price, self.input_tokens, output_tokens)
+        )
 
 
 def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
     """Micro-dollars, rounded up."""
     if price is None:
         return 0
-    return math.ceil(input_tokens * price.input + output_tokens * price.output)
+    return ceil(input_tokens * price.input + output_tokens * price.output)
 
 
-def plus(a: Amount, b: Amount) -> Amount:
-    return _new(Amount, (a[0] + b[0], a[1] + b[1], a[2] + b[2]))
+class Over(NamedTuple):
+    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
+
+    owner: str
+    resource: str
+    cap: int
+    used: int
+    overran: bool = False
+    need: int = 0
+    """What was asked for, where it is more than one."""
+
+    @property
+    def words(self) -> str:
+        if self.overran:
+            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
+        cap, used = (
+            (_usd(self.cap), _usd(self.used))
+            if self.resource == "usd"
+            else (f"{self.cap:,}", f"{self.used:,}")
+        )
+        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
+        needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
+        more = f", {needs} needed" if self.need else ""
+        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
 
 
-def minus(a: Amount, b: Amount) -> Amount:
-    return _new(Amount, (a[0] - b[0], a[1] - b[1], a[2] - b[2]))
+class Overrun(NamedTuple):
+    """A call that used more than it had reserved."""
+
+    resource: str
+    reserved: int
+    used: int
+
+
+class Book:
+    """What an account with a cap, and everything below it, may still have, and where the rest went.
+
+    Plain numbers, since they are what every model call reads and writes. Without a cap, what is free is a number
+    that nothing uses up.
+    """
+
+    __slots__ = (
+        "caps",
+        "free_calls",
+        "free_delegations",
+        "free_micros",
+        "free_requests",
+        "free_tokens",
+        "overran",
+        "owner",
+        "spares",
+        "spent_micros",
+        "spent_requests",
+        "spent_tokens",
+        "waiting",
+        "withheld_micros",
+        "withheld_requests",
+        "withheld_tokens",
+    )
+
+    def __init__(self, owner: str, caps: Caps) -> None:
+        self.owner = owner
+        self.caps = caps
+        self.free_requests, self.free_tokens, self.free_micros, self.free_calls, self.free_delegations = caps
+        self.spent_requests = self.spent_tokens = self.spent_micros = 0
+        self.withheld_requests = self.withheld_tokens = self.withheld_micros = 0
+        self.spares = 0
+        """How many calls in flight hold a last word besides."""
+        self.overran = ""
+        self.waiting: list[Ticket] | tuple[()] = ()
+
+    @property
+    def spent(self) -> Amount:
+        return Amount(self.spent_requests, self.spent_tokens, self.spent_micros)
+
+    @property
+    def withheld(self) -> Amount:
+        return Amount(self.withheld_requests, self.withheld_tokens, self.withheld_micros)
+
+    @property
+    def held(self) -> Amount:
+        """What calls in flight hold, with what is spare: all that is neither free nor spent nor withheld."""
+        caps, spent, withheld = self.caps, self.spent, self.withheld
+        return Amount(
+            caps.requests - self.free_requests - spent.requests - withheld.requests,
+            caps.tokens - self.free_tokens - spent.tokens - withheld.tokens,
+            caps.micros - self.free_micros - spent.micros - withheld.micros,
+        )
+
+    @property
+    def calls(self) -> int:
+        return self.caps.calls - self.free_calls
+
+    @property
+    def delegations(self) -> int:
+        return self.caps.delegations - self.free_delegations
+
+
+def in_the_way(b: Book) -> Over | None:
+    """What keeps a child from starting. What calls in flight hold may come free, except their requests."""
+    caps, spent, withheld = b.caps, b.spent, b.withheld
+    if b.free_delegations < 1:
+        return Over(b.owner, "delegations", caps.delegations, b.delegations)
+    if b.overran:
+        return overrun_of(b)
+    if b.free_requests + b.spares < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - b.free_requests - b.spares)
+    if spent.tokens + withheld.tokens >= caps.tokens:
+        return Over(b.owner, "tokens", caps.tokens, spent.tokens + withheld.tokens)
+    if spent.micros + withheld.micros >= caps.micros:
+        return Over(b.owner, "usd", caps.micros, spent.micros + withheld.micros)
+    return None
+
+
+def overrun_of(b: Book) -> Over:
+    cap, used = (b.caps.tokens, b.spent_tokens) if b.overran == "tokens" else (b.caps.micros, b.spent_micros)
+    return Over(b.owner, b.overran, cap if cap < NO_CAP else 0, used, overran=True)
+
+
+def _usd(micros: int) -> str:
+    return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")

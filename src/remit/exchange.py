@@ -297,7 +297,7 @@ class _Sent:
                 turn=self._turn,
                 attempt=self._number,
                 purpose=purpose,
-                reserved=reservation.amount.tokens,
+                reserved=reservation.tokens,
                 input_tokens=run.estimate,
                 input_usd=None if price is None else cost(price, run.estimate, 0) / 1_000_000,
             )

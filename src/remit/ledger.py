@@ -2,12 +2,13 @@
 
 Accounts form the same tree as runs. A model call reserves its worst case in its own account and in
 every ancestor's before it is sent, and settles what it really used afterwards. Only accounts with a
-cap are ever touched, so a tree without caps pays nothing.
+cap keep a book, and only books are ever touched, so a tree without caps pays nothing.
 
-For one capped resource of one account::
+For one capped resource of one book::
 
     |<------------------------- cap ------------------------->|
     | spent | withheld for last words | reserved | spare | free |
+                                      |<---- held ---->|
                                       |<--------- room -------->|
 
 `free` can be had now; `room` can be had once the calls in flight have settled. `spare` belongs to them
@@ -20,60 +21,37 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from math import ceil
 from typing import NamedTuple
 
-from remit.amounts import NOTHING, Amount, Want, cost, minus, plus
-from remit.limits import Limits, cap_micros
+from msgspec import Struct
+
+from remit.amounts import NOTHING, Amount, Book, Over, Overrun, Want, cost, in_the_way, overrun_of
+from remit.limits import NO_CAP, Limits, caps_of
 
 ROOMY_OUTPUT = 256
 """A call that may delegate gives up output down to this, so that its last word is safe."""
 
+_MOST = NO_CAP // 2
+"""What is free of something with a cap is less."""
+
 _orders = count()
-_NO_CAPS = (None, None, None, None, None)
 
 
-class Over(NamedTuple):
-    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
-
-    owner: str
-    resource: str
-    cap: int
-    used: int
-    overran: bool = False
-    need: int = 0
-    """What was asked for, where it is more than one."""
-
-    @property
-    def words(self) -> str:
-        if self.overran:
-            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
-        cap, used = (
-            (_usd(self.cap), _usd(self.used))
-            if self.resource == "usd"
-            else (f"{self.cap:,}", f"{self.used:,}")
-        )
-        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
-        needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
-        more = f", {needs} needed" if self.need else ""
-        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
-
-
-class Overrun(NamedTuple):
-    """A call that used more than it had reserved."""
-
-    resource: str
-    reserved: int
-    used: int
-
-
-class Reservation(NamedTuple):
-    """Head-room held for one call in flight. `output_tokens` is what the call may say."""
+# Not looked at by the garbage collector, since one is made for each call and no account leads to it.
+class Reservation(Struct, frozen=True, gc=False):
+    """Head-room held for one call in flight: a request, and so much besides. `output_tokens` is what it may say."""
 
     account: Account
-    amount: Amount
+    tokens: int
+    micros: int
     output_tokens: int
     spare: Amount = NOTHING
     """Held besides, as long as the call is in flight: it becomes the last word if the reply delegates."""
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(1, self.tokens, self.micros)
 
 
 class Ticket:
@@ -103,44 +81,21 @@ Verdict = Reservation | Over
 
 
 class Account:
-    """One run's caps, and what it and everything below it has spent, reserved and withheld."""
+    """One run's place in the ledger."""
 
-    __slots__ = (
-        "calls",
-        "calls_cap",
-        "capped",
-        "delegations",
-        "delegations_cap",
-        "last_word",
-        "micros_cap",
-        "overran",
-        "owner",
-        "requests_cap",
-        "reserved",
-        "spare",
-        "spent",
-        "tokens_cap",
-        "waiting",
-        "withheld",
-    )
+    __slots__ = ("book", "capped", "last_word", "owner")
 
     def __init__(self, owner: str, limits: Limits, parent: Account | None = None) -> None:
         self.owner = owner
-        self.requests_cap = _whole(limits.requests)
-        self.tokens_cap = _whole(limits.tokens)
-        self.micros_cap = cap_micros(limits.usd) if isinstance(limits.usd, (int, float)) else None
-        self.calls_cap = _whole(limits.calls)
-        self.delegations_cap = _whole(limits.delegations)
-        self.spent = self.reserved = self.spare = self.withheld = NOTHING
-        self.calls = self.delegations = 0
         self.last_word = NOTHING
-        """What this run has withheld for itself, here and in every capped ancestor."""
-        self.overran = ""
-        self.waiting: list[Ticket] = []
-        above = parent.capped if parent else ()
-        caps = (self.requests_cap, self.tokens_cap, self.micros_cap, self.calls_cap, self.delegations_cap)
-        self.capped: tuple[Account, ...] = above if caps == _NO_CAPS else (self, *above)
-        """The accounts that can say no: this one and its ancestors, as far as they have a cap."""
+        """What this run has withheld for itself, in every book of `capped`."""
+        self.capped: tuple[Book, ...] = () if parent is None else parent.capped
+        """The books that can say no: its own, if it has one, and its ancestors'."""
+        self.book: Book | None = None
+        caps = caps_of(limits)
+        if caps is not None:
+            self.book = Book(owner, caps)
+            self.capped = (self.book, *self.capped)
 
 
 def reserve(
@@ -150,7 +105,33 @@ def reserve(
 
     `spare` is held besides where it fits, and never waited for: see `Reservation.spare`.
     """
-    return _ask(account, want, wake, keep=False, spare=spare)
+    output, price, books = want.output_tokens, want.price, account.capped
+    tokens = want.input_tokens + output
+    micros = 0 if price is None else ceil(want.input_tokens * price.input + output * price.output)
+    if not books:
+        return Reservation(account, tokens, micros, output)
+    extra, requests, all_tokens, all_micros = NOTHING, 1, tokens, micros
+    # With a last word withheld already, no other is held for it.
+    if spare is not None and account.last_word is NOTHING:
+        extra = spare.amount(spare.output_tokens)
+        requests, all_tokens, all_micros = 2, tokens + extra[1], micros + extra[2]
+    # The usual case needs no weighing: all of it fits everywhere, and nobody waits.
+    for b in books:
+        if (
+            b.free_tokens < all_tokens
+            or b.free_requests < requests
+            or b.free_micros < all_micros
+            or b.waiting
+            or b.overran
+        ):
+            return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
+    for b in books:
+        b.free_requests -= requests
+        b.free_tokens -= all_tokens
+        b.free_micros -= all_micros
+        if requests == 2:
+            b.spares += 1
+    return Reservation(account, tokens, micros, output, extra)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -158,31 +139,39 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
-    return _ask(account, want, wake, keep=True, spare=None)
+    amount = want.amount(want.output_tokens)
+    if not account.capped:
+        return Reservation(account, amount[1], amount[2], want.output_tokens)
+    for b in account.capped:
+        if b.waiting or b.overran or not _has_room(b, amount):
+            return _weigh(Ticket(account, want, wake, keep=True, spare=None))
+    _set_last_word(account, amount)
+    return Reservation(account, amount[1], amount[2], want.output_tokens)
 
 
-def settle(reservation: Reservation, used: Amount, *, delegates: bool = False) -> list[Overrun]:
+def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: bool = False) -> list[Overrun]:
     """Put what was really used in the place of what was reserved, and look again at who waits.
 
-    When the reply `delegates`, what was spare is withheld in the same step, before anybody can take it.
+    What was used is one request, and an amount of the rest. When the reply `delegates`, what was spare is withheld
+    in the same step, before anybody can take it.
     """
-    account, amount, spare = reservation.account, reservation.amount, reservation.spare
-    overruns: dict[str, Overrun] = {}
-    for a in account.capped:
-        a.reserved = minus(a.reserved, amount)
-        if spare is not NOTHING:
-            a.spare = minus(a.spare, spare)
-        a.spent = plus(a.spent, used)
-        if used[1] > amount[1] and a.tokens_cap is not None:
-            a.overran = "tokens"
-            overruns["tokens"] = Overrun("tokens", amount.tokens, used.tokens)
-        if used[2] > amount[2] and a.micros_cap is not None:
-            a.overran = "usd"
-            overruns["usd"] = Overrun("usd", amount.micros, used.micros)
-    if delegates and spare is not NOTHING and account.last_word is NOTHING:
-        _set_last_word(account, spare)
-    _look_again(account)
-    return list(overruns.values())
+    account, tokens, micros = reservation.account, reservation.tokens, reservation.micros
+    _, used_tokens, used_micros = used
+    waited = False
+    for b in account.capped:
+        b.spent_requests += 1
+        b.spent_tokens += used_tokens
+        b.spent_micros += used_micros
+        b.free_tokens += tokens - used_tokens
+        b.free_micros += micros - used_micros
+        if b.waiting:
+            waited = True
+    overruns = _overruns(reservation, used) if used_tokens > tokens or used_micros > micros else []
+    if reservation.spare is not NOTHING:
+        _end_spare(account, reservation.spare, keep=delegates)
+    if waited:
+        _look_again(account)
+    return overruns
 
 
 def release(account: Account) -> None:
@@ -197,48 +186,57 @@ def withdraw(ticket: Ticket) -> None:
     """Leave the queue. A verdict that came in the meantime is undone."""
     # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
     ticket.gone = True
-    if isinstance(ticket.verdict, Reservation):
+    account, verdict = ticket.account, ticket.verdict
+    if isinstance(verdict, Reservation):
         if not ticket.keep:
-            for a in ticket.account.capped:
-                a.reserved = minus(a.reserved, ticket.verdict.amount)
-                a.spare = minus(a.spare, ticket.verdict.spare)
-        _set_last_word(ticket.account, ticket.before)
-    _look_again(ticket.account)
+            _give(account.capped, verdict.amount)
+            if verdict.spare is not NOTHING:
+                _end_spare(account, verdict.spare, keep=False)
+        _set_last_word(account, ticket.before)
+    _look_again(account)
 
 
 def charge(account: Account, *, calls: int = 0, delegations: int = 0) -> Over | None:
     """Count calls and delegations in one step: all of them, or none and what stood in the way."""
-    for a in account.capped:
-        if a.calls_cap is not None and a.calls + calls > a.calls_cap:
-            return Over(a.owner, "calls", a.calls_cap, a.calls)
-        if a.delegations_cap is not None and a.delegations + delegations > a.delegations_cap:
-            return Over(a.owner, "delegations", a.delegations_cap, a.delegations)
-    for a in account.capped:
-        a.calls += calls
-        a.delegations += delegations
+    for b in account.capped:
+        if calls > b.free_calls:
+            return Over(b.owner, "calls", b.caps.calls, b.calls)
+        if delegations > b.free_delegations:
+            return Over(b.owner, "delegations", b.caps.delegations, b.delegations)
+    for b in account.capped:
+        b.free_calls -= calls
+        if delegations:
+            b.free_delegations -= delegations
     return None
 
 
 def restore(account: Account, spent: Amount, *, calls: int, delegations: int, overran: str) -> None:
     """Put a resumed run's account, and no other, where the journal left it."""
-    account.spent, account.calls, account.delegations, account.overran = spent, calls, delegations, overran
+    b = account.book
+    if b is None:
+        return
+    before = b.spent
+    b.free_requests += before.requests - spent.requests
+    b.free_tokens += before.tokens - spent.tokens
+    b.free_micros += before.micros - spent.micros
+    b.spent_requests, b.spent_tokens, b.spent_micros = spent
+    b.free_calls, b.free_delegations = b.caps.calls - calls, b.caps.delegations - delegations
+    b.overran = overran
 
 
 def look(account: Account) -> Over | None:
     """Whether a new child of this account could do anything at all. Takes nothing."""
-    for a in account.capped:
-        if a.delegations_cap is not None and a.delegations >= a.delegations_cap:
-            return Over(a.owner, "delegations", a.delegations_cap, a.delegations)
-        if a.overran:
-            return _overran(a)
-        spent, withheld = a.spent, a.withheld
-        requests = spent[0] + withheld[0] + a.reserved[0]
-        if a.requests_cap is not None and requests >= a.requests_cap:
-            return Over(a.owner, "requests", a.requests_cap, requests)
-        if a.tokens_cap is not None and spent[1] + withheld[1] >= a.tokens_cap:
-            return Over(a.owner, "tokens", a.tokens_cap, spent[1] + withheld[1])
-        if a.micros_cap is not None and spent[2] + withheld[2] >= a.micros_cap:
-            return Over(a.owner, "usd", a.micros_cap, spent[2] + withheld[2])
+    for b in account.capped:
+        if (
+            b.free_delegations < 1
+            or b.free_requests < 1
+            or b.free_tokens < 1
+            or b.free_micros < 1
+            or b.overran
+        ):
+            over = in_the_way(b)
+            if over is not None:
+                return over
     return None
 
 
@@ -254,88 +252,113 @@ class Left(NamedTuple):
 
 def left(account: Account) -> Left:
     """The smallest remainder of each resource over the account and its ancestors."""
-    delegations = requests = tokens = micros = calls = None
-    for a in account.capped:
-        if a.delegations_cap is not None:
-            delegations = _least(delegations, a.delegations_cap - a.delegations)
-        if a.calls_cap is not None:
-            calls = _least(calls, a.calls_cap - a.calls)
-        if a.requests_cap is not None:
-            requests = _least(requests, _free(a, account.last_word, 0, a.requests_cap))
-        if a.tokens_cap is not None:
-            tokens = _least(tokens, _free(a, account.last_word, 1, a.tokens_cap))
-        if a.micros_cap is not None:
-            micros = _least(micros, _free(a, account.last_word, 2, a.micros_cap))
-    return Left(delegations, requests, tokens, None if micros is None else micros / 1_000_000, calls)
+    books, word = account.capped, account.last_word
+    if not books:
+        return Left()
+    b = books[0]
+    if len(books) > 1 or b.overran:
+        delegations, requests, tokens, micros, calls = _least(books)
+    else:
+        delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
+        micros, calls = b.free_micros, b.free_calls
+    return Left(
+        None if delegations > _MOST else max(delegations, 0),
+        None if requests > _MOST else max(requests + word[0], 0),
+        None if tokens > _MOST else max(tokens + word[1], 0),
+        None if micros > _MOST else max(micros + word[2], 0) / 1_000_000,
+        None if calls > _MOST else max(calls, 0),
+    )
 
 
-def _least(known: int | None, value: int) -> int:
-    value = max(value, 0)
-    return value if known is None or value < known else known
+def _least(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
+    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
+    delegations = requests = tokens = micros = calls = NO_CAP
+    for b in books:
+        shut, caps = bool(b.overran), b.caps
+        delegations = min(delegations, b.free_delegations)
+        calls = min(calls, b.free_calls)
+        requests = min(requests, b.free_requests, 0 if shut and caps.requests < NO_CAP else requests)
+        tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
+        micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
+    return delegations, requests, tokens, micros, calls
 
 
-def _free(a: Account, own: Amount, index: int, cap: int) -> int:
-    """What is left of one resource for somebody whose own withheld part is `own`; after an overrun, that alone."""
-    taken = a.spent[index] + a.withheld[index] - own[index]
-    free = cap - taken - a.reserved[index] - a.spare[index]
-    return min(free, own[index]) if a.overran else free
+def _has_room(b: Book, amount: Amount) -> bool:
+    return b.free_requests >= amount[0] and b.free_tokens >= amount[1] and b.free_micros >= amount[2]
 
 
-def _ask(
-    account: Account, want: Want, wake: Callable[[], None], *, keep: bool, spare: Want | None
-) -> Verdict | Ticket:
-    if not account.capped:
-        return Reservation(account, want.amount(want.output_tokens), want.output_tokens)
-    granted = _at_once(account, want, spare, keep=keep)
-    if granted is not None:
-        return granted
-    ticket = Ticket(account, want, wake, keep=keep, spare=spare)
-    verdict = _judge(ticket)
-    if isinstance(verdict, Account):
-        heapq.heappush(verdict.waiting, ticket)
+def _take(books: tuple[Book, ...], amount: Amount) -> None:
+    for b in books:
+        b.free_requests -= amount.requests
+        b.free_tokens -= amount.tokens
+        b.free_micros -= amount.micros
+
+
+def _give(books: tuple[Book, ...], amount: Amount) -> None:
+    for b in books:
+        b.free_requests += amount.requests
+        b.free_tokens += amount.tokens
+        b.free_micros += amount.micros
+
+
+def _set_last_word(account: Account, amount: Amount) -> None:
+    """Withhold this in the place of what was withheld."""
+    before = account.last_word
+    if before is amount:
+        return
+    account.last_word = amount
+    requests, tokens, micros = amount[0] - before[0], amount[1] - before[1], amount[2] - before[2]
+    for b in account.capped:
+        if requests:
+            b.withheld_requests += requests
+            b.free_requests -= requests
+        b.withheld_tokens += tokens
+        b.free_tokens -= tokens
+        b.withheld_micros += micros
+        b.free_micros -= micros
+
+
+def _end_spare(account: Account, spare: Amount, *, keep: bool) -> None:
+    """What was spare becomes the run's last word, or free."""
+    for b in account.capped:
+        b.spares -= 1
+    if not keep or account.last_word is not NOTHING:
+        _give(account.capped, spare)
+        return
+    account.last_word = spare
+    for b in account.capped:
+        b.withheld_requests += 1
+        b.withheld_tokens += spare[1]
+        b.withheld_micros += spare[2]
+
+
+def _overruns(reservation: Reservation, used: tuple[int, int, int]) -> list[Overrun]:
+    """Close the accounts with a cap on what was used more of than was reserved."""
+    _, tokens, micros = used
+    overruns: dict[str, Overrun] = {}
+    for b in reservation.account.capped:
+        if tokens > reservation.tokens and b.caps.tokens < NO_CAP:
+            b.overran = "tokens"
+            overruns["tokens"] = Overrun("tokens", reservation.tokens, tokens)
+        if micros > reservation.micros and b.caps.micros < NO_CAP:
+            b.overran = "usd"
+            overruns["usd"] = Overrun("usd", reservation.micros, micros)
+    return list(overruns.values())
+
+
+def _weigh(ticket: Ticket) -> Verdict | Ticket:
+    """The verdict on what does not simply fit, or a place in the queue."""
+    account, verdict = ticket.account, _judge(ticket)
+    if isinstance(verdict, Book):
+        _stand_in_line(verdict, ticket)
         return ticket
     if ticket.before is not account.last_word:
         _look_again(account)
     return verdict
 
 
-def _at_once(account: Account, want: Want, spare: Want | None, *, keep: bool) -> Reservation | None:
-    """The usual case, which needs no weighing: all of it fits everywhere, and nobody waits."""
-    amount = want.amount(want.output_tokens)
-    # With a last word withheld already, no other is held for it.
-    held = None if account.last_word is not NOTHING else spare
-    extra = NOTHING if held is None else held.amount(held.output_tokens)
-    if not _fits_easily(account, amount if held is None else plus(amount, extra)):
-        return None
-    if keep:
-        _set_last_word(account, amount)
-        return Reservation(account, amount, want.output_tokens)
-    for a in account.capped:
-        a.reserved = plus(a.reserved, amount)
-        if extra is not NOTHING:
-            a.spare = plus(a.spare, extra)
-    return Reservation(account, amount, want.output_tokens, extra)
-
-
-def _fits_easily(account: Account, amount: Amount) -> bool:
-    """Whether it fits in every capped account beside all that is held there, and nobody waits for any of it."""
-    for a in account.capped:  # noqa: SIM110 - a generator takes longer than what it goes through
-        if a.waiting or a.overran or not _has_room(a, amount):
-            return False
-    return True
-
-
-def _has_room(a: Account, amount: Amount) -> bool:
-    spent, withheld, reserved, spare = a.spent, a.withheld, a.reserved, a.spare
-    for index, cap in enumerate((a.requests_cap, a.tokens_cap, a.micros_cap)):
-        taken = spent[index] + withheld[index] + reserved[index] + spare[index]
-        if cap is not None and taken + amount[index] > cap:
-            return False
-    return True
-
-
-def _judge(ticket: Ticket) -> Verdict | Account:
-    """Grant it, refuse it, or name the account whose calls in flight must settle first."""
+def _judge(ticket: Ticket) -> Verdict | Book:
+    """Grant it, refuse it, or name the book whose calls in flight must settle first."""
     account, own, taken = ticket.account, ticket.account.last_word, False
     fitting = _fit_beside_spare(ticket) if own is NOTHING and ticket.spare else _fit(ticket, NOTHING)
     short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
@@ -356,17 +379,16 @@ def _judge(ticket: Ticket) -> Verdict | Account:
     else:
         if taken:
             _set_last_word(account, NOTHING)
-        for a in account.capped:
-            a.reserved = plus(a.reserved, amount)
-    return Reservation(account, amount, fitting, _hold_spare(ticket))
+        _take(account.capped, amount)
+    return Reservation(account, amount.tokens, amount.micros, fitting, _hold_spare(ticket))
 
 
-def _fit_beside_spare(ticket: Ticket) -> int | Over | Account:
+def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
     """As `_fit`, but a call that has to be shrunk is shrunk a little more where that leaves room for its spare."""
     want, spare = ticket.want, ticket.spare
     assert spare is not None
     beside = spare.input_tokens + spare.output_tokens
-    roomy = _fit(ticket, NOTHING, want._replace(input_tokens=want.input_tokens + beside))
+    roomy = _fit(ticket, NOTHING, Want(want.input_tokens + beside, want.output_tokens, want.price))
     if isinstance(roomy, int) and roomy >= min(ROOMY_OUTPUT, want.output_tokens):
         return roomy
     return _fit(ticket, NOTHING)
@@ -378,57 +400,53 @@ def _hold_spare(ticket: Ticket) -> Amount:
     if ticket.spare is None or ticket.keep or account.last_word is not NOTHING:
         return NOTHING
     extra = ticket.spare.amount(ticket.spare.output_tokens)
-    if any(a.overran or not _has_room(a, extra) for a in account.capped):
+    if any(b.overran or not _has_room(b, extra) for b in account.capped):
         return NOTHING
-    for a in account.capped:
-        a.spare = plus(a.spare, extra)
+    _take(account.capped, extra)
+    for b in account.capped:
+        b.spares += 1
     return extra
 
 
-def _fit(
-    ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool = False
-) -> int | Over | Account:
-    """How many tokens of output fit in every capped account, or what stands in the way."""
+def _fit(ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool = False) -> int | Over | Book:
+    """How many tokens of output fit in every book, or what stands in the way."""
     want = want or ticket.want
     output = want.output_tokens
-    blocked: Account | None = None
-    for a in ticket.account.capped:
-        if a.overran and (ticket.keep or not ahead):
-            return _overran(a)
-        if not ahead and (first := _first(a)) and first.order < ticket.order:
-            blocked = blocked or a
-        fits = _fit_one(a, want, output, own, ahead=ahead)
+    blocked: Book | None = None
+    for b in ticket.account.capped:
+        if b.overran and (ticket.keep or not ahead):
+            return overrun_of(b)
+        if not ahead and (first := _first(b)) and first.order < ticket.order:
+            blocked = blocked or b
+        fits = _fit_one(b, want, output, own, ahead=ahead)
         if isinstance(fits, Over):
             return fits
         if fits is None:
-            blocked = blocked or a
+            blocked = blocked or b
         else:
             output = fits
     return blocked or output
 
 
-def _fit_one(a: Account, want: Want, output: int, own: Amount, *, ahead: bool) -> int | Over | None:
-    """The output that fits in this account now; None: later; Over: never."""
-    least = want.amount(want.least_output)
-    for resource, cap, taken in _taken(a, own):
-        if resource == "requests":
-            # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
-            if taken + a.reserved.requests + 1 > cap:
-                return Over(a.owner, resource, cap, taken + a.reserved.requests)
-            if taken + a.reserved.requests + a.spare.requests + 1 > cap:
-                return None
-            continue
-        tokens = resource == "tokens"
-        need = least.tokens if tokens else least.micros
-        held = a.reserved.tokens + a.spare.tokens if tokens else a.reserved.micros + a.spare.micros
+def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> int | Over | None:
+    """The output that fits in this book now, for somebody whose own withheld part is `own`; None: later; Over: never."""
+    least, caps = want.amount(want.least_output), b.caps
+    requests = b.free_requests + own.requests
+    # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
+    if requests + b.spares < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - requests - b.spares)
+    if requests < 1:
+        return None
+    for index, resource in ((1, "tokens"), (2, "usd")):
+        cap, need, held = caps[index], least[index], b.held[index]
+        taken = b.spent[index] + b.withheld[index] - own[index]
         if taken + need > cap:
-            return Over(a.owner, resource, cap, taken, need=need)
-        full = want.amount(output)
-        if taken + held + (full.tokens if tokens else full.micros) <= cap:
+            return Over(b.owner, resource, cap, taken, need=need)
+        if taken + held + want.amount(output)[index] <= cap:
             continue
         if (held and not ahead) or taken + held + need > cap:
             return None
-        output = min(output, _affordable(want, cap - taken - held, tokens=tokens))
+        output = min(output, _affordable(want, cap - taken - held, tokens=index == 1))
     return output
 
 
@@ -442,59 +460,31 @@ def _affordable(want: Want, room: int, *, tokens: bool) -> int:
     return output
 
 
-def _taken(a: Account, own: Amount) -> list[tuple[str, int, int]]:
-    """For each capped resource: its cap, and what is gone for somebody whose own withheld part is `own`."""
-    rows: list[tuple[str, int, int]] = []
-    if a.requests_cap is not None:
-        rows.append(("requests", a.requests_cap, a.spent.requests + a.withheld.requests - own.requests))
-    if a.tokens_cap is not None:
-        rows.append(("tokens", a.tokens_cap, a.spent.tokens + a.withheld.tokens - own.tokens))
-    if a.micros_cap is not None:
-        rows.append(("usd", a.micros_cap, a.spent.micros + a.withheld.micros - own.micros))
-    return rows
+def _stand_in_line(b: Book, ticket: Ticket) -> None:
+    queue = b.waiting or []
+    b.waiting = queue
+    heapq.heappush(queue, ticket)
 
 
-def _set_last_word(account: Account, amount: Amount) -> None:
-    before = account.last_word
-    if before is not NOTHING or amount is not NOTHING:
-        for a in account.capped:
-            a.withheld = plus(minus(a.withheld, before), amount)
-    account.last_word = amount
-
-
-def _first(a: Account) -> Ticket | None:
-    """The first that still waits at this account."""
-    while a.waiting and a.waiting[0].gone:
-        heapq.heappop(a.waiting)
-    return a.waiting[0] if a.waiting else None
+def _first(b: Book) -> Ticket | None:
+    """The first that still waits for this book."""
+    while b.waiting and b.waiting[0].gone:
+        heapq.heappop(b.waiting)
+    return b.waiting[0] if b.waiting else None
 
 
 def _look_again(account: Account) -> None:
-    """Serve the queues of these accounts in order, until one's first waiter must go on waiting."""
-    for a in account.capped:
-        if not a.waiting:
+    """Serve the queues of these books in order, until one's first waiter must go on waiting."""
+    for b in account.capped:
+        if not b.waiting:
             continue
-        while ticket := _first(a):
+        while ticket := _first(b):
             verdict = _judge(ticket)
-            if verdict is a:
+            if verdict is b:
                 break
-            heapq.heappop(a.waiting)
-            if isinstance(verdict, Account):
-                heapq.heappush(verdict.waiting, ticket)
+            heapq.heappop(b.waiting)
+            if isinstance(verdict, Book):
+                _stand_in_line(verdict, ticket)
             else:
                 ticket.verdict = verdict
                 ticket.wake()
-
-
-def _overran(a: Account) -> Over:
-    cap = a.tokens_cap if a.overran == "tokens" else a.micros_cap
-    used = a.spent.tokens if a.overran == "tokens" else a.spent.micros
-    return Over(a.owner, a.overran, cap or 0, used, overran=True)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _usd(micros: int) -> str:
-    return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")

@@ -6,9 +6,11 @@ Who checks them: `ledger.py` (requests, tokens, usd, calls, delegations), `deadl
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
-from typing import Literal, cast
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -77,7 +79,8 @@ def _smaller(a: object, b: object) -> object:
     return min(cast(float, a), cast(float, b))
 
 
-class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+# What follows from limits is worked out once for each and found by it again, so its hash is kept.
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
     """What one run may spend. Three different things can be said of each field:
 
     ================  ==========================================================
@@ -177,24 +180,36 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return total((self, other))
 
 
+_columns = attrgetter(
+    "requests",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "usd",
+    "estimated",
+)
+
+
 def total(parts: Iterable[Usage]) -> Usage:
     """The sum. Money is added in whole micro-dollars; it is unknown as soon as one paid part is."""
-    requests = inputs = outputs = reads = writes = micros = 0
-    known, priced, estimated = True, False, False
-    for part in parts:
-        requests += part.requests
-        inputs += part.input_tokens
-        outputs += part.output_tokens
-        reads += part.cache_read_tokens
-        writes += part.cache_write_tokens
-        estimated = estimated or part.estimated
-        if part.usd is not None:
-            micros += to_micros(part.usd)
+    rows = [*map(_columns, parts)]
+    if not rows:
+        return Usage()
+    requests, inputs, outputs, reads, writes, money, estimated = zip(*rows, strict=True)
+    usd = _sum_money(rows) if None in money or any(money) else 0.0
+    return Usage(sum(requests), sum(inputs), sum(outputs), sum(reads), sum(writes), usd, any(estimated))
+
+
+def _sum_money(rows: list[tuple[Any, ...]]) -> float | None:
+    micros, priced = 0, False
+    for _, inputs, outputs, _, _, usd, _ in rows:
+        if usd is not None:
+            micros += to_micros(usd)
             priced = True
-        elif part.tokens:
-            known = False
-    usd = micros / 1_000_000 if priced and known else None
-    return Usage(requests, inputs, outputs, reads, writes, usd, estimated)
+        elif inputs + outputs:
+            return None
+    return micros / 1_000_000 if priced else None
 
 
 def to_micros(usd: float) -> int:
@@ -216,3 +231,35 @@ def _nearly_whole(usd: float) -> int | None:
     micros = usd * 1_000_000
     near = round(micros)
     return near if abs(micros - near) <= max(1e-6, abs(micros) * 1e-14) else None
+
+
+NO_CAP = 10**30
+"""Stands for a cap where there is none: more than anything can use up."""
+
+
+class Caps(NamedTuple):
+    """What limits say of what is counted, as whole numbers."""
+
+    requests: int = NO_CAP
+    tokens: int = NO_CAP
+    micros: int = NO_CAP
+    calls: int = NO_CAP
+    delegations: int = NO_CAP
+
+
+@functools.lru_cache(maxsize=256)
+def caps_of(limits: Limits) -> Caps | None:
+    """The caps that limits set; None if they set none."""
+    usd = limits.usd
+    caps = Caps(
+        _whole(limits.requests),
+        _whole(limits.tokens),
+        cap_micros(usd) if isinstance(usd, (int, float)) else NO_CAP,
+        _whole(limits.calls),
+        _whole(limits.delegations),
+    )
+    return None if caps == Caps() else caps
+
+
+def _whole(value: Whole) -> int:
+    return value if isinstance(value, int) else NO_CAP

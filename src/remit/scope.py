@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import remit.ledger as ledger
-from remit.amounts import Amount
 from remit.approval import Desk
 from remit.deadline import Deadline
 from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
@@ -290,8 +289,7 @@ class Scope:
         self.tokens += tokens
         self.tree.spent.append(usage)
         micros = to_micros(usage.usd) if usage.usd else 0
-        used = Amount(1, tokens, micros)
-        for overrun in ledger.settle(reservation, used, delegates=delegates):
+        for overrun in ledger.settle(reservation, (1, tokens, micros), delegates=delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
     def look_at_clock(self) -> None:
