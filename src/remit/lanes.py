@@ -36,32 +36,37 @@ class Place:
 class Lane:
     """The requests in flight to one model."""
 
+    # As the class has it until something is refused: most lanes never need more.
+    in_flight = 0
+    was_closed = False
+    """Whether anything was ever refused in it."""
+    why = ""
+    """What the provider said when it last refused."""
+    _open_at = 0.0
+    _timer: asyncio.TimerHandle | None = None
+    _answers = 0
+    _stretch = STRETCH
+    _widened = False
+    _refusals = 0
+    """Since the last answer."""
+    _in_front: deque[Place] | tuple[()] = ()
+    _waiting: deque[Place] | tuple[()] = ()
+    _aside: deque[Place] | tuple[()] = ()
+    """Granted to somebody who has no slot yet; whoever has one may take it."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int | None) -> None:
         self._loop = loop
         self._most = most
         self.width = most
         """How many may be in flight; None is any number."""
-        self.in_flight = 0
-        self._open_at = 0.0
-        self.was_closed = False
-        """Whether anything was ever refused in it."""
-        self._in_front: deque[Place] = deque()
-        self._waiting: deque[Place] = deque()
-        self._aside: deque[Place] = deque()
-        """Granted to somebody who has no slot yet; whoever has one may take it."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._answers = 0
-        self._stretch = STRETCH
-        self._widened = False
-        self._refusals = 0
-        """Since the last answer."""
-        self.why = ""
-        """What the provider said when it last refused."""
 
     def stand_in_line(self, wake: Callable[[], None], *, front: bool) -> Place:
         """Wait for a place; what gives a last word stands in front."""
         place = Place(wake)
-        (self._in_front if front else self._waiting).append(place)
+        if front:
+            self._in_front = _with(self._in_front, place)
+        else:
+            self._waiting = _with(self._waiting, place)
         self._look()
         return place
 
@@ -82,13 +87,12 @@ class Lane:
         Whoever stands in line is sent to wait for a slot too: who has one takes it, so that it never goes round among
         those who have none.
         """
-        self._aside.append(place)
+        self._aside = _with(self._aside, place)
         self._send_away()
 
     def _send_away(self) -> None:
         waiting = [*self._in_front, *self._waiting]
-        self._in_front.clear()
-        self._waiting.clear()
+        self._in_front = self._waiting = ()
         for place in waiting:
             if not place.gone:
                 place.wake()
@@ -96,6 +100,7 @@ class Lane:
     def take_up(self, place: Place) -> bool:
         """Use a place that was laid aside; False when somebody else does."""
         if place.granted:
+            assert self._aside
             self._aside.remove(place)
         return place.granted
 
@@ -114,21 +119,24 @@ class Lane:
         place.gone = True
         if place.granted:
             self.in_flight -= 1
-            if place in self._aside:
+            if self._aside and place in self._aside:
                 self._aside.remove(place)
         self._look()
 
     def leave(self, *, answered: bool = True) -> None:
         """A request has ended, and it was not refused for the rate; only one that was answered says that there is room."""
         self.in_flight -= 1
+        width = self.width
+        if width is None:
+            # Nothing was ever refused, so nobody waits and there is nothing to learn.
+            return
         if answered:
             self._answers += 1
             self._refusals = 0
-        if answered and self.width is not None and self._answers >= self.width * self._stretch:
-            self._answers = 0
-            wider = self.width + 1
-            self.width = wider if self._most is None else min(wider, self._most)
-            self._widened = True
+            if self._answers >= width * self._stretch:
+                self._answers = 0
+                self.width = width + 1 if self._most is None else min(width + 1, self._most)
+                self._widened = True
         if self._waiting or self._in_front:
             self._look()
 
@@ -188,6 +196,14 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
 
     def find(self, name: str, most: int | None) -> Lane:
-        if name not in self._lanes:
-            self._lanes[name] = Lane(self._loop, most)
-        return self._lanes[name]
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane(self._loop, most)
+        return lane
+
+
+def _with(line: deque[Place] | tuple[()], place: Place) -> deque[Place]:
+    """The line with one more at its end. Most lanes never have one."""
+    line = line or deque()
+    line.append(place)
+    return line

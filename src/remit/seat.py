@@ -15,8 +15,7 @@ from remit.slots import Pool
 
 async def take(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False) -> None:
     """Wait in order for a slot in every pool. Raises Stopped; then nothing is held."""
-    if not slots.is_full(pools):
-        slots.occupy(pools)
+    if slots.step_in(pools):
         return
     future: asyncio.Future[None] = phase.loop.create_future()
     place = slots.take(pools, lambda: wake(future), front=front)
@@ -39,6 +38,7 @@ class Seat:
         self.held = True
         self.work = 1
         self._coming_back: list[asyncio.Future[None]] | None = None
+        """While it waits for its slots: who else wants to go on with them."""
 
     def leave(self) -> None:
         """One thing less in flight; the last one out gives the slots back."""
@@ -55,7 +55,10 @@ class Seat:
         """One thing more in flight. Raises Stopped; it then counts as in flight all the same."""
         self.work += 1
         if not self.held:
-            await self._come_back(phase)
+            if self._coming_back is None and slots.step_in(self.pools):
+                self.held = True
+            else:
+                await self._come_back(phase)
 
     async def _come_back(self, phase: Phase) -> None:
         if self._coming_back is not None:

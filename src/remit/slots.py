@@ -27,9 +27,9 @@ class Pool:
     def __init__(self, size: int) -> None:
         self.size = size
         self.working = 0
-        self.parked: list[tuple[Order, Queue]] = []
+        self.parked: list[tuple[Order, Queue]] | tuple[()] = ()
         """Queues by their first place. In the outermost pool: those that no inner pool is known to block."""
-        self.queues: dict[tuple[Pool, ...], Queue] = {}
+        self.queues: dict[tuple[Pool, ...], Queue] | None = None
         """In the outermost pool only: all queues of the tree, by what they wait for."""
         self.waiting = 0
         """In the outermost pool only: how many wait in the tree."""
@@ -72,10 +72,12 @@ class Queue:
         first = self.first()
         if first is None:
             self.at = None
-            self.pools[-1].queues.pop(self.pools, None)
+            _queues(self.pools[-1]).pop(self.pools, None)
         else:
             self.at, self.key = pool, first.order
-            heapq.heappush(pool.parked, (self.key, self))
+            parked = pool.parked or []
+            pool.parked = parked
+            heapq.heappush(parked, (self.key, self))
 
     def __lt__(self, other: Queue) -> bool:
         return self.key < other.key
@@ -83,19 +85,29 @@ class Queue:
 
 def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = False) -> Place | None:
     """Take a slot in every pool and return None, or wait for them: at the front for who comes back."""
-    if not is_full(pools):
-        occupy(pools)
+    if step_in(pools):
         return None
     place = Place(pools, front=front, wake=wake)
     top = pools[-1]
-    queue = top.queues.get(pools)
+    queues = _queues(top)
+    queue = queues.get(pools)
     if queue is None:
-        queue = top.queues[pools] = Queue(pools)
+        queue = queues[pools] = Queue(pools)
     heapq.heappush(queue.places, place)
     top.waiting += 1
     if queue.first() is place:
         queue.park(_blocker(pools))
     return place
+
+
+def step_in(pools: tuple[Pool, ...]) -> bool:
+    """Take a slot in every pool if none of them is full."""
+    for p in pools:
+        if p.working >= p.size:
+            return False
+    for p in pools:
+        p.working += 1
+    return True
 
 
 def occupy(pools: tuple[Pool, ...]) -> None:
@@ -122,9 +134,10 @@ def give_back(pools: tuple[Pool, ...]) -> None:
     """Return a slot to every pool, and let the next ones in."""
     for p in pools:
         p.working -= 1
-    if pools and pools[-1].waiting:
-        _unpark(pools)
-        _serve(pools[-1])
+        if p.waiting:
+            # This is the outermost, and so the last of them.
+            _unpark(pools)
+            _serve(p)
 
 
 def leave(place: Place) -> None:
@@ -133,7 +146,7 @@ def leave(place: Place) -> None:
         give_back(place.pools)
     elif not place.gone:
         top = place.pools[-1]
-        queue = top.queues[place.pools]
+        queue = _queues(top)[place.pools]
         first = queue.first() is place
         # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
         place.gone = True
@@ -142,6 +155,13 @@ def leave(place: Place) -> None:
             queue.park(_blocker(place.pools))
             _unpark(place.pools)
             _serve(top)
+
+
+def _queues(top: Pool) -> dict[tuple[Pool, ...], Queue]:
+    queues = top.queues
+    if queues is None:
+        queues = top.queues = {}
+    return queues
 
 
 def _serve(top: Pool) -> None:
