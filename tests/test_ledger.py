@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remit import ledger
-from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Book, Want, cost
+from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
 from remit.ledger import Account, Over, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
@@ -16,11 +16,6 @@ ONE_A_TOKEN = Price(1.0, 1.0)
 def open_account(parent: Account | None = None, owner: str = "run", /, **caps: float | None) -> Account:
     every: dict[str, float | None] = dict.fromkeys(("requests", "tokens", "usd", "calls", "delegations"))
     return Account(owner, Limits(**{**every, **caps}), parent)  # pyright: ignore[reportArgumentType]
-
-
-def book(account: Account) -> Book:
-    assert account.book
-    return account.book
 
 
 def want(tokens: int, price: Price | None = None) -> Want:
@@ -50,7 +45,7 @@ def test_a_call_is_reserved_in_its_account_and_in_every_ancestor() -> None:
     middle = open_account(root)
     leaf = open_account(middle, tokens=500)
     get(leaf, 300)
-    assert book(root).held == book(leaf).held == Amount(1, 300, 0)
+    assert root.reserved == leaf.reserved == Amount(1, 300, 0)
     assert ledger.left(root).tokens == 700
     assert ledger.left(middle).tokens == 700
     assert ledger.left(leaf).tokens == 200
@@ -244,7 +239,7 @@ def test_a_verdict_nobody_took_is_undone() -> None:
     assert woken == ["granted"]
     ledger.withdraw(granted)
     assert woken == ["granted", "next"]
-    assert book(root).held == Amount(1, 300, 0)
+    assert root.reserved == Amount(1, 300, 0)
 
 
 def test_a_thousand_who_leave_at_once_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:

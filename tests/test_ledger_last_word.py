@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remit import ledger
-from remit.amounts import NOTHING, Amount, Book, Want
+from remit.amounts import NOTHING, Amount, Want
 from remit.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
@@ -16,11 +16,6 @@ ONE_A_TOKEN = Price(1.0, 1.0)
 def open_account(parent: Account | None = None, owner: str = "run", /, **caps: float | None) -> Account:
     every: dict[str, float | None] = dict.fromkeys(("requests", "tokens", "usd", "calls", "delegations"))
     return Account(owner, Limits(**{**every, **caps}), parent)  # pyright: ignore[reportArgumentType]
-
-
-def book(account: Account) -> Book:
-    assert account.book
-    return account.book
 
 
 def ask(account: Account, tokens: int, woken: list[str] | None = None) -> Reservation | Over | Ticket:
@@ -44,7 +39,7 @@ def test_an_overrun_is_recorded_in_full_and_closes_the_account() -> None:
     root = open_account(None, "lead", tokens=1000)
     child = open_account(root)
     assert ledger.settle(get(child, 100), Amount(1, 130, 0)) == [Overrun("tokens", 100, 130)]
-    assert book(root).spent.tokens == 130
+    assert root.spent.tokens == 130
     over = ask(open_account(root), 10)
     assert isinstance(over, Over)
     assert over.overran
@@ -104,7 +99,7 @@ def test_a_last_word_counts_as_spent_for_others_in_every_ancestor() -> None:
     root = open_account(requests=3, tokens=1000)
     middle = open_account(open_account(root), requests=2)
     keep(middle, 300)
-    assert book(root).withheld == book(middle).withheld == Amount(1, 300, 0)
+    assert root.withheld == middle.withheld == Amount(1, 300, 0)
     assert (ledger.left(root).requests, ledger.left(root).tokens) == (2, 700)
     get(open_account(middle), 100)
     assert isinstance(ask(open_account(middle), 100), Over)
@@ -121,7 +116,7 @@ def test_children_who_spend_everything_leave_no_parent_speechless() -> None:
         ledger.settle(got, Amount(1, 100, 0))
     ledger.settle(get(middle, 100), Amount(1, 100, 0))
     ledger.settle(get(root, 100), Amount(1, 100, 0))
-    assert book(root).spent.requests == 5
+    assert root.spent.requests == 5
     assert isinstance(ask(root, 10), Over)
 
 
@@ -139,7 +134,7 @@ def test_a_last_word_goes_ahead_of_the_queue() -> None:
     get(open_account(root), 850)
     assert isinstance(ask(open_account(root), 900), Ticket)
     assert get(root, 100).amount.tokens == 100
-    assert book(root).withheld == NOTHING
+    assert root.withheld == NOTHING
 
 
 def test_a_last_word_is_shrunk_rather_than_made_to_wait() -> None:
@@ -155,7 +150,7 @@ def test_a_last_word_is_kept_while_there_is_enough_for_an_ordinary_call() -> Non
     root = open_account(tokens=1000)
     keep(root, 100)
     get(root, 300)
-    assert book(root).withheld.tokens == 100
+    assert root.withheld.tokens == 100
 
 
 def test_a_last_word_can_be_said_after_an_overrun_while_it_fits() -> None:
@@ -182,7 +177,7 @@ def test_withholding_again_replaces_the_last_word() -> None:
     woken: list[str] = []
     assert isinstance(ask(open_account(root, "waiter"), 200, woken), Ticket)
     keep(root, 100)
-    assert book(root).withheld == Amount(1, 100, 0)
+    assert root.withheld == Amount(1, 100, 0)
     assert woken == ["waiter"]
 
 
@@ -196,7 +191,7 @@ def test_a_released_last_word_is_for_others() -> None:
     assert isinstance(ask(open_account(root, "waiter"), 200, woken), Ticket)
     ledger.release(child)
     assert woken == ["waiter"]
-    assert book(root).withheld == NOTHING
+    assert root.withheld == NOTHING
 
 
 def test_a_last_word_outlives_a_grant_that_nobody_took() -> None:
@@ -209,7 +204,7 @@ def test_a_last_word_outlives_a_grant_that_nobody_took() -> None:
     ledger.settle(flight, Amount(1, 640, 0))
     assert isinstance(ticket.verdict, Reservation)
     ledger.withdraw(ticket)
-    assert book(root).withheld == Amount(1, 100, 0)
+    assert root.withheld == Amount(1, 100, 0)
     get(open_account(root), 260)
     assert isinstance(ask(root, 100), Reservation)
 

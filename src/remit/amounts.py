@@ -5,6 +5,7 @@ And the book that counts them for an account with a cap, and what it says when i
 
 from __future__ import annotations
 
+import heapq
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,9 +45,18 @@ class Want(Struct, frozen=True, gc=False):
         return min(LEAST_OUTPUT, self.output_tokens)
 
     def amount(self, output_tokens: int) -> Amount:
-        return Amount(
-            1, self.input_tokens + output_tokens, cost(self.price, self.input_tokens, output_tokens)
-        )
+        tokens, price = self.input_tokens, self.price
+        micros = 0 if price is None else ceil(tokens * price.input + output_tokens * price.output)
+        return Amount(1, tokens + output_tokens, micros)
+
+    def affordable(self, room: int, *, tokens: bool) -> int:
+        """The most output tokens that `room`, in tokens or in micro-dollars, pays for after the input."""
+        if tokens or self.price is None or self.price.output <= 0:
+            return room - self.input_tokens
+        output = int((room - self.input_tokens * self.price.input) / self.price.output) + 1
+        while output and cost(self.price, self.input_tokens, output) > room:
+            output -= 1
+        return output
 
 
 def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
@@ -106,7 +116,9 @@ class Book:
         "free_tokens",
         "overran",
         "owner",
-        "spares",
+        "spare_micros",
+        "spare_requests",
+        "spare_tokens",
         "spent_micros",
         "spent_requests",
         "spent_tokens",
@@ -122,8 +134,7 @@ class Book:
         self.free_requests, self.free_tokens, self.free_micros, self.free_calls, self.free_delegations = caps
         self.spent_requests = self.spent_tokens = self.spent_micros = 0
         self.withheld_requests = self.withheld_tokens = self.withheld_micros = 0
-        self.spares = 0
-        """How many calls in flight hold a last word besides."""
+        self.spare_requests = self.spare_tokens = self.spare_micros = 0
         self.overran = ""
         self.waiting: list[Ticket] | tuple[()] = ()
 
@@ -136,14 +147,65 @@ class Book:
         return Amount(self.withheld_requests, self.withheld_tokens, self.withheld_micros)
 
     @property
-    def held(self) -> Amount:
-        """What calls in flight hold, with what is spare: all that is neither free nor spent nor withheld."""
-        caps, spent, withheld = self.caps, self.spent, self.withheld
+    def spare(self) -> Amount:
+        return Amount(self.spare_requests, self.spare_tokens, self.spare_micros)
+
+    @property
+    def reserved(self) -> Amount:
+        """What calls in flight hold: all that is not free and has no other name."""
+        caps = self.caps
         return Amount(
-            caps.requests - self.free_requests - spent.requests - withheld.requests,
-            caps.tokens - self.free_tokens - spent.tokens - withheld.tokens,
-            caps.micros - self.free_micros - spent.micros - withheld.micros,
+            caps.requests
+            - self.free_requests
+            - self.spent_requests
+            - self.withheld_requests
+            - self.spare_requests,
+            caps.tokens - self.free_tokens - self.spent_tokens - self.withheld_tokens - self.spare_tokens,
+            caps.micros - self.free_micros - self.spent_micros - self.withheld_micros - self.spare_micros,
         )
+
+    def has_room(self, amount: Amount) -> bool:
+        return (
+            self.free_requests >= amount.requests
+            and self.free_tokens >= amount.tokens
+            and self.free_micros >= amount.micros
+        )
+
+    def take(self, amount: Amount) -> None:
+        self.free_requests -= amount.requests
+        self.free_tokens -= amount.tokens
+        self.free_micros -= amount.micros
+
+    def give(self, amount: Amount) -> None:
+        self.free_requests += amount.requests
+        self.free_tokens += amount.tokens
+        self.free_micros += amount.micros
+
+    def hold(self, spare: Amount) -> None:
+        """Take it as spare."""
+        self.take(spare)
+        self.spare_requests += spare.requests
+        self.spare_tokens += spare.tokens
+        self.spare_micros += spare.micros
+
+    def restore(self, spent: Amount, calls: int, delegations: int, overran: str) -> None:
+        self.give(self.spent)
+        self.take(spent)
+        self.spent_requests, self.spent_tokens, self.spent_micros = spent
+        self.free_calls = self.caps.calls - calls
+        self.free_delegations = self.caps.delegations - delegations
+        self.overran = overran
+
+    def line_up(self, ticket: Ticket) -> None:
+        queue = self.waiting or []
+        self.waiting = queue
+        heapq.heappush(queue, ticket)
+
+    def first(self) -> Ticket | None:
+        """The first that still waits here."""
+        while self.waiting and self.waiting[0].gone:
+            heapq.heappop(self.waiting)
+        return self.waiting[0] if self.waiting else None
 
     @property
     def calls(self) -> int:
@@ -161,8 +223,8 @@ def in_the_way(b: Book) -> Over | None:
         return Over(b.owner, "delegations", caps.delegations, b.delegations)
     if b.overran:
         return overrun_of(b)
-    if b.free_requests + b.spares < 1:
-        return Over(b.owner, "requests", caps.requests, caps.requests - b.free_requests - b.spares)
+    if b.free_requests + b.spare_requests < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - b.free_requests - b.spare_requests)
     if spent.tokens + withheld.tokens >= caps.tokens:
         return Over(b.owner, "tokens", caps.tokens, spent.tokens + withheld.tokens)
     if spent.micros + withheld.micros >= caps.micros:

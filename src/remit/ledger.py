@@ -8,7 +8,6 @@ For one capped resource of one book::
 
     |<------------------------- cap ------------------------->|
     | spent | withheld for last words | reserved | spare | free |
-                                      |<---- held ---->|
                                       |<--------- room -------->|
 
 `free` can be had now; `room` can be had once the calls in flight have settled. `spare` belongs to them
@@ -26,7 +25,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from remit.amounts import NOTHING, Amount, Book, Over, Overrun, Want, cost, in_the_way, overrun_of
+from remit.amounts import NOTHING, Amount, Book, Over, Overrun, Want, in_the_way, overrun_of
 from remit.limits import NO_CAP, Limits, caps_of
 
 ROOMY_OUTPUT = 256
@@ -97,6 +96,32 @@ class Account:
             self.book = Book(owner, caps)
             self.capped = (self.book, *self.capped)
 
+    # To look at. Without a book nothing is counted.
+
+    @property
+    def spent(self) -> Amount:
+        return self.book.spent if self.book else NOTHING
+
+    @property
+    def withheld(self) -> Amount:
+        return self.book.withheld if self.book else NOTHING
+
+    @property
+    def reserved(self) -> Amount:
+        return self.book.reserved if self.book else NOTHING
+
+    @property
+    def spare(self) -> Amount:
+        return self.book.spare if self.book else NOTHING
+
+    @property
+    def calls(self) -> int:
+        return self.book.calls if self.book else 0
+
+    @property
+    def delegations(self) -> int:
+        return self.book.delegations if self.book else 0
+
 
 def reserve(
     account: Account, want: Want, wake: Callable[[], None], *, spare: Want | None = None
@@ -105,33 +130,32 @@ def reserve(
 
     `spare` is held besides where it fits, and never waited for: see `Reservation.spare`.
     """
-    output, price, books = want.output_tokens, want.price, account.capped
-    tokens = want.input_tokens + output
-    micros = 0 if price is None else ceil(want.input_tokens * price.input + output * price.output)
-    if not books:
-        return Reservation(account, tokens, micros, output)
-    extra, requests, all_tokens, all_micros = NOTHING, 1, tokens, micros
+    inputs, output, price = want.input_tokens, want.output_tokens, want.price
+    tokens = inputs + output
+    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
     # With a last word withheld already, no other is held for it.
-    if spare is not None and account.last_word is NOTHING:
+    if spare is not None and account.last_word is NOTHING and account.capped:
         extra = spare.amount(spare.output_tokens)
-        requests, all_tokens, all_micros = 2, tokens + extra[1], micros + extra[2]
-    # The usual case needs no weighing: all of it fits everywhere, and nobody waits.
-    for b in books:
-        if (
-            b.free_tokens < all_tokens
-            or b.free_requests < requests
-            or b.free_micros < all_micros
-            or b.waiting
-            or b.overran
-        ):
+        both_tokens, both_micros = tokens + extra[1], micros + extra[2]
+        if not _fits_easily(account.capped, 2, both_tokens, both_micros):
             return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
-    for b in books:
-        b.free_requests -= requests
-        b.free_tokens -= all_tokens
-        b.free_micros -= all_micros
-        if requests == 2:
-            b.spares += 1
-    return Reservation(account, tokens, micros, output, extra)
+        for b in account.capped:
+            b.free_requests -= 2
+            b.free_tokens -= both_tokens
+            b.free_micros -= both_micros
+            b.spare_requests += 1
+            b.spare_tokens += extra[1]
+            b.spare_micros += extra[2]
+        return Reservation(account, tokens, micros, output, extra)
+    # Written out, as this is what most model calls do.
+    for b in account.capped:
+        if b.free_tokens < tokens or b.free_requests < 1 or b.free_micros < micros or b.waiting or b.overran:
+            return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
+    for b in account.capped:
+        b.free_requests -= 1
+        b.free_tokens -= tokens
+        b.free_micros -= micros
+    return Reservation(account, tokens, micros, output)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -142,9 +166,8 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
     amount = want.amount(want.output_tokens)
     if not account.capped:
         return Reservation(account, amount[1], amount[2], want.output_tokens)
-    for b in account.capped:
-        if b.waiting or b.overran or not _has_room(b, amount):
-            return _weigh(Ticket(account, want, wake, keep=True, spare=None))
+    if not _fits_easily(account.capped, 1, amount[1], amount[2]):
+        return _weigh(Ticket(account, want, wake, keep=True, spare=None))
     _set_last_word(account, amount)
     return Reservation(account, amount[1], amount[2], want.output_tokens)
 
@@ -164,8 +187,7 @@ def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: b
         b.spent_micros += used_micros
         b.free_tokens += tokens - used_tokens
         b.free_micros += micros - used_micros
-        if b.waiting:
-            waited = True
+        waited = waited or b.waiting
     overruns = _overruns(reservation, used) if used_tokens > tokens or used_micros > micros else []
     if reservation.spare is not NOTHING:
         _end_spare(account, reservation.spare, keep=delegates)
@@ -178,8 +200,19 @@ def release(account: Account) -> None:
     """Give back what was withheld for the run's last word."""
     if account.last_word is NOTHING:
         return
-    _set_last_word(account, NOTHING)
-    _look_again(account)
+    _, tokens, micros = account.last_word
+    account.last_word = NOTHING
+    waited = False
+    for b in account.capped:
+        b.withheld_requests -= 1
+        b.withheld_tokens -= tokens
+        b.withheld_micros -= micros
+        b.free_requests += 1
+        b.free_tokens += tokens
+        b.free_micros += micros
+        waited = waited or b.waiting
+    if waited:
+        _look_again(account)
 
 
 def withdraw(ticket: Ticket) -> None:
@@ -189,7 +222,8 @@ def withdraw(ticket: Ticket) -> None:
     account, verdict = ticket.account, ticket.verdict
     if isinstance(verdict, Reservation):
         if not ticket.keep:
-            _give(account.capped, verdict.amount)
+            for b in account.capped:
+                b.give(verdict.amount)
             if verdict.spare is not NOTHING:
                 _end_spare(account, verdict.spare, keep=False)
         _set_last_word(account, ticket.before)
@@ -212,16 +246,8 @@ def charge(account: Account, *, calls: int = 0, delegations: int = 0) -> Over | 
 
 def restore(account: Account, spent: Amount, *, calls: int, delegations: int, overran: str) -> None:
     """Put a resumed run's account, and no other, where the journal left it."""
-    b = account.book
-    if b is None:
-        return
-    before = b.spent
-    b.free_requests += before.requests - spent.requests
-    b.free_tokens += before.tokens - spent.tokens
-    b.free_micros += before.micros - spent.micros
-    b.spent_requests, b.spent_tokens, b.spent_micros = spent
-    b.free_calls, b.free_delegations = b.caps.calls - calls, b.caps.delegations - delegations
-    b.overran = overran
+    if account.book is not None:
+        account.book.restore(spent, calls, delegations, overran)
 
 
 def look(account: Account) -> Over | None:
@@ -283,22 +309,14 @@ def _least(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
     return delegations, requests, tokens, micros, calls
 
 
-def _has_room(b: Book, amount: Amount) -> bool:
-    return b.free_requests >= amount[0] and b.free_tokens >= amount[1] and b.free_micros >= amount[2]
-
-
-def _take(books: tuple[Book, ...], amount: Amount) -> None:
+def _fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int) -> bool:
+    """Whether it fits everywhere beside all that is held there, and nobody waits for any of it."""
     for b in books:
-        b.free_requests -= amount.requests
-        b.free_tokens -= amount.tokens
-        b.free_micros -= amount.micros
-
-
-def _give(books: tuple[Book, ...], amount: Amount) -> None:
-    for b in books:
-        b.free_requests += amount.requests
-        b.free_tokens += amount.tokens
-        b.free_micros += amount.micros
+        if b.waiting or b.overran or b.free_requests < requests:
+            return False
+        if b.free_tokens < tokens or b.free_micros < micros:
+            return False
+    return True
 
 
 def _set_last_word(account: Account, amount: Amount) -> None:
@@ -320,16 +338,22 @@ def _set_last_word(account: Account, amount: Amount) -> None:
 
 def _end_spare(account: Account, spare: Amount, *, keep: bool) -> None:
     """What was spare becomes the run's last word, or free."""
+    _, tokens, micros = spare
+    kept = keep and account.last_word is NOTHING
+    if kept:
+        account.last_word = spare
     for b in account.capped:
-        b.spares -= 1
-    if not keep or account.last_word is not NOTHING:
-        _give(account.capped, spare)
-        return
-    account.last_word = spare
-    for b in account.capped:
-        b.withheld_requests += 1
-        b.withheld_tokens += spare[1]
-        b.withheld_micros += spare[2]
+        b.spare_requests -= 1
+        b.spare_tokens -= tokens
+        b.spare_micros -= micros
+        if kept:
+            b.withheld_requests += 1
+            b.withheld_tokens += tokens
+            b.withheld_micros += micros
+        else:
+            b.free_requests += 1
+            b.free_tokens += tokens
+            b.free_micros += micros
 
 
 def _overruns(reservation: Reservation, used: tuple[int, int, int]) -> list[Overrun]:
@@ -350,7 +374,7 @@ def _weigh(ticket: Ticket) -> Verdict | Ticket:
     """The verdict on what does not simply fit, or a place in the queue."""
     account, verdict = ticket.account, _judge(ticket)
     if isinstance(verdict, Book):
-        _stand_in_line(verdict, ticket)
+        verdict.line_up(ticket)
         return ticket
     if ticket.before is not account.last_word:
         _look_again(account)
@@ -379,7 +403,8 @@ def _judge(ticket: Ticket) -> Verdict | Book:
     else:
         if taken:
             _set_last_word(account, NOTHING)
-        _take(account.capped, amount)
+        for b in account.capped:
+            b.take(amount)
     return Reservation(account, amount.tokens, amount.micros, fitting, _hold_spare(ticket))
 
 
@@ -400,11 +425,10 @@ def _hold_spare(ticket: Ticket) -> Amount:
     if ticket.spare is None or ticket.keep or account.last_word is not NOTHING:
         return NOTHING
     extra = ticket.spare.amount(ticket.spare.output_tokens)
-    if any(b.overran or not _has_room(b, extra) for b in account.capped):
+    if any(b.overran or not b.has_room(extra) for b in account.capped):
         return NOTHING
-    _take(account.capped, extra)
     for b in account.capped:
-        b.spares += 1
+        b.hold(extra)
     return extra
 
 
@@ -416,7 +440,7 @@ def _fit(ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool =
     for b in ticket.account.capped:
         if b.overran and (ticket.keep or not ahead):
             return overrun_of(b)
-        if not ahead and (first := _first(b)) and first.order < ticket.order:
+        if not ahead and (first := b.first()) and first.order < ticket.order:
             blocked = blocked or b
         fits = _fit_one(b, want, output, own, ahead=ahead)
         if isinstance(fits, Over):
@@ -433,12 +457,12 @@ def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> i
     least, caps = want.amount(want.least_output), b.caps
     requests = b.free_requests + own.requests
     # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
-    if requests + b.spares < 1:
-        return Over(b.owner, "requests", caps.requests, caps.requests - requests - b.spares)
+    if requests + b.spare_requests < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - requests - b.spare_requests)
     if requests < 1:
         return None
     for index, resource in ((1, "tokens"), (2, "usd")):
-        cap, need, held = caps[index], least[index], b.held[index]
+        cap, need, held = caps[index], least[index], b.reserved[index] + b.spare[index]
         taken = b.spent[index] + b.withheld[index] - own[index]
         if taken + need > cap:
             return Over(b.owner, resource, cap, taken, need=need)
@@ -446,31 +470,8 @@ def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> i
             continue
         if (held and not ahead) or taken + held + need > cap:
             return None
-        output = min(output, _affordable(want, cap - taken - held, tokens=index == 1))
+        output = min(output, want.affordable(cap - taken - held, tokens=index == 1))
     return output
-
-
-def _affordable(want: Want, room: int, *, tokens: bool) -> int:
-    """The most output tokens that `room` pays for, after the input."""
-    if tokens or want.price is None or want.price.output <= 0:
-        return room - want.input_tokens
-    output = int((room - want.input_tokens * want.price.input) / want.price.output) + 1
-    while output and cost(want.price, want.input_tokens, output) > room:
-        output -= 1
-    return output
-
-
-def _stand_in_line(b: Book, ticket: Ticket) -> None:
-    queue = b.waiting or []
-    b.waiting = queue
-    heapq.heappush(queue, ticket)
-
-
-def _first(b: Book) -> Ticket | None:
-    """The first that still waits for this book."""
-    while b.waiting and b.waiting[0].gone:
-        heapq.heappop(b.waiting)
-    return b.waiting[0] if b.waiting else None
 
 
 def _look_again(account: Account) -> None:
@@ -478,13 +479,13 @@ def _look_again(account: Account) -> None:
     for b in account.capped:
         if not b.waiting:
             continue
-        while ticket := _first(b):
+        while ticket := b.first():
             verdict = _judge(ticket)
             if verdict is b:
                 break
             heapq.heappop(b.waiting)
             if isinstance(verdict, Book):
-                _stand_in_line(verdict, ticket)
+                verdict.line_up(ticket)
             else:
                 ticket.verdict = verdict
                 ticket.wake()

@@ -42,8 +42,8 @@ class Seat:
 
     def leave(self) -> None:
         """One thing less in flight; the last one out gives the slots back."""
-        self.work -= 1
-        if self.work == 0 and self.held:
+        self.work = work = self.work - 1
+        if not work and self.held:
             self.held = False
             slots.give_back(self.pools)
 

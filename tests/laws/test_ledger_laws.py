@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from remit import ledger
 from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want
@@ -296,7 +296,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.land(flying[0], flying[0].flight.amount)
         if whether == 0:
             assert not self.books.waiting()
-            assert all(r.account.book.held == NOTHING for r in self.books.runs if r.account.book)
+            assert all(r.account.reserved == NOTHING for r in self.books.runs)
 
     @rule(who=PICK)
     def release(self, who: int) -> None:
@@ -367,22 +367,22 @@ class LedgerMachine(RuleBasedStateMachine):
         """Reserved is what is in flight, withheld the last words, spent what was used, here and below."""
         for run in self.books.runs:
             if run.capped:
-                book, spare = run.account.book, self.books.spare(run)
-                assert book
-                assert book.spent == run.spent
-                assert (book.held, book.spares) == (add((self.books.reserved(run), spare)), spare.requests)
-                assert book.withheld == self.books.withheld(run)
+                account = run.account
+                assert account.spent == run.spent
+                assert account.reserved == self.books.reserved(run)
+                assert account.spare == self.books.spare(run)
+                assert account.withheld == self.books.withheld(run)
 
     @invariant()
     def no_cap_is_exceeded(self) -> None:
         """Nothing goes above a cap except by what providers reported above their reservation."""
         for run in self.books.runs:
-            if book := run.account.book:
-                used = add((book.spent, book.held, book.withheld))
-                for i, cap in enumerate(run.caps.amounts):
-                    assert is_within(used[i] - run.extra[i], cap), (book.owner, i)
-                assert is_within(book.calls, run.caps.calls)
-                assert is_within(book.delegations, run.caps.delegations)
+            a = run.account
+            used = add((a.spent, a.reserved, a.spare, a.withheld))
+            for i, cap in enumerate(run.caps.amounts):
+                assert is_within(used[i] - run.extra[i], cap), (a.owner, i)
+            assert is_within(a.calls, run.caps.calls)
+            assert is_within(a.delegations, run.caps.delegations)
 
     @invariant()
     def only_calls_in_flight_are_waited_for(self) -> None:
@@ -462,7 +462,7 @@ class LedgerMachine(RuleBasedStateMachine):
             run.word, run.word_input = verdict.amount, asked.want.input_tokens
         else:
             run.word = NOTHING if spends_word else run.word
-            run.flight = msgspec.structs.replace(verdict, spare=NOTHING)
+            run.flight = replace(verdict, spare=NOTHING)
             assert verdict.spare == self.books.spare_for(asked)
             run.flight, run.spare_input = verdict, asked.want.input_tokens
 
