@@ -187,7 +187,8 @@ def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: b
         b.spent_micros += used_micros
         b.free_tokens += tokens - used_tokens
         b.free_micros += micros - used_micros
-        waited = waited or b.waiting
+        if b.waiting:
+            waited = True
     overruns = _overruns(reservation, used) if used_tokens > tokens or used_micros > micros else []
     if reservation.spare is not NOTHING:
         _end_spare(account, reservation.spare, keep=delegates)
@@ -210,7 +211,8 @@ def release(account: Account) -> None:
         b.free_requests += 1
         b.free_tokens += tokens
         b.free_micros += micros
-        waited = waited or b.waiting
+        if b.waiting:
+            waited = True
     if waited:
         _look_again(account)
 

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -180,34 +180,31 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return total((self, other))
 
 
-_columns = attrgetter(
-    "requests",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "usd",
-    "estimated",
+_counted = attrgetter(
+    "requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "estimated"
 )
+_usd = attrgetter("usd")
 
 
 def total(parts: Iterable[Usage]) -> Usage:
     """The sum. Money is added in whole micro-dollars; it is unknown as soon as one paid part is."""
-    rows = [*map(_columns, parts)]
-    if not rows:
+    parts = [*parts]
+    if not parts:
         return Usage()
-    requests, inputs, outputs, reads, writes, money, estimated = zip(*rows, strict=True)
-    usd = _sum_money(rows) if None in money or any(money) else 0.0
-    return Usage(sum(requests), sum(inputs), sum(outputs), sum(reads), sum(writes), usd, any(estimated))
+    # Column by column: a long run has a part for each of its turns.
+    requests, inputs, outputs, reads, writes, estimated = map(sum, zip(*map(_counted, parts), strict=True))
+    money = [*map(_usd, parts)]
+    usd = _sum_money(parts) if None in money or any(money) else 0.0
+    return Usage(requests, inputs, outputs, reads, writes, usd, estimated > 0)
 
 
-def _sum_money(rows: list[tuple[Any, ...]]) -> float | None:
+def _sum_money(parts: list[Usage]) -> float | None:
     micros, priced = 0, False
-    for _, inputs, outputs, _, _, usd, _ in rows:
-        if usd is not None:
-            micros += to_micros(usd)
+    for part in parts:
+        if part.usd is not None:
+            micros += to_micros(part.usd)
             priced = True
-        elif inputs + outputs:
+        elif part.tokens:
             return None
     return micros / 1_000_000 if priced else None
 
