@@ -59,7 +59,8 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
 
 
 async def _save(run: Run, artifact: Artifact, text: str) -> object:
-    return await run.scope.tree.journal.store.save_artifact(run.scope.tree.root, artifact.id, text)
+    store = await run.scope.tree.journal.store()
+    return await store.save_artifact(run.scope.tree.root, artifact.id, text)
 
 
 class ReadArtifact(RuntimeTool):
@@ -112,7 +113,8 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
 
 
 async def _read(run: Run, artifact: str, start: int, length: int) -> object:
-    return await run.scope.tree.journal.store.load_artifact(run.scope.tree.root, artifact, start, length)
+    store = await run.scope.tree.journal.store()
+    return await store.load_artifact(run.scope.tree.root, artifact, start, length)
 
 
 def _missing(artifact: str) -> ToolResult:

@@ -135,26 +135,28 @@ _checked: WeakSet[Agent] = WeakSet()
 
 
 def as_message(task: object) -> UserMessage:
-    parts: tuple[object, ...]
     if isinstance(task, str):
-        parts = (TextPart(task),)
-    elif isinstance(task, Sequence):
-        parts = tuple(cast("Sequence[object]", task))
-    else:
+        _check_text(task)
+        if not task.strip():
+            raise UsageError(_EMPTY)
+        return UserMessage((TextPart(task),))
+    if not isinstance(task, Sequence):
         raise UsageError(f"task must be a string or a list of parts, not {task!r}.")
     checked: list[Part] = []
-    for part in parts:
+    for part in cast("Sequence[object]", task):
         if not isinstance(part, (TextPart, ImagePart, FilePart)):
             raise UsageError(f"task has {part!r}, which is not a TextPart, ImagePart or FilePart.")
         if isinstance(part, TextPart):
             _check_text(cast(object, part.text))
         checked.append(part)
     message = UserMessage(tuple(checked))
-    if not isinstance(task, str):
-        _check_message(message, "task")
+    _check_message(message, "task")
     if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
-        raise UsageError("task is empty: say what is to be done.")
+        raise UsageError(_EMPTY)
     return message
+
+
+_EMPTY = "task is empty: say what is to be done."
 
 
 def _check_text(text: object) -> None:
@@ -162,6 +164,8 @@ def _check_text(text: object) -> None:
         raise UsageError(f"task must be text, not {text!r}.")
     if len(text) > MOST_TASK:
         raise UsageError(f"task has {len(text):,} characters; at most {MOST_TASK:,} are allowed.")
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -177,6 +181,8 @@ def _check_message(message: object, where: str) -> None:
 
 
 def check_history(history: object) -> tuple[Message, ...]:
+    if type(history) is tuple and not history:
+        return ()
     if isinstance(history, Sequence) and not isinstance(history, str):
         found = tuple(cast("Sequence[object]", history))
         if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):

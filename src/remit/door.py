@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
-from anyio import CancelScope
-
 import remit.checks as checks
 from remit.agent import Agent
-from remit.approval import Approver, Desk
+from remit.approval import Approver
 from remit.delegation.engine import Engine, root_limits
 from remit.errors import UsageError
 from remit.events import Event
@@ -22,7 +20,7 @@ from remit.outcome import Outcome
 from remit.policy import Policy
 from remit.ports import ModelChoice, Store, new_root_id
 from remit.providers import ModelSource
-from remit.running import Opened, Running
+from remit.running import Opened, Running, to_end
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
 from remit.wiring import prepare
@@ -51,7 +49,7 @@ async def run(
     Raises UsageError for a mistake in the call and StoreError for a store that cannot be opened, both before
     anything ran, and passes on the caller's own cancellation, after everything below has stopped. Nothing else.
     """
-    running = start(
+    opening = _prepared(
         agent,
         task,
         model=model,
@@ -66,8 +64,7 @@ async def run(
         workspace=workspace,
         on_event=on_event,
     )
-    async with running:
-        return await running.outcome()
+    return await to_end(opening, on_event)
 
 
 def run_sync(
@@ -124,6 +121,41 @@ def start(
     on_event: Callable[[Event], object] | None = None,
 ) -> Running:
     """A tree to be run inside `async with`. Raises UsageError at once for a mistake in the call."""
+    opening = _prepared(
+        agent,
+        task,
+        model=model,
+        models=models,
+        limits=limits,
+        store=store,
+        approver=approver,
+        policy=policy,
+        sandbox=sandbox,
+        deps=deps,
+        history=history,
+        workspace=workspace,
+        on_event=on_event,
+    )
+    return Running(opening, on_event)
+
+
+def _prepared(
+    agent: Agent,
+    task: Task,
+    *,
+    model: ModelChoice | None,
+    models: ModelSource | None,
+    limits: Limits | None,
+    store: Store | str | None,
+    approver: Approver | None,
+    policy: Policy | None,
+    sandbox: SandboxChoice | None,
+    deps: object,
+    history: Sequence[Message],
+    workspace: str | Path | None,
+    on_event: object,
+) -> Callable[[], Coroutine[object, None, Opened]]:
+    """What opens the tree. Raises UsageError for a mistake in the call."""
     ready = prepare(
         agent,
         model=model,
@@ -137,16 +169,18 @@ def start(
         on_event=on_event,
     )
     effective = root_limits(agent, limits, ROOT_DEFAULTS)
-    ready.models.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
+    ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))
     prompt = checks.as_message(task)
     past = checks.check_history(history)
-    plan = Plan(agent=agent, prompt=prompt, task=prompt.text, summary=agent.summary)
+    text = task if type(task) is str else prompt.text
+    plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
 
     async def open_tree() -> Opened:
         journal = ready.place(new_root_id.get()())
-        await _claim(journal, new=True)
+        if journal.shared:
+            await _claim(journal)
         tree = TreeContext(
-            journal.root, journal=journal, desk=Desk(approver), deps=deps, workspace=ready.workspace
+            journal.root, journal=journal, approver=approver, deps=deps, workspace=ready.workspace
         )
 
         def go() -> Coroutine[object, object, Outcome]:
@@ -156,13 +190,15 @@ def start(
 
         return Opened(tree, go, ready.close)
 
-    return Running(open_tree, on_event)
+    return open_tree
 
 
-async def _claim(journal: Journal, *, new: bool) -> None:
+async def _claim(journal: Journal) -> None:
     try:
-        await journal.claim(new=new)
+        await journal.claim(new=True)
     except BaseException:
+        from anyio import CancelScope  # noqa: PLC0415 - for those whose store fails
+
         with CancelScope(shield=True):
             await journal.leave()
         raise

@@ -33,23 +33,26 @@ LAST_S = 2.0
 class Journal:
     """One tree's place in a store."""
 
+    trouble = ""
+    """Why it takes no more events."""
+    taken_over = False
+    missing = 0
+    """Events that it did not take."""
+    _claimed = False
+    _late = False
+    """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
+
     def __init__(self, store: Store, root: str, *, ours: bool) -> None:
-        self.store = store
+        self._store = store
         self.root = root
         self._ours = ours
         """Whether it was opened for this tree alone, and is closed with it."""
         self.volatile = bool(getattr(store, "volatile", False))
         """Whether nothing of it survives the process, so that nobody need wait for it."""
         self.shared = not (ours and self.volatile)
-        """Whether anybody else could ask something of the tree through it."""
-        self.trouble = ""
-        """Why it takes no more events."""
-        self._claimed = False
-        self._late = False
-        """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
-        self.taken_over = False
-        self.missing = 0
-        """Events that it did not take."""
+        """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
+        self.held = self.shared
+        """Whether there is anything to leave."""
 
     def append(self, event: Event) -> None:
         """Hand an event to the store. Never raises."""
@@ -57,7 +60,7 @@ class Journal:
             self.missing += 1
             return
         try:
-            self.store.append(event)
+            self._store.append(event)
         except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
             self.missing += 1
             self._broke(error)
@@ -70,7 +73,7 @@ class Journal:
 
     async def finish(self) -> str:
         """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
-        trouble = await self.flush()
+        trouble = await self.flush() if self.shared else ""
         if not trouble:
             return ""
         self._late = True
@@ -80,26 +83,36 @@ class Journal:
 
     async def claim(self, *, new: bool) -> None:
         """Own the tree. Raises StoreError."""
+        if new and not self.shared:
+            # Nobody else can: it is claimed with the first thing that is kept of it.
+            return
         if self.volatile:
-            await self.store.claim(self.root, new=new)
+            await self._store.claim(self.root, new=new)
             self._claimed = True
             return
 
         async def claim() -> None:
-            await self.store.claim(self.root, new=new)
+            await self._store.claim(self.root, new=new)
             # Here, not behind the wait: who is cancelled at this moment owns it all the same.
             self._claimed = True
 
         await self._within(OPEN_S, claim())
+
+    async def store(self) -> Store:
+        """The store itself, for what else is kept of the tree."""
+        if not self.held:
+            await self._store.claim(self.root, new=True)
+            self._claimed = self.held = True
+        return self._store
 
     async def flush(self, phase: Phase | None = None) -> str:
         """Make sure of everything so far; the reason where that cannot be had. Raises Stopped with the phase."""
         if not self.trouble and not self.volatile:
             try:
                 if phase is None:
-                    await self._within(FLUSH_S, self.store.flush(self.root))
+                    await self._within(FLUSH_S, self._store.flush(self.root))
                 else:
-                    await self._in_phase(phase, FLUSH_S, self.store.flush(self.root))
+                    await self._in_phase(phase, FLUSH_S, self._store.flush(self.root))
             except StoreError as error:
                 # Only events that were refused are missing for good: what is buffered may still get there.
                 if isinstance(error, TreeOwned):
@@ -109,7 +122,7 @@ class Journal:
 
     async def past(self, after: int = 0) -> AsyncIterator[Event]:
         """What the store has of the tree, from the first `seq` above `after`. Raises StoreError."""
-        async for event in self.store.read(self.root, after):
+        async for event in self._store.read(self.root, after):
             yield event
 
     async def posted(self) -> list[Posted] | None:
@@ -117,7 +130,7 @@ class Journal:
         found: list[Posted] = []
 
         async def ask() -> None:
-            found.extend(await self.store.commands(self.root, 0, wait=False))
+            found.extend(await self._store.commands(self.root, 0, wait=False))
 
         try:
             await self._within(FLUSH_S, ask())
@@ -127,14 +140,16 @@ class Journal:
         return found
 
     async def commands(self, after: int, *, wait: bool) -> list[Posted]:
-        return await self.store.commands(self.root, after, wait=wait)
+        return await self._store.commands(self.root, after, wait=wait)
 
     async def leave(self) -> None:
         """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
+        if not self.held:
+            return
         try:
             # Somebody else's claim is not ours to give up.
             if self._claimed:
-                await self._within(FLUSH_S if not self._late else LAST_S, self.store.release(self.root))
+                await self._within(FLUSH_S if not self._late else LAST_S, self._store.release(self.root))
         except StoreError as error:
             log.warning("the store could not be left in order: %s", error)
         finally:
@@ -144,7 +159,7 @@ class Journal:
         """Let go of a store that was opened for this tree. Never raises."""
         if self._ours:
             try:
-                await self._within(FLUSH_S if not self._late else LAST_S, self.store.close())
+                await self._within(FLUSH_S if not self._late else LAST_S, self._store.close())
             except StoreError as error:
                 log.warning("the store could not be closed: %s", error)
 

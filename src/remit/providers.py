@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 from remit.agent import Agent
 from remit.errors import UsageError
-from remit.limits import HIGHEST, Limits
+from remit.limits import HIGHEST
+from remit.messages import Json
 from remit.ports import Model, ModelChoice, Price, is_model
 from remit.text import FOREIGN, clean
 
@@ -35,7 +37,6 @@ class Models:
         self._found: dict[str, Model] = {}
         self._chains: dict[int, Chain] = {}
         """Of agents with models of their own, by the agents' ids: the tree holds its agents, so they stay theirs."""
-        self._checked: set[tuple[int, tuple[int, ...], bool]] = set()
         self._default = None if default is None else self._look_up(default, "run(model=...)")
 
     def find(self, agent: Agent, parent: Chain | None) -> Chain:
@@ -52,40 +53,30 @@ class Models:
             )
         return chain
 
-    def check(self, agent: Agent, parent: Chain | None, *, needs_price: bool) -> None:
+    def check(self, agent: Agent, *, needs_price: bool) -> None:
         """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
-        chain = self.find(agent, parent)
-        needs_price = needs_price or (agent.limits is not None and _limits_money(agent.limits))
-        # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
-        visit = (id(agent), tuple(map(id, chain)), needs_price)
-        if visit in self._checked:
-            return
-        self._checked.add(visit)
-        for model in chain:
-            _check_settings(agent, model)
-            if price_of(model) is None and needs_price:
-                raise UsageError(
-                    f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
-                    " not known. Limit tokens instead, or give the model a `price`."
-                )
-        for child in agent.subagents:
-            self.check(child, chain, needs_price=needs_price)
+        chain = self.find(agent, None)
+        _check(agent, chain, needs_price=needs_price or _limits_money(agent))
+        if agent.subagents:
+            for below, owner, limited in _below(agent):
+                models = chain if owner is None else self.find(owner, None)
+                _check(below, models, needs_price=needs_price or limited)
 
     def _look_up(self, choice: ModelChoice, where: str) -> Chain:
-        if isinstance(choice, (list, tuple)):
-            if not choice:
-                raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
-            return tuple(self._one(model, where) for model in choice)
-        return (self._one(cast("str | Model", choice), where),)
+        if not isinstance(choice, (list, tuple)):
+            return (self._one(cast("str | Model", choice), where),)
+        if not choice:
+            raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+        return tuple(self._one(model, where) for model in choice)
 
     def _one(self, model: str | Model, where: str) -> Model:
         if not isinstance(model, str):
-            if not is_model(model):
-                raise UsageError(
-                    f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
-                    f" not {model!r}."
-                )
-            return model
+            if is_model(model):
+                return model
+            raise UsageError(
+                f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
+                f" not {model!r}."
+            )
         if model not in self._found:
             self._found[model] = self._by_name(model, where)
         return self._found[model]
@@ -115,12 +106,57 @@ class Models:
         return found
 
 
-def _check_settings(agent: Agent, model: Model) -> None:
+class _Below(NamedTuple):
+    """An agent somewhere below another one, and whose models it has."""
+
+    agent: Agent
+    owner: Agent | None
+    """None: it has those of the agent that it is below."""
+    limited: bool
+    """Whether any agent from there down to it limits money."""
+
+
+_found_below: WeakKeyDictionary[Agent, tuple[_Below, ...]] = WeakKeyDictionary()
+"""Agents never change. None of these refers to the agent that it is found by, or that would never be freed."""
+
+
+def _below(agent: Agent) -> tuple[_Below, ...]:
+    """All agents below one, each before those below it, and once for each way in which it gets its models."""
+    found = _found_below.get(agent)
+    if found is None:
+        # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
+        seen: dict[tuple[int, int, bool], _Below] = {}
+        limited = _limits_money(agent)
+        todo: list[_Below] = [_Below(child, None, limited) for child in reversed(agent.subagents)]
+        while todo:
+            one, owner, limited = todo.pop()
+            owner = owner if one.model is None else one
+            limited = limited or _limits_money(one)
+            visit = (id(one), id(owner), limited)
+            if visit not in seen:
+                seen[visit] = _Below(one, owner, limited)
+                todo.extend(_Below(child, owner, limited) for child in reversed(one.subagents))
+        found = _found_below[agent] = tuple(seen.values())
+    return found
+
+
+def _check(agent: Agent, chain: Chain, *, needs_price: bool) -> None:
+    for model in chain:
+        if agent.settings:
+            _check_settings(agent, agent.settings, model)
+        if price_of(model) is None and needs_price:
+            raise UsageError(
+                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
+                " not known. Limit tokens instead, or give the model a `price`."
+            )
+
+
+def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) -> None:
     """Have the model look at the agent's settings, where it can. Raises UsageError."""
     look: object = getattr(model, "check_settings", None)
-    if agent.settings and callable(look):
+    if callable(look):
         try:
-            look(agent.settings)
+            look(settings)
         except UsageError as error:
             raise UsageError(f"Agent {agent.name!r}: {error}") from None
 
@@ -137,9 +173,8 @@ def lane_of(model: Model) -> tuple[str, int | None]:
     """Which requests count together, and how many of them may be in flight; None is any number."""
     lane: object = getattr(model, "lane", None)
     most: object = getattr(model, "in_flight", None)
-    return lane if isinstance(lane, str) else name_of(model), most if isinstance(
-        most, int
-    ) and most > 0 else None
+    name = lane if isinstance(lane, str) else name_of(model)
+    return name, most if most is not None and isinstance(most, int) and most > 0 else None
 
 
 def price_of(model: Model) -> Price | None:
@@ -147,7 +182,21 @@ def price_of(model: Model) -> Price | None:
     price: object = getattr(model, "price", None)
     if price is None:
         return None
+    known = _sound.get(id(price))
+    return known if known is price else _sound_price(price, model)
+
+
+MOST_SOUND = 1_000
+
+_sound: dict[int, Price] = {}
+"""Prices that were looked at, by their ids: they cannot change, and models are asked for theirs at every run."""
+
+
+def _sound_price(price: object, model: Model) -> Price:
     if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
+        if len(_sound) >= MOST_SOUND:
+            _sound.clear()
+        _sound[id(price)] = price
         return price
     raise UsageError(
         f"The price of the model {name_of(model)!r} must be a Price of two numbers from 0 up, not {price!r}."
@@ -181,5 +230,5 @@ def _is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 <= value <= HIGHEST
 
 
-def _limits_money(limits: Limits) -> bool:
-    return isinstance(limits.usd, (int, float))
+def _limits_money(agent: Agent) -> bool:
+    return agent.limits is not None and isinstance(agent.limits.usd, (int, float))

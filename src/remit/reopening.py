@@ -10,7 +10,7 @@ from anyio import CancelScope
 
 import remit.checks as checks
 from remit.agent import Agent
-from remit.approval import Approver, Desk
+from remit.approval import Approver
 from remit.delegation.engine import Engine
 from remit.errors import StoreError, UsageError
 from remit.events import Event, Terms
@@ -100,7 +100,7 @@ def reopen(
         workspace=workspace,
         on_event=on_event,
     )
-    ready.models.check(agent, None, needs_price=False)
+    ready.models.check(agent, needs_price=False)
 
     async def open_tree() -> Opened:
         journal = ready.place(run_id)
@@ -110,14 +110,14 @@ def reopen(
             effective = (limits or Limits()).over(record.limits)
             terms = _kept(ready, record.terms) if _goes_on(past) else ready
             if _goes_on(past):
-                ready.models.check(agent, None, needs_price=isinstance(effective.usd, (int, float)))
+                ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))
                 checks.check_matches(agent, past)
         except BaseException:
             with CancelScope(shield=True):
                 await journal.leave()
             raise
-        place, desk = terms.workspace, Desk(approver, past)
-        tree = TreeContext(run_id, journal=journal, desk=desk, deps=deps, workspace=place, past=past)
+        place = terms.workspace
+        tree = TreeContext(run_id, journal=journal, approver=approver, deps=deps, workspace=place, past=past)
         plan = Plan(agent=agent, prompt=record.task, task=record.task.text, summary=agent.summary)
 
         def go() -> Coroutine[object, object, Outcome]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import Context, copy_context
 from types import TracebackType
 from typing import NamedTuple, Self, cast
-
-from anyio import CancelScope
 
 from remit.errors import UsageError
 from remit.events import Event, MessageSent
 from remit.listening import catch_up, listen
 from remit.messages import user
 from remit.outcome import Outcome
-from remit.phase import wake
+from remit.phase import MOST_S_HELD, MOST_TURNS_HELD, wake
 from remit.ports import Posted
 from remit.progress import ChildProgress, ProgressReader
 from remit.scope import Scope, Sent, TreeContext, current_run
@@ -29,20 +29,33 @@ class Opened(NamedTuple):
 
     tree: TreeContext
     go: Callable[[], Coroutine[object, object, Outcome]]
-    close: Callable[[], Awaitable[None]]
-    """Closes what was opened for it besides the store; called once nothing of it runs."""
+    close: Callable[[], Awaitable[None]] | None
+    """Closes what was opened for it besides the store, if anything was; called once nothing of it runs."""
     posted: Sequence[Posted] | None = ()
     """What other processes asked of it before it was claimed; None when that is not known yet."""
+
+
+class _Begun(NamedTuple):
+    """A tree, and what runs it and lets go of everything afterwards."""
+
+    tree: TreeContext
+    life: Awaitable[Outcome]
+    context: Context | None = None
+    """What it has run in so far."""
 
 
 class Running:
     """A tree while it runs. Leaving its `async with` block stops what is still running."""
 
     def __init__(
-        self, open_tree: Callable[[], Awaitable[Opened]], on_event: Callable[[Event], object] | None
+        self,
+        open_tree: Callable[[], Awaitable[Opened]],
+        on_event: Callable[[Event], object] | None,
+        begun: _Begun | None = None,
     ) -> None:
         self._open = open_tree
         self._on_event = on_event
+        self._begun = begun
         self._entered = False
         self._tree: TreeContext | None = None
         self._task: asyncio.Task[Outcome] | None = None
@@ -69,46 +82,27 @@ class Running:
         if self._entered:
             raise UsageError("This tree was started already; call start() again for another one.")
         self._entered = True
-        opened = await self._open()
-        tree = opened.tree
-        if self._on_event:
-            tree.stream.watch(self._on_event, tree.loop)
-        self._tree = tree
-        self._task = tree.loop.create_task(self._run(opened, opened.go()), name=f"remit {tree.root}")
+        begun = self._begun or _Begun(*await _begin(self._open, self._on_event))
+        self._begun, self._tree = None, begun.tree
+        self._task = begun.tree.loop.create_task(
+            self._run(begun.life), name=f"remit {begun.tree.root}", context=begun.context
+        )
         # For a task that is cancelled before it has begun, and so never comes to say it itself.
         self._task.add_done_callback(self._tell)
         return self
 
-    async def _run(self, opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
-        tree, ears = opened.tree, None
-        if tree.journal.shared:
-            after = None if opened.posted is None else catch_up(tree, opened.posted)
-            ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
+    async def _run(self, life: Awaitable[Outcome]) -> Outcome:
+        if self._task is not None:
+            self._task.remove_done_callback(self._tell)
         try:
-            return await root
+            return await life
         finally:
-            await self._close(opened, ears)
             # Said here: who waits for the task itself hears of it two rounds of the loop later.
             self._tell()
 
     def _tell(self, _: object = None) -> None:
         for waiter in self._waiters:
             wake(waiter)
-
-    async def _close(self, opened: Opened, ears: asyncio.Task[None] | None) -> None:
-        """Let go of everything, whatever goes wrong with any of it: the outcome is worth more."""
-        if ears is not None:
-            ears.cancel()
-            await asyncio.wait({ears})
-            if not ears.cancelled():
-                ears.exception()
-        tree = opened.tree
-        for end in (tree.sources.close, opened.close, tree.journal.leave, tree.stream.end):
-            try:
-                await end()
-            except Exception:
-                log.exception("the end of %s was not in order", opened.tree.root)
-        tree.hosts.close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -123,7 +117,7 @@ class Running:
 
     def events(self) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning; ends when the root has ended. For several readers, call it again."""
-        return self._inside().stream.reader()
+        return self._inside().watched().reader()
 
     def progress(self) -> AsyncIterator[ChildProgress]:
         """What the children are doing, call by call: a projection of `events()`."""
@@ -189,8 +183,123 @@ class Running:
         return tree.runs.get(name)
 
 
+async def _begin(
+    open_tree: Callable[[], Awaitable[Opened]], on_event: Callable[[Event], object] | None
+) -> tuple[TreeContext, Coroutine[object, None, Outcome]]:
+    opened = await open_tree()
+    tree = opened.tree
+    if on_event:
+        tree.watched().watch(on_event, tree.loop)
+    return tree, _live(opened, opened.go())
+
+
+async def _live(opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
+    tree, ears = opened.tree, None
+    if tree.journal.shared:
+        after = None if opened.posted is None else catch_up(tree, opened.posted)
+        ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
+    try:
+        return await root
+    finally:
+        if ears is not None:
+            await _deafen(ears)
+        await _close(opened)
+
+
+async def _deafen(ears: asyncio.Task[None]) -> None:
+    ears.cancel()
+    await asyncio.wait({ears})
+    if not ears.cancelled():
+        ears.exception()
+
+
+async def _close(opened: Opened) -> None:
+    """Let go of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
+    tree = opened.tree
+    if tree.opened is not None:
+        await _end(tree.opened.close, tree)
+    if opened.close is not None:
+        await _end(opened.close, tree)
+    if tree.journal.held:
+        await _end(tree.journal.leave, tree)
+    tree.stream.ended = True
+    if tree.stream.watched:
+        await _end(tree.stream.end, tree)
+    tree.hosts.close()
+
+
+async def _end(end: Callable[[], Awaitable[None]], tree: TreeContext) -> None:
+    try:
+        await end()
+    except Exception:
+        log.exception("the end of %s was not in order", tree.root)
+
+
+async def to_end(
+    open_tree: Callable[[], Awaitable[Opened]], on_event: Callable[[Event], object] | None
+) -> Outcome:
+    """A whole tree, for who wants nothing of it but the outcome.
+
+    It begins at once. A task is made for it when it first waits: in its own, a cancellation meant for the caller does
+    not reach it before everything below is stopped in order.
+    """
+    if current_run.get():
+        # A tool that runs a tree whose tool runs a tree, and so on: in one task they would share one stack.
+        async with Running(open_tree, on_event) as running:
+            return await running.outcome()
+    tree, life = await _begin(open_tree, on_event)
+    context = copy_context()
+    try:
+        awaited = context.run(life.send, None)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        if _breath.is_due(tree.clock()):
+            await asyncio.sleep(0)
+        return outcome
+    async with Running(open_tree, on_event, _Begun(tree, _from_here(life, awaited), context)) as running:
+        return await running.outcome()
+
+
+@types.coroutine
+def _from_here(life: Coroutine[object, None, Outcome], awaited: object) -> Generator[object, None, Outcome]:
+    """Have a task go on with what has begun outside of it and waits for `awaited`."""
+    while True:
+        try:
+            yield awaited
+        except BaseException as error:  # noqa: BLE001 - it is meant for what waits
+            try:
+                awaited = life.throw(error)
+            except StopIteration as end:
+                return cast(Outcome, end.value)
+        else:
+            return (yield from life.__await__())
+
+
+class _Breath:
+    """When everybody else is to have the event loop, for trees one after another that never wait."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._since = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Asked at the end of each."""
+        if self._held == 0:
+            self._since = now
+        self._held += 1
+        if self._held < MOST_TURNS_HELD and now - self._since < MOST_S_HELD:
+            return False
+        self._held = 0
+        return True
+
+
+_breath = _Breath()
+
+
 async def _settled(task: asyncio.Task[Outcome]) -> None:
     """Wait for the tree to end, whatever is wished of us meanwhile; pass a cancellation on afterwards."""
+    from anyio import CancelScope  # noqa: PLC0415 - for those who leave early
+
     wished: asyncio.CancelledError | None = None
     with CancelScope(shield=True):
         while not task.done():

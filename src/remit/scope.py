@@ -7,6 +7,7 @@ engine; what happened to a run is in its events.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import remit.ledger as ledger
-from remit.approval import Desk
+from remit.approval import Approver, Desk
 from remit.deadline import Deadline
 from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.history import RunRecord, Tree, elapsed
@@ -25,13 +26,13 @@ from remit.lanes import Lanes
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
-from remit.phase import Phase, Stopped, clock_of, wake
+from remit.phase import Phase, Stopped, wake
 from remit.policy import PolicyFunction
 from remit.sandbox import OPEN, Sandbox
 from remit.seat import Seat
 from remit.slots import Pool
 from remit.sources import Sources
-from remit.stream import Stream
+from remit.stream import BLOCK, Stream
 from remit.text import clean
 from remit.tree import going_on
 
@@ -79,58 +80,94 @@ class TreeContext:
         root: str,
         *,
         journal: Journal,
-        desk: Desk,
+        approver: Approver | None = None,
         deps: object = None,
         workspace: Path | None = None,
         past: Tree | None = None,
     ) -> None:
         self.root = root
-        self.loop = asyncio.get_running_loop()
-        self.clock = clock_of(self.loop)
+        self.loop = loop = asyncio.get_running_loop()
+        self.hosts = hosts = Hosts(loop)
+        self.clock = hosts.clock
         self.journal = journal
-        self.past = past or Tree()
-        self.stream = Stream()
-        self.lanes = Lanes(self.loop)
-        self.hosts = Hosts(self.loop)
-        self.sources = Sources(self.hosts, workspace)
-        self.desk = desk
+        self.stream = stream = Stream()
+        self.lanes = Lanes(loop)
         self.deps = deps
         self.workspace = workspace
         self.runs: dict[str, Scope] = {}
         """Runs that have not ended."""
-        self.known: set[str] = set(self.past.runs)
+        self.known: set[str] = set()
         """Ids of all runs there have been."""
-        self.spent: list[Usage] = [u for record in self.past.runs.values() for u in record.usage]
+        self.spent: list[Usage] = []
         """What every model call of the tree has used so far."""
-        self.going_on: set[str] = {r.id for r in going_on(self.past)} if past else set()
+        self.going_on: set[str] = set()
         """Runs that the journal has and that are still to be taken up."""
         self.mail: dict[str, list[Sent]] = {}
         """What was sent to those."""
-        self._seq = self.past.seq
-        # By the loop's clock, which never jumps: times in one journal can be subtracted.
-        self._began = time.time() - self.clock()
-        self._wall: Callable[[], float] | None = getattr(self.loop, "wall", None)
+        self._approver = approver
+        self._desk: Desk | None = None
+        self.opened: Sources | None = None
+        """`sources`, if any run has any."""
+        self.past = Tree() if past is None else past
+        if past is not None:
+            self._take_up(past)
+        self.stamp = _stamps(loop, self.clock, stream, self.past.seq)
+        """The number of the next event, and when it happens."""
+        # What nobody else can ever read need not be kept twice: the stream has it too.
+        if not journal.shared:
+            self.publish = stream.keep
 
-    def publish(self, event: Event) -> None:
+    def _take_up(self, past: Tree) -> None:
+        self.known.update(past.runs)
+        for record in past.runs.values():
+            self.spent.extend(record.usage)
+        self.going_on.update(r.id for r in going_on(past))
+        self._desk = Desk(self._approver, past)
+
+    @property
+    def desk(self) -> Desk:
+        """Who asks for approval, from whichever run."""
+        if self._desk is None:
+            self._desk = Desk(self._approver)
+        return self._desk
+
+    @property
+    def sources(self) -> Sources:
+        """What the tree's tools have opened."""
+        if self.opened is None:
+            self.opened = Sources(self.hosts, self.workspace)
+        return self.opened
+
+    def publish(self, event: Event, /) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
         journal = self.journal
-        # What nobody else can ever read need not be kept twice: the stream has it too.
         if journal.shared and not event.live_only:
             journal.append(event)
             if journal.taken_over:
                 self._leave()
         self.stream.publish(event)
 
-    def stamp(self) -> tuple[int, float]:
-        """The number of the next event, and when it happens."""
-        self._seq += 1
-        return self._seq, self._began + self.clock() if self._wall is None else self._wall()
+    def watched(self) -> Stream:
+        """The stream, for somebody who reads it from now on: every event is handed out then."""
+        self.__dict__.pop("publish", None)
+        return self.stream
 
     def _leave(self) -> None:
         """Another process runs this tree now; two must not."""
         root = self.runs.get(self.root)
         if root is not None and root.cause is None:
             root.stop(Cause("cancel", "the journal", self.journal.trouble))
+
+
+def _stamps(
+    loop: asyncio.AbstractEventLoop, clock: Callable[[], float], stream: Stream, last: int
+) -> Callable[[], tuple[int, float]]:
+    """Numbers from the one after `last`, each with the time: put together once, as it is asked for at every event."""
+    wall: Callable[[], float] | None = getattr(loop, "wall", None)
+    # By the loop's clock, which never jumps: times in one journal can be subtracted.
+    times = map((time.time() - clock()).__add__, iter(clock, None)) if wall is None else iter(wall, None)
+    blocks = map(stream.numbers, itertools.count(last + 1, BLOCK))
+    return zip(itertools.chain.from_iterable(blocks), times, strict=False).__next__
 
 
 _NOBODY: dict[str, Scope] = {}

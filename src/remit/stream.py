@@ -21,6 +21,9 @@ log = logging.getLogger("remit")
 BUFFER = 10_000
 """Events kept for a reader that is behind."""
 
+BLOCK = 1_000
+"""Events after which it is looked whether too many are kept."""
+
 LAST_LOOK_S = 2.0
 """How long the end of a run waits for `on_event` to see what is left."""
 
@@ -66,15 +69,26 @@ class Stream:
 
     def __init__(self) -> None:
         self._readers: list[weakref.ref[Reader]] = []
-        self._past: deque[Event] = deque(maxlen=BUFFER)
-        self._count = 0
+        self._past: list[Event] = []
+        self._cut = 0
+        """How many of the first ones are not kept any more."""
         self._watcher: _Watcher | None = None
+        self.keep = self._past.append
+        """`publish` for a stream that nobody reads yet."""
         self.ended = False
+
+    def numbers(self, first: int) -> range:
+        """The next block of events' numbers. What is kept is cut to its length here: once in many events is enough."""
+        more = len(self._past) - BUFFER
+        if more > 0:
+            del self._past[:more]
+            self._cut += more
+        return range(first, first + BLOCK)
 
     def reader(self, size: int = BUFFER) -> Reader:
         """A new reader; it begins with what has already happened, as far as that is kept."""
         past = deque(self._past, maxlen=size)
-        reader = Reader(self, past, self._count - len(past))
+        reader = Reader(self, past, self._cut + len(self._past) - len(past))
         # Weak: a loop that was left with `break` has nobody who would say so.
         self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
@@ -88,8 +102,7 @@ class Stream:
         return bool(self._readers) or self._watcher is not None
 
     def publish(self, event: Event) -> None:
-        self._count += 1
-        self._past.append(event)
+        self.keep(event)
         if self._readers:
             # A copy: a reader may be freed, and leave the list, at any moment.
             for ref in tuple(self._readers):

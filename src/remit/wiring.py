@@ -30,7 +30,12 @@ class Ready(NamedTuple):
     policies: tuple[PolicyFunction | None, ...]
     sandbox: Sandbox
     workspace: Path | None
-    close: Callable[[], Awaitable[None]]
+    named: _Named
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        """Closes what was opened to find models, if anything was."""
+        return None if self.named.shelf is None else self.named.shelf.close
 
 
 def prepare(
@@ -55,36 +60,36 @@ def prepare(
     policies = (compile_policy(policy, "run()"), agent.policy)
     outer = read_sandbox(sandbox, "run()") or OPEN
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
-    return Ready(place, found, policies, box, checks.check_workspace(workspace), named.close)
+    return Ready(place, found, policies, box, checks.check_workspace(workspace), named)
 
 
 class _Named:
     """Models that are asked for by name. What finds them is made with the first one."""
 
     def __init__(self) -> None:
-        self._shelf: Shelf | None = None
+        self.shelf: Shelf | None = None
 
     def find(self, name: str) -> Model:
         if name == "offline":
             from remit.models.offline import Offline  # noqa: PLC0415 - for those who ask for it
 
             return Offline()
-        if self._shelf is None:
-            self._shelf = Shelf()
-        return self._shelf.find(name)
-
-    async def close(self) -> None:
-        if self._shelf is not None:
-            await self._shelf.close()
+        if self.shelf is None:
+            self.shelf = Shelf()
+        return self.shelf.find(name)
 
 
 def _place(store: Store | str | None) -> Callable[[str], Journal]:
     """Where a tree's journal is kept. Raises UsageError for what cannot be a store."""
     if store is None:
-        return lambda root: Journal(MemoryStore(), root, ours=True)
+        return _in_memory
     if isinstance(store, str):
         url = store
         open_store(url)
         return lambda root: Journal(open_store(url), root, ours=True)
     given = checks.check_store(store)
     return lambda root: Journal(given, root, ours=False)
+
+
+def _in_memory(root: str) -> Journal:
+    return Journal(MemoryStore(), root, ours=True)
