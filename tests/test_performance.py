@@ -12,6 +12,8 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from remit import Agent, Call, Limits, Outcome, Price, Reply, Request, ToolContext, Usage, run, start, tool
+from remit.scope import current_run
+from remit.testing import ScriptedModel, say
 
 CALLS_PER_TURN = 300
 CALLS_PER_DELEGATION = 1400
@@ -232,3 +234,27 @@ async def test_a_run_that_never_waits_lets_others_run() -> None:
     await once(ALONE, Script(turns=160))
     task.cancel()
     assert rounds >= 160 // 8
+
+
+async def test_trees_that_never_wait_let_others_run() -> None:
+    """Whole trees one after another that never wait hold the event loop for a few of them, not for all."""
+    rounds = 0
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(others())
+    for _ in range(80):
+        await once(ALONE, Script(turns=1))
+    task.cancel()
+    assert rounds >= 80 // 8
+
+
+async def test_a_tree_that_begins_at_once_leaves_no_trace_with_its_caller() -> None:
+    """The run that executes is the tree's own matter, wherever it first waits: its caller is in none afterwards."""
+    for model in (Script(turns=1), ScriptedModel([say("done", delay=1)])):
+        assert (await run(Agent("lone"), "go", model=model)).ok
+        assert current_run.get() == ""

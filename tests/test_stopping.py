@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from remit import (
     ToolContext,
     ToolMessage,
     UsageError,
+    run,
     start,
     tool,
 )
@@ -433,6 +435,22 @@ async def test_giving_up_on_the_outcome_does_not_stop_the_tree() -> None:
         with anyio.move_on_after(1):
             await running.outcome()
         assert (await running.outcome()).text == "done"
+
+
+async def test_a_task_that_is_cancelled_before_its_first_step_is_stopped_in_order() -> None:
+    """Law 4: a tree begins before its task does; who cancels that at once still leaves nothing running, nor hangs."""
+    lead, model = endless()
+    events: list[Event] = []
+    caller = asyncio.create_task(run(lead, "go", model=model, limits=FREE, on_event=events.append))
+    await asyncio.sleep(0)
+    (task,) = [t for t in asyncio.all_tasks() if re.fullmatch(r"remit \w+", t.get_name())]
+    assert model.in_flight == 1
+    task.cancel()
+    outcome = await caller
+    assert (outcome.status, model.in_flight) == (Status.CANCELLED, 0)
+    assert outcome.reason == "cancelled by the event loop: the task that ran it was cancelled"
+    assert isinstance(events[-1], RunEnded)
+    assert alive() == []
 
 
 async def test_a_thousand_live_children_are_stopped() -> None:

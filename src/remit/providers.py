@@ -36,16 +36,17 @@ class Models:
         self._shelf = shelf
         self._found: dict[str, Model] = {}
         self._chains: dict[int, Chain] = {}
-        """Of agents with models of their own, by the agents' ids: the tree holds its agents, so they stay theirs."""
-        self._default = None if default is None else self._look_up(default, "run(model=...)")
+        """Of agents with models of their own, by the agents' ids."""
+        self._default = None if default is None else self._look_up(default, None)
 
     def find(self, agent: Agent, parent: Chain | None) -> Chain:
         """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
-        if agent.model is not None:
-            own = self._chains.get(id(agent))
-            if own is None:
-                own = self._chains[id(agent)] = self._look_up(agent.model, f"Agent {agent.name!r}")
-            return own
+        choice = agent.model
+        if choice is not None:
+            # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
+            return self._chains.get(id(agent)) or self._chains.setdefault(
+                id(agent), self._look_up(choice, agent)
+            )
         chain = self._default if parent is None else parent
         if chain is None:
             raise UsageError(
@@ -62,7 +63,10 @@ class Models:
                 models = chain if owner is None else self.find(owner, None)
                 _check(below, models, needs_price=needs_price or limited)
 
-    def _look_up(self, choice: ModelChoice, where: str) -> Chain:
+    def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
+        if not isinstance(choice, (str, list, tuple)) and is_model(choice):
+            return (choice,)
+        where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
         if not isinstance(choice, (list, tuple)):
             return (self._one(cast("str | Model", choice), where),)
         if not choice:
@@ -173,7 +177,7 @@ def lane_of(model: Model) -> tuple[str, int | None]:
     """Which requests count together, and how many of them may be in flight; None is any number."""
     lane: object = getattr(model, "lane", None)
     most: object = getattr(model, "in_flight", None)
-    name = lane if isinstance(lane, str) else name_of(model)
+    name = lane if lane is not None and isinstance(lane, str) else name_of(model)
     return name, most if most is not None and isinstance(most, int) and most > 0 else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -57,6 +58,8 @@ class Running:
         self._on_event = on_event
         self._begun = begun
         self._entered = False
+        self._runs = False
+        """Whether its task has come to do anything."""
         self._tree: TreeContext | None = None
         self._task: asyncio.Task[Outcome] | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -84,23 +87,36 @@ class Running:
         self._entered = True
         begun = self._begun or _Begun(*await _begin(self._open, self._on_event))
         self._begun, self._tree = None, begun.tree
-        self._task = begun.tree.loop.create_task(
-            self._run(begun.life), name=f"remit {begun.tree.root}", context=begun.context
-        )
-        # For a task that is cancelled before it has begun, and so never comes to say it itself.
-        self._task.add_done_callback(self._tell)
+        self._start(begun)
         return self
 
-    async def _run(self, life: Awaitable[Outcome]) -> Outcome:
+    def _start(self, begun: _Begun) -> asyncio.Task[Outcome]:
+        tree = begun.tree
+        # For a task that is cancelled before it has begun, and so never comes to say it itself.
+        unbegun = functools.partial(self._cancelled_unbegun, begun)
+        self._task = tree.loop.create_task(
+            self._run(begun.life, unbegun), name=f"remit {tree.root}", context=begun.context
+        )
+        self._task.add_done_callback(unbegun)
+        return self._task
+
+    async def _run(self, life: Awaitable[Outcome], unbegun: Callable[[object], None]) -> Outcome:
+        self._runs = True
         if self._task is not None:
-            self._task.remove_done_callback(self._tell)
+            self._task.remove_done_callback(unbegun)
         try:
             return await life
         finally:
             # Said here: who waits for the task itself hears of it two rounds of the loop later.
             self._tell()
 
-    def _tell(self, _: object = None) -> None:
+    def _cancelled_unbegun(self, begun: _Begun, _: object) -> None:
+        if begun.context is not None and not self._runs:
+            # The tree has begun all the same: it is stopped as in a task that has, in order.
+            begun.tree.loop.call_soon(self._start(begun).cancel)
+        self._tell()
+
+    def _tell(self) -> None:
         for waiter in self._waiters:
             wake(waiter)
 

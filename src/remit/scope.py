@@ -75,6 +75,10 @@ class Sent(NamedTuple):
 class TreeContext:
     """What the runs of one tree share. `past` is what its journal has, for a tree that goes on."""
 
+    opened: Sources | None = None
+    """`sources`, if any run has any."""
+    _desk: Desk | None = None
+
     def __init__(
         self,
         root: str,
@@ -105,9 +109,6 @@ class TreeContext:
         self.mail: dict[str, list[Sent]] = {}
         """What was sent to those."""
         self._approver = approver
-        self._desk: Desk | None = None
-        self.opened: Sources | None = None
-        """`sources`, if any run has any."""
         self.past = Tree() if past is None else past
         if past is not None:
             self._take_up(past)
