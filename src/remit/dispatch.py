@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import msgspec
 
@@ -17,7 +16,7 @@ from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
 from remit.judging import may_run
-from remit.messages import Call, JsonObject, ToolMessage
+from remit.messages import Call, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
 from remit.redaction import REDACTED
@@ -27,7 +26,7 @@ from remit.tooling import BadArguments, Tier, Tool
 from remit.trip import execute
 
 log = logging.getLogger("remit")
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 MOST_STACKED = 8
 """Runs in one task, each waiting for the one below it. Not more: every wait passes through all of them, and Python's
@@ -47,105 +46,137 @@ WITHHELD = (
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
+Key = tuple[str, str, str]
+
+Done = tuple[ToolMessage, ToolCallLog, Key]
+"""A call that has its result: as the model reads it, as the log has it, and what it is known again by."""
+
+
 async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     """Run a turn's calls and put one result each in the conversation, in call order.
 
     Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
     the results are in the conversation then too.
     """
-    turn, scope = _Turn(run, calls), run.scope
-    lone = turn.left == 1 and not run.delegates(calls)
+    scope = run.scope
+    past = _recorded(run, calls) if run.pending else None
+    still_open = calls if past is None else [call for call in calls if call.id not in past]
+    alone = len(still_open) == 1
+    lone = back = alone and not (
+        still_open[0].name in run.kit.delegating if past is None else run.delegates(calls)
+    )
     if lone:
-        await turn.one(turn.open[0])
-    elif turn.left == 1 and scope.stacked < MOST_STACKED:
-        await turn.inside()
+        done: Sequence[Done] = (await _one(run, still_open[0]),)
+    elif alone and scope.stacked < MOST_STACKED:
+        done = (await _inside(run, still_open[0]),)
     else:
-        await turn.together()
+        turn = _Together(run, still_open)
+        done = await turn.go()
+        back = turn.back
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
-    looping = turn.record()
-    if scope.phase.stopped:
+    looping = _record(run, done if past is None else _in_order(calls, past, done))
+    phase = scope.phase
+    if phase.stopped:
         raise Stopped
-    if lone and scope.phase.holds_loop():
-        await scope.phase.breathe()
-    if not turn.back:
-        await scope.seat.enter(scope.phase)
+    if lone and phase.holds_loop():
+        await phase.breathe()
+    if not back:
+        await scope.seat.enter(phase)
     return looping
 
 
 def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
     """Answer calls without running any of them: no conversation is left with an open call."""
-    turn = _Turn(run, calls)
-    for index in turn.open:
-        tool = run.kit.tools.get(calls[index].name)
-        turn.finish(index, tool, ToolResult(why, ok=False), 0, unfinished=unfinished)
-    return turn.record()
+    past = _recorded(run, calls) if run.pending else None
+    refused = [
+        _finished(
+            run, call, run.kit.tools.get(call.name), ToolResult(why, ok=False), 0, unfinished=unfinished
+        )
+        for call in calls
+        if past is None or call.id not in past
+    ]
+    return _record(run, refused if past is None else _in_order(calls, past, refused))
 
 
-class _Turn:
-    """The calls of one turn and their results."""
+def _recorded(run: Run, calls: Sequence[Call]) -> Mapping[str, Done]:
+    """What the journal has of these calls, by their ids: a resumed run's first turn has some of it behind it."""
+    found: dict[str, Done] = {}
+    for call in calls:
+        record = run.pending.get(call.id)
+        message, entry = (record.message, record.log) if record is not None else (None, None)
+        if message is not None and entry is not None:
+            found[call.id] = (message, entry, key_of(call, message))
+    return found
+
+
+def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Done]) -> list[Done]:
+    rest = iter(new)
+    return [past[call.id] if call.id in past else next(rest) for call in calls]
+
+
+def _record(run: Run, done: Sequence[Done]) -> str:
+    """Put the results in the conversation and look for circles."""
+    for message, entry, _ in done:
+        run.log.append(entry)
+        run.add(message)
+    keys = (done[0][2],) if len(done) == 1 else [key for _, _, key in done]
+    circles, looping = run.circles, ""
+    circles.add(keys)
+    for key in keys:
+        if circles.times(key) >= STOP_AT:
+            looping = key[0]
+    if run.pending:
+        run.pending.clear()
+    return looping
+
+
+async def _inside(run: Run, call: Call) -> Done:
+    """A lone delegating call, in the run's own task: the child is all that the run waits for."""
+    run.scope.seat.leave()
+    run.lends_task = True
+    try:
+        return await _one(run, call)
+    except asyncio.CancelledError:
+        run.scope.phase.on_cancelled()
+        return _unfinished(run, call)
+    finally:
+        run.lends_task = False
+
+
+class _Together:
+    """Calls of one turn, each in a task of its own; the run works only while an ordinary one is in flight."""
 
     def __init__(self, run: Run, calls: Sequence[Call]) -> None:
         self.run = run
         self.calls = calls
-        count = len(calls)
-        self.results: list[ToolMessage | None] = [None] * count
-        self.logs: list[ToolCallLog | None] = [None] * count
-        self.keys: list[tuple[str, str, str] | None] = [None] * count
-        self.open: Sequence[int] = range(count) if not run.pending else self._take_up(run.pending)
-        """Calls whose result is not recorded: all of them, but for a resumed run's first turn."""
-        self.left = len(self.open)
-        self.back = self.left == 1
-        """Whether the run works again by itself; a lone ordinary call never stops it."""
-        self.all_done: asyncio.Future[None] | None = None
-
-    def _take_up(self, pending: Mapping[str, CallRecord]) -> list[int]:
-        """What the journal has of these calls; which of them are still open."""
-        past = [pending.get(call.id) for call in self.calls]
-        self.results = [p.message if p else None for p in past]
-        self.logs = [p.log if p else None for p in past]
-        return [i for i, result in enumerate(self.results) if result is None]
-
-    async def inside(self) -> None:
-        """A lone delegating call, in the run's own task: the child is all that the run waits for."""
-        run = self.run
+        self.done: list[Done | None] = [None] * len(calls)
+        self.left = len(calls)
         self.back = False
-        run.scope.seat.leave()
-        run.lends_task = True
-        try:
-            await self.one(self.open[0])
-        except asyncio.CancelledError:
-            run.scope.phase.on_cancelled()
-        finally:
-            run.lends_task = False
-        self._finish_rest()
+        """Whether the run works again by itself."""
+        self.all_done: asyncio.Future[None] = run.scope.tree.loop.create_future()
 
-    async def together(self) -> None:
-        """Every call in a task of its own; the run works only while an ordinary one is in flight."""
+    async def go(self) -> list[Done]:
         scope, names = self.run.scope, self.run.kit.delegating
-        loop, seat = scope.tree.loop, scope.seat
-        delegating = [self.calls[index].name in names for index in self.open]
-        self.all_done = loop.create_future()
-        self.back = False
+        loop, seat, all_done = scope.tree.loop, scope.seat, self.all_done
+        delegating = [call.name in names for call in self.calls]
         seat.work += delegating.count(False)
         seat.leave()
-        if not self.open:
-            wake(self.all_done)
-        for index, delegates in zip(self.open, delegating, strict=True):
-            task = loop.create_task(self.one(index))
+        if not self.calls:
+            wake(all_done)
+        for index, delegates in enumerate(delegating):
+            task = loop.create_task(self._one(index))
             # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
             task.add_done_callback(self._ended_call if delegates else self._ended_work)
-        while not self.all_done.done():
+        while not all_done.done():
             try:
-                await asyncio.shield(self.all_done)
+                await asyncio.shield(all_done)
             except asyncio.CancelledError:
                 scope.phase.on_cancelled()
-        self._finish_rest()
+        ended = zip(self.calls, self.done, strict=True)
+        return [done or _unfinished(self.run, call) for call, done in ended]
 
-    def _finish_rest(self) -> None:
-        for index, result in enumerate(self.results):
-            if result is None:
-                tool = self.run.kit.tools.get(self.calls[index].name)
-                self.finish(index, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
+    async def _one(self, index: int) -> None:
+        self.done[index] = await _one(self.run, self.calls[index])
 
     def _ended_work(self, task: asyncio.Task[None]) -> None:
         seat = self.run.scope.seat
@@ -160,114 +191,88 @@ class _Turn:
         if not task.cancelled():
             task.exception()
         self.left -= 1
-        if self.left == 0 and self.all_done is not None:
+        if self.left == 0:
             wake(self.all_done)
 
-    async def one(self, index: int) -> None:
-        """Give the call its result. Raises nothing."""
-        call, run = self.calls[index], self.run
-        clock = run.scope.tree.clock
-        began = clock()
-        tool = run.kit.tools.get(call.name)
-        unfinished = False
-        try:
-            result = await _result(run, call, tool)
-        except Stopped:
-            result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
-        except RecursionError:
-            result = ToolResult(f"The arguments of {call.name} are nested too deeply.", ok=False)
-        except Exception as bug:
-            log.exception("a call of %s failed inside remit", call.name)
-            result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
-        if run.scope.phase.stopped and not result.ok:
-            run.failed_tool = call.name
-            # A delegation that was stopped before it began is to be taken up again too.
-            unfinished = unfinished or (tool is not None and tool.delegates)
-        self.finish(index, tool, result, round((clock() - began) * 1000), unfinished=unfinished)
 
-    def finish(
-        self, index: int, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool = False
-    ) -> None:
-        call, run = self.calls[index], self.run
-        # Nudged before it is told, so that the journal has what the model reads.
-        key = self.keys[index] = key_of(call, result)
-        times = run.circles.times(key) + 1
-        if NUDGE_AT <= times < STOP_AT:
-            result = _nudged(result, times)
-        self.results[index] = ToolMessage(
-            call.id, call.name, result.content, result.ok, result.note, result.parts
-        )
-        self.logs[index] = _tell(run, call, tool, result, duration_ms, unfinished=unfinished)
-
-    def record(self) -> str:
-        """Put the results in the conversation and look for circles."""
-        run, looping = self.run, ""
-        keys: list[tuple[str, str, str]] = []
-        for index, message in enumerate(self.results):
-            entry = self.logs[index]
-            assert message is not None
-            assert entry is not None
-            run.log.append(entry)
-            run.add(message)
-            keys.append(self.keys[index] or key_of(self.calls[index], message))
-        run.circles.add(keys)
-        for key in keys:
-            if run.circles.times(key) >= STOP_AT:
-                looping = key[0]
-        if run.pending:
-            run.pending.clear()
-        return looping
+def _unfinished(run: Run, call: Call) -> Done:
+    tool = run.kit.tools.get(call.name)
+    return _finished(run, call, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
 
 
-def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> tuple[str, str, str]:
+async def _one(run: Run, call: Call) -> Done:
+    """Give the call its result. Raises nothing."""
+    clock, unfinished = run.scope.tree.clock, False
+    began = clock()
+    tool = run.kit.tools.get(call.name)
+    try:
+        result = await _result(run, call, tool)
+    except Stopped:
+        result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
+    except RecursionError:
+        result = ToolResult(f"The arguments of {call.name} are nested too deeply.", ok=False)
+    except Exception as bug:
+        log.exception("a call of %s failed inside remit", call.name)
+        result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
+    if not result.ok and run.scope.phase.stopped:
+        run.failed_tool = call.name
+        # A delegation that was stopped before it began is to be taken up again too.
+        unfinished = unfinished or (tool is not None and tool.delegates)
+    return _finished(run, call, tool, result, round((clock() - began) * 1000), unfinished=unfinished)
+
+
+def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> Key:
     """What makes two calls the same to somebody who looks for circles."""
-    return call.name, _encoder.encode(call.args).decode(), result.content
+    return call.name, _encode(call.args).decode(), result.content
 
 
 async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+    """Run a call that may run: check, count, tell, and for what changes things have that on disk first."""
     past = run.pending.get(call.id) if run.pending else None
-    if past is not None and past.started and past.tier == Tier.CONFIRM and not past.delegates:
-        return ToolResult(UNKNOWN, ok=False)
-    if past is not None and REDACTED.encode() in msgspec.json.encode(call.args):
-        return ToolResult(WITHHELD, ok=False)
-    if tool is None:
-        return ToolResult(_unknown(run, call.name), ok=False)
-    if isinstance(call.args, str):
-        return ToolResult(f"The arguments of {call.name} are not a JSON object: {call.args[:200]}", ok=False)
-    denied = None if _is_free(run, tool) else await may_run(run, call, tool, call.args, past)
-    if denied is not None:
-        return denied
-    if run.scope.phase.stopped:
+    if past is not None and (refused := _not_again(call, past)) is not None:
+        return refused
+    scope, args = run.scope, call.args
+    if tool is None or isinstance(args, str):
+        return _senseless(run, call, tool)
+    may_ask = tool.asks or not scope.unruled
+    if may_ask and (refused := await may_run(run, call, tool, args, past)) is not None:
+        return refused
+    if scope.phase.stopped:
         raise Stopped
-    if tool.delegates:
-        _tell_started(run, call, tool, past)
-        return await cast("RuntimeTool", tool).act(run, call.id, call.args)
-    return await _charged(run, call, tool, call.args, past)
-
-
-async def _charged(run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None) -> ToolResult:
-    """Run a tool that may run: check, count, tell, and for what changes things have that on disk first."""
+    again = past is not None and past.started
+    if isinstance(tool, RuntimeTool):
+        # A delegation is counted where it is admitted.
+        counted = again or tool.delegates
+        if not counted and (refused := run.charge_call()) is not None:
+            return refused
+        _tell_started(run, call, tool, again)
+        return await tool.act(run, call.id, args)
     try:
-        kwargs = {} if isinstance(tool, RuntimeTool) else tool.check(args)
+        kwargs = tool.check(args)
     except BadArguments as problem:
         return ToolResult(str(problem), ok=False)
     # What a resumed run does again was counted when it was begun.
-    refused = None if past is not None and past.started else run.charge_call()
-    if refused is not None:
+    if not again and (refused := run.charge_call()) is not None:
         return refused
-    _tell_started(run, call, tool, past)
-    if isinstance(tool, RuntimeTool):
-        return await tool.act(run, call.id, args)
-    if tool.tier is Tier.CONFIRM:
-        trouble = await run.scope.tree.journal.flush(run.scope.phase)
-        if trouble:
-            return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
+    _tell_started(run, call, tool, again)
+    if tool.asks and (trouble := await scope.tree.journal.flush(scope.phase)):
+        return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     return await execute(run, call, tool, kwargs)
 
 
-def _is_free(run: Run, tool: Tool) -> bool:
-    """Whether no policy has a say and the tool's tier asks for nothing."""
-    return run.scope.unruled and (tool.tier is not Tier.CONFIRM or tool.delegates)
+def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
+    """What is said of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
+    if past.started and past.tier == Tier.CONFIRM and not past.delegates:
+        return ToolResult(UNKNOWN, ok=False)
+    if REDACTED.encode() in msgspec.json.encode(call.args):
+        return ToolResult(WITHHELD, ok=False)
+    return None
+
+
+def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+    if tool is None:
+        return ToolResult(_unknown(run, call.name), ok=False)
+    return ToolResult(f"The arguments of {call.name} are not a JSON object: {str(call.args)[:200]}", ok=False)
 
 
 def _unknown(run: Run, name: str) -> str:
@@ -280,75 +285,96 @@ def _unknown(run: Run, name: str) -> str:
     return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
 
 
-def _tell_started(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> None:
-    scope, tree = run.scope, run.scope.tree
-    run.calls_begun += 0 if past is not None and past.started else 1
-    context = run.contexts[call.id] = tool.describe(call.args)
+# By position, in the order of `events.py`: Python makes a dict of more than fifteen arguments that are named.
+
+
+def _tell_started(run: Run, call: Call, tool: Tool, again: bool) -> None:
+    scope, context = run.scope, ""
+    tree = scope.tree
+    if not again:
+        run.calls_begun += 1
+    if tool.described:
+        context = run.contexts[call.id] = tool.describe(call.args)
     seq, at = tree.stamp()
     tree.publish(
         CallStarted(
-            seq=seq,
-            at=at,
-            run=scope.run_id,
-            parent=scope.parent_id,
-            root=tree.root,
-            depth=scope.depth,
-            path=scope.path,
-            agent=scope.agent,
-            v=VERSION,
-            call=call.id,
-            tool=call.name,
-            display_name=tool.display_name,
-            context=context,
-            tier=str(tool.tier),
-            delegates=tool.delegates,
-            turn=run.replies,
-            count=run.calls_begun,
-            tokens=scope.tokens,
+            seq,
+            at,
+            scope.run_id,
+            scope.parent_id,
+            tree.root,
+            scope.depth,
+            scope.path,
+            scope.agent,
+            VERSION,
+            call.id,
+            call.name,
+            tool.display_name,
+            context,
+            tool.tier_name,
+            tool.delegates,
+            run.replies,
+            run.calls_begun,
+            scope.tokens,
         )
     )
 
 
-def _tell(
+def _finished(
     run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool
-) -> ToolCallLog:
-    scope, tree = run.scope, run.scope.tree
-    context = run.contexts.pop(call.id, None)
-    if context is None:
-        args = call.args if isinstance(call.args, dict) else {}
-        context = tool.describe(args) if tool else call_context(call.name, args)
-    summary = tool.summarise(result) if tool else result_summary(call.name, result.content, result.ok)
-    display = tool.display_name if tool else call.name
+) -> Done:
+    """Tell of a call that it has its result."""
+    name = call.name
+    key = (name, _encode(call.args).decode(), result.content)
+    times = run.circles.times(key) + 1
+    if times >= NUDGE_AT and times < STOP_AT:
+        # Before it is told, so that the journal has what the model reads.
+        result = _nudged(result, times)
+    if tool is None:
+        display, context = name, call_context(name, call.args)
+        summary = result_summary(name, result.content, result.ok)
+    else:
+        display, context = tool.display_name, _context(run, call, tool) if tool.described else ""
+        summary = tool.summarise(result)
+    scope = run.scope
+    tree = scope.tree
     seq, at = tree.stamp()
     tree.publish(
         CallEnded(
-            seq=seq,
-            at=at,
-            run=scope.run_id,
-            parent=scope.parent_id,
-            root=tree.root,
-            depth=scope.depth,
-            path=scope.path,
-            agent=scope.agent,
-            v=VERSION,
-            call=call.id,
-            tool=call.name,
-            success=result.ok,
-            content=result.content,
-            note=result.note,
-            details=result.details,
-            display_name=display,
-            context=context,
-            summary=summary,
-            duration_ms=duration_ms,
-            turn=run.replies,
-            count=run.calls_begun,
-            tokens=scope.tokens,
-            unfinished=unfinished,
-            parts=result.parts,
+            seq,
+            at,
+            scope.run_id,
+            scope.parent_id,
+            tree.root,
+            scope.depth,
+            scope.path,
+            scope.agent,
+            VERSION,
+            call.id,
+            name,
+            result.ok,
+            result.content,
+            result.note,
+            result.details,
+            display,
+            context,
+            summary,
+            duration_ms,
+            run.replies,
+            run.calls_begun,
+            scope.tokens,
+            unfinished,
+            result.parts,
         )
     )
-    return ToolCallLog(call.name, display, context, summary, result.ok, duration_ms)
+    message = ToolMessage(call.id, name, result.content, result.ok, result.note, result.parts)
+    return message, ToolCallLog(name, display, context, summary, result.ok, duration_ms), key
+
+
+def _context(run: Run, call: Call, tool: Tool) -> str:
+    """What was said of the call when it began, if it did."""
+    context = run.contexts.pop(call.id, None)
+    return tool.describe(call.args if isinstance(call.args, dict) else {}) if context is None else context
 
 
 def _nudged(result: ToolResult, times: int) -> ToolResult:

@@ -26,7 +26,7 @@ VERSION = 1
 """Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind"):
+class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
     """What every event has. Subclasses are past tense; their `kind` is below each."""
 
     seq: int
@@ -155,7 +155,7 @@ class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="d
     thinking: str = ""
 
 
-class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
+class CallStarted(Event, frozen=True, omit_defaults=True, tag="call_started"):
     """A tool is about to run."""
 
     call: str
@@ -181,7 +181,7 @@ class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     text: str
 
 
-class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_ended"):
+class CallEnded(Event, frozen=True, omit_defaults=True, tag="call_ended"):
     """A call has its result; also one that never ran (unknown, malformed, denied, rejected)."""
 
     call: str

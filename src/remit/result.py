@@ -34,9 +34,9 @@ def render(value: object) -> ToolResult:
 
     Text stays as it is; everything else is JSON, and a value whose JSON is a string is that string.
     """
-    if isinstance(value, ToolResult):
-        return _checked_result(value)
-    return ToolResult(text_of(value))
+    if type(value) is str:
+        return ToolResult(value if value.isascii() else clean(value))
+    return _checked_result(value) if isinstance(value, ToolResult) else ToolResult(text_of(value))
 
 
 def failure(error: BaseException) -> ToolResult:

@@ -7,9 +7,9 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import NamedTuple, Union, cast
+from typing import NamedTuple, TypeGuard, Union, cast
 
 from remit.errors import UsageError
 from remit.sandbox import OPEN, Sandbox
@@ -69,6 +69,12 @@ def called(fn: Function) -> Function:
     while isinstance(fn, functools.partial):
         fn = cast("functools.partial[object]", fn).func
     return fn if inspect.isroutine(fn) else cast(Function, getattr(fn, "__call__", fn))  # noqa: B004 - the bound method
+
+
+def is_plain(fn: Function) -> TypeGuard[Callable[..., Coroutine[object, object, object]]]:
+    """Whether it is an `async def` itself: what wraps one may do anything when it is called."""
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
+    return isinstance(inner, types.FunctionType) and bool(inner.__code__.co_flags & inspect.CO_COROUTINE)
 
 
 def source_of(fn: Function) -> Function:

@@ -5,13 +5,14 @@ Pure and total: arguments and results come from models and tools, so nothing her
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -179,31 +180,97 @@ _KEYS: dict[str, tuple[str, ...]] = {
 _COMMANDS = ("bash", "terminal")
 _PROMPTS = ("label", "prompt", "task_prompt", "task")
 _SUBAGENT = "subagent_"
+_COUNTED = {
+    **dict.fromkeys(("read", "read_file"), ("line", "lines")),
+    **dict.fromkeys(("glob", "ls"), ("file", "files")),
+    "grep": ("match", "matches"),
+}
+_FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "edit_file": "edited"}
+
+
+class Manner(NamedTuple):
+    """How calls of a tool are put into words. It follows from the tool's name, so it is worked out once per tool."""
+
+    context: Callable[[Mapping[str, Json]], str] | None
+    """The argument that matters most, on one line and cut short; None for tools not known here."""
+    fixed: str
+    """What is said of every result that is good, if it is always the same."""
+    nothing: str
+    one: str
+    many: str
+    """What is said of a result without a line, with one line, and after the number of its lines."""
+    quotes: bool
+    """Whether a single line is said itself."""
+
+    def summary(self, content: str, ok: bool) -> str:
+        """What came of a call, in a few words on one line."""
+        if not ok:
+            return _brief(_first_line(content)) or "Error"
+        if self.fixed:
+            return self.fixed
+        bare = content.strip()
+        if not bare or bare == NO_OUTPUT:
+            return self.nothing
+        lines = count_lines(content) if "\n" in content else 1
+        if lines == 1:
+            return _brief(_first_line(content)) if self.quotes else self.one
+        return f"{lines} {self.many}"
+
+
+def manner_of(tool_name: str) -> Manner:
+    name = tool_name.lower()
+    one, many = _COUNTED.get(name, ("line", "lines"))
+    return Manner(
+        _context_by(tool_name),
+        _FIXED.get(name, ""),
+        f"0 {many}" if name in _COUNTED else "done",
+        f"1 {one}",
+        many,
+        quotes=name in _COMMANDS,
+    )
 
 
 def call_context(tool_name: str, args: object) -> str:
     """The argument that matters most, on one line and cut short; empty for tools not known here."""
-    # The first half is for speed: only an abstract type has to be asked at length.
-    if type(args) is not dict and not isinstance(args, Mapping):
-        return ""
-    given = cast("Mapping[str, Json]", args)
+    by = _context_by(tool_name)
+    return by(cast("Mapping[str, Json]", args)) if by is not None and isinstance(args, Mapping) else ""
+
+
+def result_summary(tool_name: str, content: str, ok: bool) -> str:
+    """What came of a call, in a few words on one line."""
+    return manner_of(tool_name).summary(content, ok)
+
+
+def _context_by(tool_name: str) -> Callable[[Mapping[str, Json]], str] | None:
     name = tool_name.lower()
     if name in _COMMANDS:
-        return _tidy(shorten(_first(given, ("command",)), 60, 57))
-    if name in ("task", "subagent") or name.startswith(_SUBAGENT):
-        return _delegation_context(tool_name, given)
+        return _command_context
+    if name in ("task", "subagent"):
+        return _delegation_context
+    if name.startswith(_SUBAGENT):
+        return functools.partial(_delegation_context, agent=tool_name[len(_SUBAGENT) :])
     keys = _KEYS.get(name)
-    if keys is None:
-        return ""
-    return _tidy(shorten(_first(given, keys), CONTEXT_CHARS, CONTEXT_CHARS - 3))
+    return None if keys is None else functools.partial(_key_context, keys)
 
 
-def _delegation_context(tool_name: str, args: Mapping[str, Json]) -> str:
-    agent = _first(args, ("agent",))
-    if tool_name.lower().startswith(_SUBAGENT):
-        agent = tool_name[len(_SUBAGENT) :]
-    what = shorten(_first(args, _PROMPTS).strip(), 60, 57)
-    return _tidy(": ".join(part for part in (shorten(agent, 60, 57), what) if part))
+def _command_context(args: Mapping[str, Json]) -> str:
+    return _tidy(shorten(_first(args, ("command",)), 60, 57))
+
+
+def _key_context(keys: tuple[str, ...], args: Mapping[str, Json]) -> str:
+    return _tidy(shorten(_first(args, keys), CONTEXT_CHARS, CONTEXT_CHARS - 3))
+
+
+def _delegation_context(args: Mapping[str, Json], agent: str | None = None) -> str:
+    if agent is None:
+        named = args.get("agent")
+        agent = named if isinstance(named, str) else ""
+    what = _first(args, _PROMPTS).strip()
+    if len(what) > 60:
+        what = what[:57] + "..."
+    if len(agent) > 60:
+        agent = agent[:57] + "..."
+    return _tidy(f"{agent}: {what}" if agent and what else agent or what)
 
 
 def _first(args: Mapping[str, Json], keys: tuple[str, ...]) -> str:
@@ -215,32 +282,7 @@ def _first(args: Mapping[str, Json], keys: tuple[str, ...]) -> str:
 
 
 def _tidy(text: str) -> str:
-    return one_line(clean(text))
-
-
-_COUNTED = {
-    **dict.fromkeys(("read", "read_file"), ("line", "lines")),
-    **dict.fromkeys(("glob", "ls"), ("file", "files")),
-    "grep": ("match", "matches"),
-}
-_FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "edit_file": "edited"}
-
-
-def result_summary(tool_name: str, content: str, ok: bool) -> str:
-    """What came of a call, in a few words on one line."""
-    name = tool_name.lower()
-    if not ok:
-        return _brief(_first_line(content)) or "Error"
-    if name in _FIXED:
-        return _FIXED[name]
-    lines = 0 if content.strip() in ("", NO_OUTPUT) else count_lines(content)
-    if name in _COUNTED:
-        return _number(lines, *_COUNTED[name])
-    if not lines:
-        return "done"
-    if lines == 1 and name in _COMMANDS:
-        return _brief(_first_line(content))
-    return _number(lines, "line", "lines")
+    return text if text.isascii() and text.isprintable() else one_line(clean(text))
 
 
 def _first_line(content: str) -> str:
@@ -249,10 +291,6 @@ def _first_line(content: str) -> str:
 
 def _brief(line: str) -> str:
     return _tidy(shorten(line, 50, 47))
-
-
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 _HEADINGS = r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters)|Returns?|Yields?|Raises"

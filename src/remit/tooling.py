@@ -11,7 +11,7 @@ import math
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import (
@@ -36,6 +36,7 @@ from remit.signature import (
     ToolContext,
     called,
     docstring_of,
+    is_plain,
     name_of,
     read_signature,
     source_of,
@@ -43,12 +44,12 @@ from remit.signature import (
 from remit.text import (
     CONTEXT_CHARS,
     FOREIGN,
-    call_context,
+    Manner,
     clean,
     clean_json,
+    manner_of,
     one_line,
     read_docstring,
-    result_summary,
     shorten,
     text_of,
 )
@@ -108,6 +109,8 @@ class Tool:
 
     delegates: bool = False
     """True for the runtime's own tools that start children."""
+    plain: Callable[..., Coroutine[object, object, object]] | None = None
+    """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
 
     def __init__(
         self,
@@ -150,6 +153,7 @@ class Tool:
         spaces = (self._globals, names or {})
         signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
         self.takes_context = signature.context is not None
+        self.plain = fn if not self.takes_context and is_plain(fn) else None
         self._parameters = (
             None if parameters is None else _checked_parameters(self, parameters, self._signature)
         )
@@ -168,6 +172,33 @@ class Tool:
             return SchemaShape(self._parameters, f"tool {self.name}")
         return fields_shape(self._signature.parameters, self._globals, f"tool {self.name}")
 
+    @functools.cached_property
+    def _read(self) -> Callable[[JsonObject], dict[str, object]]:
+        """How arguments are checked."""
+        if self._parameters is not None:
+            return self._check_raw
+        return cast("Callable[[JsonObject], dict[str, object]]", self._shape.read)
+
+    # What is the same for every call of a tool is worked out with the first one.
+
+    @functools.cached_property
+    def _manner(self) -> Manner:
+        return manner_of(self.name)
+
+    @functools.cached_property
+    def described(self) -> bool:
+        """Whether `describe` may have anything to say."""
+        return self._describe is not None or self._manner.context is not None
+
+    @functools.cached_property
+    def tier_name(self) -> str:
+        return str(self.tier)
+
+    @functools.cached_property
+    def asks(self) -> bool:
+        """Whether its tier has a person asked about its calls where no policy has a say."""
+        return self.tier is Tier.CONFIRM and not self.delegates
+
     def check(self, args: JsonObject) -> dict[str, object]:
         """The keyword arguments for `invoke`: clean, and sharing nothing that can change with `args`.
 
@@ -181,9 +212,7 @@ class Tool:
                 args = cast(JsonObject, clean_json(args))
                 break
         try:
-            if self._parameters is not None:
-                return self._check_raw(args)
-            return cast(dict[str, object], self._shape.read(args))
+            return self._read(args)
         except ShapeError as error:
             raise BadArguments(f"Wrong arguments for {self.name}:\n{error.listing}") from None
 
@@ -212,8 +241,13 @@ class Tool:
 
     def describe(self, args: JsonObject | str) -> str:
         """What a call is about, on one short line."""
-        own = _own_words(self._describe, args)
-        return call_context(self.name, args) if own is None else own
+        own = None if self._describe is None else _own_words(self._describe, args)
+        if own is not None:
+            return own
+        context = self._manner.context
+        if context is None or (type(args) is not dict and not isinstance(args, Mapping)):
+            return ""
+        return context(cast("Mapping[str, Json]", args))
 
     def subjects(self, args: JsonObject, workspace: Path | None = None) -> tuple[Subject, ...]:
         """What a call is about, for rules with a pattern: by default every text among its arguments."""
@@ -237,8 +271,10 @@ class Tool:
 
     def summarise(self, result: ToolResult) -> str:
         """What came of a call, on one short line."""
+        if self._summarise is None:
+            return self._manner.summary(result.content, result.ok)
         own = _own_words(self._summarise, result)
-        return result_summary(self.name, result.content, result.ok) if own is None else own
+        return self._manner.summary(result.content, result.ok) if own is None else own
 
 
 def _texts(args: JsonObject) -> tuple[Subject, ...]:
@@ -266,9 +302,7 @@ def _place(path: str, workspace: Path | None) -> Subject:
     return Subject(real.replace(os.sep, "/"), also=(path, os.path.normpath(path)))
 
 
-def _own_words(words: Callable[..., object] | None, about: object) -> str | None:
-    if words is None:
-        return None
+def _own_words(words: Callable[..., object], about: object) -> str | None:
     try:
         said = words(about)
     except FOREIGN:

@@ -8,11 +8,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 import msgspec
+from msgspec import UNSET
 
 import remit.foreign as foreign
 from remit.artifacts import keep
 from remit.events import CallProgressed
 from remit.execution import Run
+from remit.foreign import Ended
+from remit.hosting import Guest
 from remit.messages import Call
 from remit.phase import Stopped, on_loop
 from remit.result import ToolResult, failure, render
@@ -34,47 +37,57 @@ async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
         return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
-    seconds = tool.timeout_s if tool.timeout_s is not None else scope.limits.call_seconds
-    limit = seconds if isinstance(seconds, (int, float)) else None
-    if limit == 0 or scope.limits.call_seconds == 0:
+    limit, most = tool.timeout_s, scope.limits.call_seconds
+    if most == 0:
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
-    trip = Trip(run, call, tool, limit)
+    if limit is None and most is not UNSET:
+        limit = most
+    plain = tool.plain
     try:
-        if tool.is_async:
-            trip.begin()
-            begun = foreign.begin(_begin(tool, kwargs, trip.context()), scope.phase)
-            ended = begun if isinstance(begun, foreign.Ended) else await trip.attend(begun)
+        if plain is None:
+            ended = await Trip(run, call, tool, limit).make(kwargs)
         else:
-            ended = await trip.go(kwargs)
+            end = None if limit is None else scope.tree.clock() + limit
+            try:
+                coroutine = plain(**kwargs)
+            except TypeError as error:
+                return await _failed(run, call, tool, limit, Ended("raised", None, error))
+            begun = foreign.begin(coroutine, scope.phase)
+            ended = (
+                begun if isinstance(begun, Ended) else await Trip(run, call, tool, limit, end).attend(begun)
+            )
     except Stopped as stop:
         if stop.ended is None or stop.ended.how != "returned":
             raise
         ended = stop.ended
-    finally:
-        trip.over = True
-    if ended.how == "timed_out":
-        late = (
-            ""
-            if ended.value is None or ended.error is not None
-            else f" After that it ended with: {render(ended.value).content}"
-        )
-        said = f"Timed out: {call.name} did not end within {limit:g} s.{late}"
-        return await _inline(run, tool, ToolResult(said, ok=False))
-    if ended.error is not None:
+    if ended.how != "returned":
+        return await _failed(run, call, tool, limit, ended)
+    result = render(ended.value)
+    if result.note or len(result.content) > (tool.inline_chars or INLINE_CHARS):
+        return await _inline(run, tool, result)
+    return result
+
+
+async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: Ended) -> ToolResult:
+    if ended.how != "timed_out":
+        assert ended.error is not None
         log.info("the tool %s failed", call.name, exc_info=ended.error)
         return failure(ended.error)
-    result = render(ended.value)
-    if result.note:
-        # Notes are the runtime's own words: a tool cannot have any.
-        result = msgspec.structs.replace(result, note="")
-    if len(result.content) <= (tool.inline_chars or INLINE_CHARS):
-        return result
-    return await _inline(run, tool, result)
+    late = (
+        ""
+        if ended.value is None or ended.error is not None
+        else f" After that it ended with: {render(ended.value).content}"
+    )
+    said = f"Timed out: {call.name} did not end within {limit:g} s.{late}"
+    return await _inline(run, tool, ToolResult(said, ok=False))
 
 
 async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
     """A result as the model reads it: of a long one the beginning and the end, with the whole kept besides."""
     most, whole = tool.inline_chars or INLINE_CHARS, result.content
+    if result.note:
+        # Notes are the runtime's own words: a tool cannot have any.
+        result = msgspec.structs.replace(result, note="")
     if len(whole) <= most:
         return result
     run.results_kept += 1
@@ -113,17 +126,31 @@ class Trip:
 
     __slots__ = ("call", "end", "limit", "over", "run", "tool")
 
-    def __init__(self, run: Run, call: Call, tool: Tool, limit: float | None) -> None:
+    def __init__(
+        self, run: Run, call: Call, tool: Tool, limit: float | None, end: float | None = None
+    ) -> None:
         self.run = run
         self.call = call
         self.tool = tool
         self.limit = limit
-        self.end: float | None = None
+        self.end = end
         self.over = False
 
     def begin(self) -> None:
         """The call's time counts from here: waiting for a thread is not the tool's."""
         self.end = None if self.limit is None else self.run.scope.tree.clock() + self.limit
+
+    async def make(self, kwargs: dict[str, object]) -> Ended:
+        """Have the tool do it, all of it. Raises Stopped."""
+        tool = self.tool
+        try:
+            if not tool.is_async:
+                return await self._go(kwargs)
+            self.begin()
+            begun = foreign.begin(_begin(tool, kwargs, self.context()), self.run.scope.phase)
+            return begun if isinstance(begun, Ended) else await self.attend(begun)
+        finally:
+            self.over = True
 
     def context(self) -> ToolContext:
         scope = self.run.scope
@@ -138,7 +165,7 @@ class Trip:
             sandbox=scope.sandbox,
         )
 
-    async def go(self, kwargs: dict[str, object]) -> foreign.Ended:
+    async def _go(self, kwargs: dict[str, object]) -> Ended:
         """Run a plain function in a thread."""
         scope, tool, context = self.run.scope, self.tool, self.context()
         ended = await foreign.run_in_thread(
@@ -151,10 +178,10 @@ class Trip:
         )
         if ended.how == "returned" and inspect.isawaitable(ended.value):
             begun = foreign.begin(ended.value, scope.phase)
-            return begun if isinstance(begun, foreign.Ended) else await self.attend(begun)
+            return begun if isinstance(begun, Ended) else await self.attend(begun)
         return ended
 
-    def attend(self, guest: foreign.Guest) -> Awaitable[foreign.Ended]:
+    def attend(self, guest: Guest) -> Awaitable[Ended]:
         """Wait for what the tool has begun."""
         scope = self.run.scope
         return foreign.attend(
