@@ -63,9 +63,11 @@ def _owners(fields: tuple[Field, ...]) -> dict[str, str]:
 
 def text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT) -> str:
     """A required string that is not blank."""
+    value = values.get(name)
+    if type(value) is str and value.isascii() and len(value) <= most and value.strip():
+        return value
     if name not in values:
         raise Bad(f"the field {name!r} is missing; it must be a non-empty string.")
-    value = values[name]
     if not isinstance(value, str):
         raise Bad(f"the field {name!r} must be a string, not {_kind(value)}.")
     if not value.strip():

@@ -19,40 +19,53 @@ Admitted = tuple[Pool, ...]
 
 async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
-    early = _depth(parent, plan) or _cancelled(parent) or _budget(parent)
-    if early:
+    scope = parent.scope
+    if scope.depth_left is not None and scope.depth_left <= 0:
+        return _too_deep(parent, plan)
+    early = _cancelled(parent) if scope.phase.stopped else _budget(parent)
+    if early is not None:
         return early
-    above = parent.scope.seat.pools
+    above, limits = scope.seat.pools, plan.agent.limits
     if slots.is_full(above):
-        waited = await _slot(parent, plan, call_id, above)
-        if waited:
-            return waited
+        refused = await _queued(parent, plan, call_id, above)
+        if refused is not None:
+            return refused
     else:
+        # Nothing can have happened since the first look, so that the charge is all that is left to ask.
+        over = ledger.charge(scope.account, calls=1, delegations=1)
+        if over is not None:
+            return _over(over)
         slots.occupy(above)
-    late = _cancelled(parent) or _charged(parent)
-    if late:
-        slots.give_back(above)
-        return late
-    return _with_own(plan.agent.limits, above)
+    return above if limits is None else _with_own(limits, above)
 
 
 async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     """A place for a child that was admitted before its tree was resumed. Raises nothing."""
-    above = parent.scope.seat.pools
-    waited = _cancelled(parent) or await _slot(parent, plan, call_id, above, queue=True)
-    if waited:
+    above, limits = parent.scope.seat.pools, plan.agent.limits
+    if parent.scope.phase.stopped:
+        return _cancelled(parent)
+    waited = await _slot(parent, plan, call_id, above, queue=True)
+    if waited is not None:
         return waited
-    late = _cancelled(parent)
-    if late:
+    if parent.scope.phase.stopped:
         slots.give_back(above)
-        return late
-    return _with_own(plan.agent.limits, above)
+        return _cancelled(parent)
+    return above if limits is None else _with_own(limits, above)
 
 
-def _depth(parent: Run, plan: Plan) -> Rejection | None:
+async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]) -> Rejection | None:
+    """Wait for a slot, and look at everything again that may have changed meanwhile."""
+    waited = await _slot(parent, plan, call_id, above)
+    if waited is not None:
+        return waited
+    late = _cancelled(parent) if parent.scope.phase.stopped else _charged(parent)
+    if late is not None:
+        slots.give_back(above)
+    return late
+
+
+def _too_deep(parent: Run, plan: Plan) -> Rejection:
     scope = parent.scope
-    if scope.depth_left is None or scope.depth_left > 0:
-        return None
     most = scope.depth
     return Rejection(
         "depth",
@@ -63,9 +76,7 @@ def _depth(parent: Run, plan: Plan) -> Rejection | None:
     )
 
 
-def _cancelled(parent: Run) -> Rejection | None:
-    if not parent.scope.phase.stopped:
-        return None
+def _cancelled(parent: Run) -> Rejection:
     cause = parent.scope.cause
     why = cause.words if cause else "the run is being wrapped up"
     return Rejection("cancelled", f"Cancelled before it started: {why}.")
@@ -82,12 +93,13 @@ def _budget(parent: Run) -> Rejection | None:
             "budget", "The budget is exhausted: there is no time left. Answer with what you have."
         )
     over = ledger.look(parent.scope.account)
-    return _over(over) if over else None
+    return None if over is None else _over(over)
 
 
 def _charged(parent: Run) -> Rejection | None:
-    over = ledger.look(parent.scope.account) or ledger.charge(parent.scope.account, calls=1, delegations=1)
-    return _over(over) if over else None
+    account = parent.scope.account
+    over = ledger.look(account) or ledger.charge(account, calls=1, delegations=1)
+    return None if over is None else _over(over)
 
 
 def _over(over: Over) -> Rejection:
@@ -95,9 +107,9 @@ def _over(over: Over) -> Rejection:
     return Rejection("budget", message, limit=over.cap, used=over.used)
 
 
-def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
+def _with_own(limits: Limits, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
     """The pools above and the child's own, if it has one; there it works already, so it is not waited for."""
-    own = limits.concurrency if limits else None
+    own = limits.concurrency
     if not isinstance(own, int):
         return above
     pool = Pool(own)
@@ -122,5 +134,7 @@ async def _slot(
     try:
         await seat.take(pools, parent.scope.phase)
     except Stopped:
-        return _cancelled(parent) or Rejection("cancelled", "Cancelled while it waited for a place.")
+        if parent.scope.phase.stopped:
+            return _cancelled(parent)
+        return Rejection("cancelled", "Cancelled while it waited for a place.")
     return None

@@ -49,15 +49,16 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     """One text block; a child that did not complete is a failed result that still has its partial text."""
     if isinstance(done, Rejection):
         return rejected(run, done)
-    text, cut = _inline(done, done.text if done.ok else done.partial, run.scope.limits.result_chars)
-    if done.ok:
+    ok = done.status is Status.COMPLETED
+    text, cut = _inline(done, done.text if ok else done.partial, run.scope.limits.result_chars)
+    if ok:
         content = text
     elif done.reason == "empty" and not text:
         content = NO_TEXT
     else:
         had = "" if text == done.reason else f"\n\n{_had(text)}"
         content = f"The subagent {done.agent} {_ended(done)}.{had}"
-    return ToolResult(content, ok=done.ok, details={}, note=_note(run, done, cut))
+    return ToolResult(content, ok, {}, _note(run, done, cut))
 
 
 def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
@@ -226,8 +227,7 @@ def _ended(done: Outcome) -> str:
     return f"{verbs.get(done.status, 'ended:')} {_why(done)}"
 
 
-def _status(done: Outcome) -> str:
-    return str(done.status).replace("_", " ")
+_STATUSES = {status: str(status).replace("_", " ") for status in Status}
 
 
 def _why(done: Outcome) -> str:
@@ -246,7 +246,7 @@ def _had(text: str) -> str:
 
 def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
     """As much of a text as the parent reads inline, and words about what was cut."""
-    if not isinstance(most, int) or len(text) <= most:
+    if most is None or not isinstance(most, int) or len(text) <= most:
         return text, ""
     return cut_chars(text, most), _cut_words(done, most, len(text))
 
@@ -272,30 +272,29 @@ def _kept(done: Outcome, name: str) -> Artifact | None:
 
 def _note(run: Run, done: Outcome, cut: str) -> str:
     usage = done.total_usage
-    turns = "1 turn" if done.turns == 1 else f"{done.turns} turns"
-    spent = f"run {done.run_id} {_status(done)}, {turns}, {usage.tokens:,} tokens"
-    return f"[remit] {spent}. {cut}\n{_left(run)}" if cut else f"[remit] {spent}. {_left(run)}"
+    spent = (
+        f"[remit] run {done.run_id} {_STATUSES[done.status]}, {done.turns} {'turn' if done.turns == 1 else 'turns'},"
+        f" {usage.input_tokens + usage.output_tokens:,} tokens."
+    )
+    return f"{spent} {cut}\n{_left(run)}" if cut else f"{spent} {_left(run)}"
 
 
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with."""
-    scope, left = run.scope, ledger.left(run.scope.account)
-    said = f"Left: depth {'unlimited' if scope.depth_left is None else scope.depth_left}"
-    said += f", delegations {'unlimited' if left.delegations is None else left.delegations}"
-    if left.requests is not None:
-        said += f", requests {left.requests:,}"
-    if left.tokens is not None:
-        said += f", tokens {left.tokens:,}"
-    if left.calls is not None:
-        said += f", calls {left.calls:,}"
-    if left.usd is not None:
-        said += f", ${left.usd:.4f}"
+    scope = run.scope
+    depth = scope.depth_left
+    delegations, requests, tokens, usd, calls = ledger.left(scope.account)
+    said = (
+        f"Left: depth {'unlimited' if depth is None else depth}"
+        f", delegations {'unlimited' if delegations is None else delegations}"
+        f"{'' if requests is None else f', requests {requests:,}'}"
+        f"{'' if tokens is None else f', tokens {tokens:,}'}"
+        f"{'' if calls is None else f', calls {calls:,}'}"
+        f"{'' if usd is None else f', ${usd:.4f}'}"
+    )
     seconds = scope.deadline.left()
     if seconds != math.inf:
-        said += f", time {max(0, math.floor(seconds))} s"
-    return f"{said}. This is your last reply: answer now." if _is_last(left) else f"{said}."
-
-
-def _is_last(left: ledger.Left) -> bool:
-    """Whether only what was kept back for the parent's last word is left of its requests."""
-    return left.requests is not None and left.requests <= 1
+        said += f", time {int(seconds) if seconds > 0 else 0} s"
+    # Only what was kept back for the parent's last word is left of its requests.
+    is_last = requests is not None and requests <= 1
+    return f"{said}. This is your last reply: answer now." if is_last else f"{said}."

@@ -65,10 +65,11 @@ class TaskTool(DelegateTool):
         name = fields.text(values, "agent", MOST_LABEL)
         prompt = fields.text(values, "prompt")
         label = fields.optional_text(values, "description", MOST_LABEL) if "description" in values else ""
-        if name not in self.agents:
+        agent = self.agents.get(name)
+        if agent is None:
             known = ", ".join(repr(n) for n in self.agents) or NO_PROFILES
             raise Bad(f"there is no agent called {name!r}. Known agents: {known}.", "unknown_agent")
-        return _plan_for(self.agents[name], prompt, label)
+        return _plan_for(agent, prompt, label)
 
     def _spec(self) -> ToolSpec:
         lines = [f'- "{a.name}": {a.description.strip() or NO_DESCRIPTION}' for a in self.agents.values()]
@@ -217,7 +218,7 @@ def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_dele
 
 
 def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:
-    return Plan(agent=agent, prompt=user(prompt), task=prompt, label=label, summary=agent.summary)
+    return Plan(agent, user(prompt), prompt, label, summary=agent.summary)
 
 
 def _reject(run: Run, tool: str, call_id: str, bad: Bad) -> report.Rejection:
