@@ -64,8 +64,6 @@ def _owners(fields: tuple[Field, ...]) -> dict[str, str]:
 def text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT) -> str:
     """A required string that is not blank."""
     value = values.get(name)
-    if type(value) is str and value.isascii() and len(value) <= most and value.strip():
-        return value
     if name not in values:
         raise Bad(f"the field {name!r} is missing; it must be a non-empty string.")
     if not isinstance(value, str):

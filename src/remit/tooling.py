@@ -241,13 +241,10 @@ class Tool:
 
     def describe(self, args: JsonObject | str) -> str:
         """What a call is about, on one short line."""
-        own = None if self._describe is None else _own_words(self._describe, args)
-        if own is not None:
+        if self._describe is not None and (own := _own_words(self._describe, args)) is not None:
             return own
         context = self._manner.context
-        if context is None or (type(args) is not dict and not isinstance(args, Mapping)):
-            return ""
-        return context(cast("Mapping[str, Json]", args))
+        return context(args) if context is not None and isinstance(args, dict) else ""
 
     def subjects(self, args: JsonObject, workspace: Path | None = None) -> tuple[Subject, ...]:
         """What a call is about, for rules with a pattern: by default every text among its arguments."""

@@ -22,9 +22,13 @@ async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
     scope = parent.scope
     if scope.depth_left is not None and scope.depth_left <= 0:
         return _too_deep(parent, plan)
-    early = _cancelled(parent) if scope.phase.stopped else _budget(parent)
-    if early is not None:
-        return early
+    if scope.phase.stopped:
+        return _cancelled(parent)
+    if parent.speechless or scope.deadline.soft_left() <= 0:
+        return _no_use(parent)
+    over = ledger.look(scope.account)
+    if over is not None:
+        return _over(over)
     above, limits = scope.seat.pools, plan.agent.limits
     if slots.is_full(above):
         refused = await _queued(parent, plan, call_id, above)
@@ -82,18 +86,9 @@ def _cancelled(parent: Run) -> Rejection:
     return Rejection("cancelled", f"Cancelled before it started: {why}.")
 
 
-def _budget(parent: Run) -> Rejection | None:
-    """A first look, so that nobody queues in vain."""
-    if parent.speechless:
-        return Rejection(
-            "budget", f"The budget is exhausted: {parent.speechless}. Answer with what you have."
-        )
-    if parent.scope.deadline.soft_left() <= 0:
-        return Rejection(
-            "budget", "The budget is exhausted: there is no time left. Answer with what you have."
-        )
-    over = ledger.look(parent.scope.account)
-    return None if over is None else _over(over)
+def _no_use(parent: Run) -> Rejection:
+    why = parent.speechless or "there is no time left"
+    return Rejection("budget", f"The budget is exhausted: {why}. Answer with what you have.")
 
 
 def _charged(parent: Run) -> Rejection | None:

@@ -50,7 +50,9 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     if isinstance(done, Rejection):
         return rejected(run, done)
     ok = done.status is Status.COMPLETED
-    text, cut = _inline(done, done.text if ok else done.partial, run.scope.limits.result_chars)
+    text, cut, most = done.text if ok else done.partial, "", run.scope.limits.result_chars
+    if isinstance(most, int) and len(text) > most:
+        text, cut = _inline(done, text, most)
     if ok:
         content = text
     elif done.reason == "empty" and not text:
@@ -227,6 +229,7 @@ def _ended(done: Outcome) -> str:
     return f"{verbs.get(done.status, 'ended:')} {_why(done)}"
 
 
+_FOREVER = math.inf
 _STATUSES = {status: str(status).replace("_", " ") for status in Status}
 
 
@@ -246,7 +249,7 @@ def _had(text: str) -> str:
 
 def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
     """As much of a text as the parent reads inline, and words about what was cut."""
-    if most is None or not isinstance(most, int) or len(text) <= most:
+    if not isinstance(most, int) or len(text) <= most:
         return text, ""
     return cut_chars(text, most), _cut_words(done, most, len(text))
 
@@ -293,7 +296,7 @@ def _left(run: Run) -> str:
         f"{'' if usd is None else f', ${usd:.4f}'}"
     )
     seconds = scope.deadline.left()
-    if seconds != math.inf:
+    if seconds != _FOREVER:
         said += f", time {int(seconds) if seconds > 0 else 0} s"
     # Only what was kept back for the parent's last word is left of its requests.
     is_last = requests is not None and requests <= 1

@@ -7,8 +7,10 @@ Everything that matters happens on the one path in `engine.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta, Struct, ValidationError, convert
 
 import remit.delegation.report as report
 import remit.fields as fields
@@ -16,9 +18,10 @@ from remit.agent import Agent
 from remit.artifacts import READ_ARTIFACT
 from remit.events import DelegationRejected
 from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
-from remit.fields import MOST_LABEL, Bad, Field
+from remit.fields import MOST_LABEL, MOST_PROMPT, Bad, Field
 from remit.messages import Json, JsonObject, ToolSpec, user
 from remit.result import ToolResult
+from remit.text import clean
 from remit.tooling import Tier, Tool
 
 ADHOC_TURNS = 10
@@ -37,6 +40,13 @@ WORKER = (
 )
 
 
+class _Task(Struct, forbid_unknown_fields=True):
+    """A call of `task` as it should be: two sound texts under their proper names."""
+
+    agent: Annotated[str, Meta(max_length=MOST_LABEL, pattern=r"\S")]
+    prompt: Annotated[str, Meta(max_length=MOST_PROMPT, pattern=r"\S")]
+
+
 class TaskTool(DelegateTool):
     """`task`: one tool for all the agents declared at a level."""
 
@@ -45,7 +55,6 @@ class TaskTool(DelegateTool):
         Field("prompt", ("task", "instructions", "message", "task_prompt")),
         Field("description", ("label",)),
     )
-    NAMES = frozenset(field.name for field in FIELDS)
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self.agents = {a.name: a for a in agents}
@@ -60,11 +69,21 @@ class TaskTool(DelegateTool):
         return report.task(run, done)
 
     def _plan(self, args: JsonObject) -> Plan:
-        # What has only proper names needs no sorting out.
-        values = args if args.keys() <= self.NAMES else fields.gather(args, self.FIELDS)
+        try:
+            asked = convert(args, _Task)
+        except ValidationError:
+            return self._sort_out(args)
+        agent, prompt = self.agents.get(asked.agent), asked.prompt
+        if agent is None or clean(prompt) is not prompt:
+            return self._sort_out(args)
+        return Plan(agent, user(prompt), prompt, summary=agent.summary)
+
+    def _sort_out(self, args: JsonObject) -> Plan:
+        """What was meant, or words about what is wrong. Raises Bad."""
+        values = fields.gather(args, self.FIELDS)
         name = fields.text(values, "agent", MOST_LABEL)
         prompt = fields.text(values, "prompt")
-        label = fields.optional_text(values, "description", MOST_LABEL) if "description" in values else ""
+        label = fields.optional_text(values, "description", MOST_LABEL)
         agent = self.agents.get(name)
         if agent is None:
             known = ", ".join(repr(n) for n in self.agents) or NO_PROFILES
