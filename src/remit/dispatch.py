@@ -149,22 +149,24 @@ class _Together:
     def __init__(self, run: Run, calls: Sequence[Call]) -> None:
         self.run = run
         self.calls = calls
-        self.done: list[Done | None] = [None] * len(calls)
         self.left = len(calls)
         self.back = False
         """Whether the run works again by itself."""
         self.all_done: asyncio.Future[None] = run.scope.tree.loop.create_future()
 
     async def go(self) -> list[Done]:
-        scope, names = self.run.scope, self.run.kit.delegating
-        loop, seat, all_done = scope.tree.loop, scope.seat, self.all_done
-        delegating = [call.name in names for call in self.calls]
+        run, calls, all_done = self.run, self.calls, self.all_done
+        scope, names = run.scope, run.kit.delegating
+        loop, seat = scope.tree.loop, scope.seat
+        delegating = [call.name in names for call in calls]
+        tasks: list[asyncio.Task[Done]] = []
         seat.work += delegating.count(False)
         seat.leave()
-        if not self.calls:
+        if not calls:
             wake(all_done)
-        for index, delegates in enumerate(delegating):
-            task = loop.create_task(self._one(index))
+        for call, delegates in zip(calls, delegating, strict=True):
+            task = loop.create_task(_one(run, call))
+            tasks.append(task)
             # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
             task.add_done_callback(self._ended_call if delegates else self._ended_work)
         while not all_done.done():
@@ -172,13 +174,9 @@ class _Together:
                 await asyncio.shield(all_done)
             except asyncio.CancelledError:
                 scope.phase.on_cancelled()
-        ended = zip(self.calls, self.done, strict=True)
-        return [done or _unfinished(self.run, call) for call, done in ended]
+        return [_end_of(task, run, call) for call, task in zip(calls, tasks, strict=True)]
 
-    async def _one(self, index: int) -> None:
-        self.done[index] = await _one(self.run, self.calls[index])
-
-    def _ended_work(self, task: asyncio.Task[None]) -> None:
+    def _ended_work(self, task: asyncio.Task[Done]) -> None:
         seat = self.run.scope.seat
         # The last call to end hands the slot to the loop instead of giving it away in between.
         if self.left == 1 and seat.held:
@@ -187,12 +185,17 @@ class _Together:
         seat.leave()
         self._ended_call(task)
 
-    def _ended_call(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()
+    def _ended_call(self, task: asyncio.Task[Done]) -> None:
+        del task
         self.left -= 1
         if self.left == 0:
             wake(self.all_done)
+
+
+def _end_of(task: asyncio.Task[Done], run: Run, call: Call) -> Done:
+    if task.cancelled() or task.exception() is not None:
+        return _unfinished(run, call)
+    return task.result()
 
 
 def _unfinished(run: Run, call: Call) -> Done:
@@ -234,8 +237,9 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     scope, args = run.scope, call.args
     if tool is None or isinstance(args, str):
         return _senseless(run, call, tool)
-    may_ask = tool.asks or not scope.unruled
-    if may_ask and (refused := await may_run(run, call, tool, args, past)) is not None:
+    if (tool.asks or not scope.unruled) and (
+        refused := await may_run(run, call, tool, args, past)
+    ) is not None:
         return refused
     if scope.phase.stopped:
         raise Stopped
