@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextvars import copy_context
 from itertools import pairwise
 
 import pytest
 
-from remit.deadline import Deadline
+from remit.deadline import Alarm, Deadline
 
 
 class Bells:
@@ -16,16 +17,11 @@ class Bells:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.alarm = Alarm(self.loop, copy_context())
         self.rang: list[tuple[str, float]] = []
 
     def deadline(self, seconds: float | None, parent: Deadline | None = None, name: str = "") -> Deadline:
-        return Deadline(
-            self.loop,
-            seconds,
-            parent,
-            on_soft=lambda: self.rang.append((f"{name}soft", self.now())),
-            on_hard=lambda: self.rang.append((f"{name}hard", self.now())),
-        )
+        return Deadline(self.alarm, seconds, parent, Bell(self, name))
 
     def now(self) -> float:
         return round(self.loop.time(), 6)
@@ -33,6 +29,20 @@ class Bells:
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.rang]
+
+
+class Bell:
+    """The two ends of one run."""
+
+    def __init__(self, bells: Bells, name: str) -> None:
+        self.bells = bells
+        self.name = name
+
+    def soft_end(self) -> None:
+        self.bells.rang.append((f"{self.name}soft", self.bells.now()))
+
+    def hard_end(self) -> None:
+        self.bells.rang.append((f"{self.name}hard", self.bells.now()))
 
 
 @pytest.mark.parametrize(("seconds", "soft"), [(10, 9), (100, 90), (300, 270), (3600, 3570), (0.5, 0.45)])

@@ -11,22 +11,34 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from remit.hosting import Guest, Hosts
+from remit.foreign import begin
+from remit.hosting import Ended, Guest, Hosts
+from remit.phase import Phase
 
 pytestmark = pytest.mark.real_time
 
 mark: ContextVar[str] = ContextVar("mark", default="nobody's")
 
 
-async def ended(guest: Guest) -> Guest:
-    while not guest.finished:
+def start(awaitable: Awaitable[object], hosts: Hosts | None = None) -> Guest | Ended:
+    return begin(awaitable, Phase(hosts or Hosts(asyncio.get_running_loop()), lambda: None))
+
+
+def waiting(awaitable: Awaitable[object], hosts: Hosts | None = None) -> Guest:
+    guest = start(awaitable, hosts)
+    assert isinstance(guest, Guest)
+    return guest
+
+
+async def ended(guest: Guest | Ended) -> Guest | Ended:
+    while isinstance(guest, Guest) and not guest.finished:
         guest.waiter = asyncio.get_running_loop().create_future()
         await guest.waiter
     return guest
 
 
-async def lend(code: Callable[[], Awaitable[object]], hosts: Hosts | None = None) -> Guest:
-    return await ended(Guest(code(), hosts or Hosts(asyncio.get_running_loop())))
+async def lend(code: Callable[[], Awaitable[object]], hosts: Hosts | None = None) -> Guest | Ended:
+    return await ended(start(code(), hosts))
 
 
 async def test_code_that_does_not_wait_has_ended_at_once() -> None:
@@ -35,8 +47,7 @@ async def test_code_that_does_not_wait_has_ended_at_once() -> None:
     async def quick() -> str:
         return "here"
 
-    guest = Guest(quick(), Hosts(asyncio.get_running_loop()))
-    assert (guest.finished, guest.value, guest.error) == (True, "here", None)
+    assert start(quick()) == Ended("returned", "here", None)
 
 
 async def test_what_it_raises_is_kept() -> None:
@@ -80,7 +91,7 @@ async def test_two_at_once_never_share_a_task_and_one_after_the_other_do() -> No
         await asyncio.sleep(0.001)
         return id(asyncio.current_task())
 
-    both = [Guest(look(), hosts), Guest(look(), hosts)]
+    both = [waiting(look(), hosts), waiting(look(), hosts)]
     first, second = [(await ended(g)).value for g in both]
     third = (await lend(look, hosts)).value
     assert first != second
@@ -151,7 +162,7 @@ async def test_a_cancel_reaches_what_it_waits_for() -> None:
             await asyncio.sleep(0.001)
             cleaned.append("up")
 
-    guest = Guest(work(), Hosts(asyncio.get_running_loop()))
+    guest = waiting(work())
     guest.cancel()
     await ended(guest)
     assert (guest.cancelled, below.cancelled(), cleaned) == (True, True, ["up"])
@@ -208,7 +219,7 @@ async def test_one_that_is_left_is_never_driven_again() -> None:
         await asyncio.sleep(0.001)
         seen.append("went on")
 
-    guest = Guest(work(), Hosts(asyncio.get_running_loop()))
+    guest = waiting(work())
     guest.leave().close()
     await asyncio.sleep(0.01)
     assert seen == ["began"]
@@ -250,9 +261,9 @@ async def test_no_task_is_left_when_they_are_closed() -> None:
     async def work() -> None:
         await asyncio.sleep(0.005)
 
-    guests = [Guest(work(), hosts) for _ in range(3)]
+    guests = [waiting(work(), hosts) for _ in range(3)]
     await ended(guests[0])
-    late = Guest(work(), hosts)
+    late = waiting(work(), hosts)
     hosts.close()
     await ended(late)
     for _ in range(3):

@@ -240,7 +240,7 @@ class _Question:
         self._above = scope.phase
         self._link: asyncio.Future[None] = scope.tree.loop.create_future()
         self._link.add_done_callback(self._stopped_above)
-        scope.phase.waits[self._link] = None
+        scope.phase.join(self._link)
         if scope.phase.stopped:
             self.phase.stop()
 
@@ -251,7 +251,7 @@ class _Question:
     def close(self) -> None:
         self._link.remove_done_callback(self._stopped_above)
         self._link.cancel()
-        self._above.waits.pop(self._link, None)
+        self._above.part(self._link)
 
 
 def what(tool: Tool, reasons: Iterable[str]) -> set[object]:

@@ -12,11 +12,15 @@ import asyncio
 import contextlib
 import functools
 import inspect
+from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Literal, NamedTuple, Protocol, cast
+from contextvars import copy_context
+from math import inf
+from types import CoroutineType
+from typing import TypeAlias, TypeGuard, cast
 
 import remit.threads as threads
-from remit.hosting import Guest
+from remit.hosting import Ended, Guest, Host, current_task, enter, leave
 from remit.phase import Phase, Stopped, wake
 
 MOST_ABANDONED = 64
@@ -26,33 +30,14 @@ _still_running: list[str] = []
 """Names of coroutines that refused to be closed: nobody drives them, and they are never freed."""
 
 
-class Ended(NamedTuple):
-    """How foreign code ended. What timed out may have a value too: it returned while it was being stopped."""
-
-    how: Literal["returned", "raised", "timed_out"]
-    value: object = None
-    error: BaseException | None = None
-
-
-class _Work(Protocol):
-    @property
-    def finished(self) -> bool: ...
-
-    def tell(self, waiter: asyncio.Future[None]) -> None:
-        """Wake it when the work has finished, or is to be looked at again."""
-        ...
-
-    def ended(self) -> Ended | None:
-        """How it ended by itself; None when it was cancelled or left."""
-        ...
-
-    def cancel(self) -> None: ...
-
-    def abandon(self, name: str) -> None: ...
-
-
 Expires = Callable[[], float | None]
 """The loop time at which the code has had its time; asked again whenever that time comes."""
+
+# What `inspect.iscoroutine` asks, without the call of a Python function.
+_is_coroutine = cast(
+    "Callable[[object], TypeGuard[Coroutine[object, object, object]]]", CoroutineType.__instancecheck__
+)
+_Work: TypeAlias = "Guest | _ThreadWork"
 
 
 def abandoned() -> list[str]:
@@ -93,29 +78,100 @@ async def run(
 
 def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     """Run an awaitable up to its first wait: how it ended, or what is now to be attended to. Raises Stopped."""
-    guest = Guest(awaitable, phase.hosts)
-    if not guest.finished:
+    coroutine = awaitable if _is_coroutine(awaitable) else _awaiting(awaitable)
+    hosts = phase.hosts
+    loop, idle = hosts.loop, hosts.idle
+    host = idle.pop() if idle else Host(hosts)
+    task, context, here = host.task, copy_context(), current_task(loop)
+    if here is not None:
+        leave(loop, here)
+    enter(loop, task)
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration as stop:
+        value = stop.value
+    except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+        return _raised_at_once(raised, host, phase)
+    else:
+        guest = Guest(coroutine, context, hosts, host)
+        guest.wait_for(awaited)
         return guest
+    finally:
+        leave(loop, task)
+        if here is not None:
+            enter(loop, here)
+    if hosts.closed or host.must_cancel is not None or task.cancelling():
+        hosts.take_back(host)
+    else:
+        idle.append(host)
+    ended = Ended("returned", value)
     if phase.stopped:
-        raise Stopped(_own_end(_GuestWork(guest)))
-    if guest.cancelled:
-        return _cancelled_inside()
-    return Ended("returned", guest.value) if guest.error is None else Ended("raised", None, guest.error)
+        raise Stopped(_kept(ended))
+    return ended
 
 
-def attend(
-    guest: Guest,
+def _raised_at_once(raised: BaseException, host: Host, phase: Phase) -> Ended:
+    phase.hosts.take_back(host)
+    if isinstance(raised, KeyboardInterrupt):
+        raise raised
+    ended = None if isinstance(raised, CancelledError) else Ended("raised", None, raised)
+    if phase.stopped:
+        raise Stopped(ended)
+    return ended or _cancelled_inside()
+
+
+async def _awaiting(awaitable: Awaitable[object]) -> object:
+    return await awaitable
+
+
+async def attend(
+    work: _Work,
     phase: Phase,
     *,
     name: str,
     expires: Expires | None = None,
     poked: Callable[[Callable[[], None]], None] | None = None,
     on_abandoned: Callable[[str], None],
-) -> Awaitable[Ended]:
-    """To be awaited at once: waits for what `begin` began. Raises Stopped, as `run` does."""
+) -> Ended:
+    """To be awaited at once: waits for what has begun. Raises Stopped, as `run` does."""
     if poked is not None:
-        poked(guest.poke)
-    return _attend(_GuestWork(guest), phase, name, expires, on_abandoned)
+        poked(work.ring)
+    at = None if expires is None else expires()
+    stopped = phase.stopped
+    while not stopped and not work.finished:
+        waiter = _watch(work, phase, at)
+        try:
+            await waiter
+        except CancelledError:
+            phase.on_cancelled()
+            stopped = True
+        phase.part(waiter)
+        if at is not None:
+            phase.hosts.alarm.drop(work)
+        stopped = stopped or phase.stopped
+        if expires is not None and not stopped and not work.finished:
+            at = expires()
+            if at is not None and at <= phase.hosts.clock():
+                break
+    if work.finished and not stopped:
+        return work.ended() or _cancelled_inside()
+    if not work.finished:
+        await _stop(work, phase, name, on_abandoned)
+    own = _kept(work.ended())
+    if stopped or phase.stopped:
+        raise Stopped(own)
+    return Ended("timed_out") if own is None else Ended("timed_out", own.value, own.error)
+
+
+def _watch(work: _Work, phase: Phase, at: float | None) -> Future[None]:
+    """What is woken when the work has finished, its time has come, or the phase is stopped."""
+    waiter: Future[None] = Future(loop=phase.loop)
+    work.waiter = waiter
+    phase.join(waiter)
+    if at is not None:
+        work.at = at
+        phase.hosts.alarm.set(work)
+    return waiter
 
 
 async def run_in_thread(
@@ -133,130 +189,66 @@ async def run_in_thread(
     It may have to wait for a thread, unless it is `urgent`; `on_begin` is called when it has one.
     """
     work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent)
-    return await _attend(work, phase, name, expires, on_abandoned)
-
-
-async def _attend(
-    work: _Work, phase: Phase, name: str, expires: Expires | None, on_abandoned: Callable[[str], None]
-) -> Ended:
-    try:
-        if await _wait(work, phase, expires):
-            return _ended(work)
-    except Stopped:
-        await _stop(work, phase, name, on_abandoned)
-        raise Stopped(_own_end(work)) from None
-    await _stop(work, phase, name, on_abandoned)
-    if phase.stopped:
-        raise Stopped(_own_end(work))
-    own = _own_end(work) or Ended("timed_out")
-    return Ended("timed_out", own.value, own.error)
-
-
-def _ended(work: _Work) -> Ended:
-    return work.ended() or _cancelled_inside()
+    return await attend(work, phase, name=name, expires=expires, on_abandoned=on_abandoned)
 
 
 def _cancelled_inside() -> Ended:
-    return Ended("raised", error=RuntimeError("it was cancelled from inside"))
+    return Ended("raised", None, RuntimeError("it was cancelled from inside"))
 
 
-def _own_end(work: _Work) -> Ended | None:
-    """How it ended all the same: what was done is done, and what was said is paid for."""
-    ended = work.ended() if work.finished else None
-    if ended is not None and inspect.isawaitable(ended.value):
+def _kept(ended: Ended | None) -> Ended | None:
+    """How it ended although it was stopped: what was done is done, and what was said is paid for."""
+    if ended is None or isinstance(ended.error, threads.NeverBegan):
+        return None
+    if inspect.isawaitable(ended.value):
         # What would have come of it will not be waited for any more.
         if inspect.iscoroutine(ended.value):
             ended.value.close()
         return None
-    return None if ended is None or isinstance(ended.error, threads.NeverBegan) else ended
-
-
-async def _wait(work: _Work, phase: Phase, expires: Expires | None) -> bool:
-    """True when the work is done, False when its time is up."""
-    at = expires() if expires else None
-    while not work.finished:
-        waiter: asyncio.Future[None] = phase.loop.create_future()
-        work.tell(waiter)
-        timer = None if at is None else phase.loop.call_at(at, wake, waiter)
-        try:
-            await phase.wait(waiter)
-        finally:
-            if timer:
-                timer.cancel()
-        if not work.finished and expires:
-            at = expires()
-            if at is not None and at <= phase.loop.time():
-                return False
-    return True
+    return ended
 
 
 async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
     """Cancel, give it half of the grace to clean up, insist for the other half, and leave it behind."""
-    grace = phase.grace_s
+    grace, hosts = phase.grace_s, phase.hosts
     work.cancel()
-    for rest in (grace / 2, *[grace / 20] * 10):
-        await _rest(work, phase, rest)
+    for attempt in range(11):
+        if not work.finished:
+            waiter: Future[None] = Future(loop=hosts.loop)
+            work.waiter = waiter
+            work.at = hosts.clock() + (grace / 20 if attempt else grace / 2)
+            hosts.alarm.set(work)
+            try:
+                await waiter
+            except CancelledError:
+                # It is being stopped already; whoever wishes for the end of the whole run is heard after it.
+                phase.on_cancelled()
+            hosts.alarm.drop(work)
         if work.finished:
             return
         work.cancel()
-    work.abandon(name)
+    _abandon(work, name)
     on_abandoned(name)
 
 
-async def _rest(work: _Work, phase: Phase, seconds: float) -> None:
-    """Until it is done, or the time is over."""
-    if work.finished:
+def _abandon(work: _Work, name: str) -> None:
+    if isinstance(work, _ThreadWork):
+        work.job.abandon()
         return
-    loop = phase.loop
-    waiter: asyncio.Future[None] = loop.create_future()
-    work.tell(waiter)
-    timer = loop.call_later(seconds, wake, waiter)
-    try:
-        await waiter
-    except asyncio.CancelledError:
-        # It is being stopped already; whoever wishes for the end of the whole run is heard after it.
-        phase.on_cancelled()
-    finally:
-        timer.cancel()
-
-
-class _GuestWork:
-    __slots__ = ("guest",)
-
-    def __init__(self, guest: Guest) -> None:
-        self.guest = guest
-
-    @property
-    def finished(self) -> bool:
-        return self.guest.finished
-
-    def tell(self, waiter: asyncio.Future[None]) -> None:
-        self.guest.waiter = waiter
-
-    def ended(self) -> Ended | None:
-        guest = self.guest
-        if guest.cancelled:
-            return None
-        if guest.error is not None:
-            return Ended("raised", error=guest.error)
-        return Ended("returned", guest.value)
-
-    def cancel(self) -> None:
-        self.guest.cancel()
-
-    def abandon(self, name: str) -> None:
-        coroutine = self.guest.leave()
-        awaited = _chain(coroutine)
-        with contextlib.suppress(BaseException):
-            coroutine.close()
-        refused = [c for c in awaited if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
-        for one in refused:
-            _never_free(one)
-        if refused:
-            _still_running.append(name)
+    coroutine = work.leave()
+    awaited = _chain(coroutine)
+    with contextlib.suppress(BaseException):
+        coroutine.close()
+    refused = [c for c in awaited if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
+    for one in refused:
+        _never_free(one)
+    if refused:
+        _still_running.append(name)
 
 
 class _ThreadWork:
+    """A function in a thread: to whoever attends to it, the same as a Guest."""
+
     def __init__(
         self,
         function: Callable[[], object],
@@ -266,10 +258,11 @@ class _ThreadWork:
         *,
         urgent: bool,
     ) -> None:
-        self.waiter: asyncio.Future[None] | None = None
+        self.waiter: Future[None] | None = None
+        self.at = inf
         self.on_begin = on_begin
         self.job = threads.start(function, loop, name=name, urgent=urgent, on_begin=self._begun)
-        self.job.done_future.add_done_callback(self._wake)
+        self.job.done_future.add_done_callback(self._done)
 
     @property
     def finished(self) -> bool:
@@ -278,26 +271,24 @@ class _ThreadWork:
     def _begun(self) -> None:
         if self.on_begin is not None:
             self.on_begin()
-        self._wake(None)
+        self.ring()
 
-    def _wake(self, _: object) -> None:
+    def _done(self, _: object) -> None:
+        self.ring()
+
+    def ring(self) -> None:
         if self.waiter is not None:
             wake(self.waiter)
 
-    def tell(self, waiter: asyncio.Future[None]) -> None:
-        self.waiter = waiter
-
-    def ended(self) -> Ended:
+    def ended(self) -> Ended | None:
+        if not self.finished:
+            return None
         error = self.job.error
-        return Ended("returned", self.job.result()) if error is None else Ended("raised", error=error)
+        return Ended("returned", self.job.result()) if error is None else Ended("raised", None, error)
 
     def cancel(self) -> None:
         """A running thread cannot be cancelled, its function may look at `ctx.cancelled`; a waiting one never begins."""
         self.job.withdraw()
-
-    def abandon(self, name: str) -> None:
-        del name
-        self.job.abandon()
 
 
 def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:

@@ -8,58 +8,89 @@ scopes work, and a context of its own.
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import sys
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Coroutine
-from inspect import iscoroutine
-from typing import cast
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from math import inf
+from typing import Literal, cast
 
-from remit.phase import clock_of, wake
+import msgspec
+
+from remit.deadline import Alarm
+from remit.phase import wake
 
 Loop = asyncio.AbstractEventLoop
+Task = asyncio.Task[object]
+
 # In asyncio's own list of names since 3.7, for those who drive tasks themselves.
-_enter = cast("Callable[[Loop, asyncio.Task[object]], None]", getattr(asyncio.tasks, "_enter_task"))  # noqa: B009
-_leave = cast("Callable[[Loop, asyncio.Task[object]], None]", getattr(asyncio.tasks, "_leave_task"))  # noqa: B009
+enter = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_enter_task"))  # noqa: B009
+leave = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_leave_task"))  # noqa: B009
+# Before 3.12 the function of that name is a Python one around this.
+current_task = (
+    asyncio.current_task
+    if sys.version_info >= (3, 12)
+    else cast("Callable[[Loop], Task | None]", getattr(asyncio.tasks, "_current_tasks").get)  # noqa: B009
+)
+
+
+class Ended(msgspec.Struct):
+    """How foreign code ended. What timed out may have a value too: it returned while it was being stopped."""
+
+    how: Literal["returned", "raised", "timed_out"]
+    value: object = None
+    error: BaseException | None = None
 
 
 class Hosts:
-    """The tasks of one tree that are lent to foreign code."""
+    """The tasks of one tree that are lent to foreign code, and the tree's timer."""
+
+    __slots__ = ("alarm", "clock", "closed", "context", "idle", "loop")
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.clock = clock_of(loop)
-        self.context = contextvars.copy_context()
-        """What the tasks that are lent have until they are, and what wakes their guests."""
-        self._idle: list[Host] = []
-        self._closed = False
-
-    def lend(self) -> Host:
-        return self._idle.pop() if self._idle else Host(self.loop, self.context)
+        self.context = copy_context()
+        """What the tasks that are lent have until they are, and what its timer has: one for the tree."""
+        self.alarm = Alarm(loop, self.context)
+        self.clock = self.alarm.clock
+        self.idle: list[Host] = []
+        self.closed = False
 
     def take_back(self, host: Host) -> None:
         """It waits for the next one, unless what ran in it left it cancelled."""
-        if self._closed or host.task.cancelling() or host.task.done():
+        host.must_cancel = None
+        task = host.task
+        if self.closed or task.cancelling() or task.done():
             host.end()
         else:
-            self._idle.append(host)
+            self.idle.append(host)
 
     def close(self) -> None:
         """End every task that is not lent; the others end when they are given back."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().end()
+        self.closed = True
+        self.alarm.close()
+        while self.idle:
+            self.idle.pop().end()
 
 
 class Host(asyncio.Future[None]):
     """What a lent task waits for. The task does nothing: it is there for the code that runs in its name."""
 
-    def __init__(self, loop: Loop, context: contextvars.Context) -> None:
-        super().__init__(loop=loop)
+    __slots__ = ("_hosts", "begun", "guest", "left", "must_cancel", "task")
+
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__(loop=hosts.loop)
+        self._hosts = hosts
         self.guest: Guest | None = None
+        """Who it is lent to; None in the first step of the code, too."""
+        self.must_cancel: CancelledError | None = None
+        """That the code cancelled itself in its first step."""
         self.begun = False
+        self.left = False
+        """Whether its guest was left behind."""
         # Of no group: it is lent to code that may have to be left behind.
-        self.task: asyncio.Task[object] = loop.create_task(
-            self._stay(), name="remit lends this task", context=context
+        self.task: Task = hosts.loop.create_task(
+            self._stay(), name="remit lends this task", context=hosts.context
         )
 
     async def _stay(self) -> None:
@@ -68,17 +99,27 @@ class Host(asyncio.Future[None]):
 
     def cancel(self, msg: object = None) -> bool:
         """Who cancels the task means its guest, and means it now."""
-        if self.guest is None:
+        if self.guest is not None:
+            self.guest.cancel(msg)
+        elif self.left or self.done() or self in self._hosts.idle:
             return super().cancel(msg)
-        self.guest.cancel(msg)
+        else:
+            self.must_cancel = _cancellation(msg)
         return True
 
     def end(self) -> None:
         wake(self)
 
 
+def _cancellation(why: object) -> CancelledError:
+    return CancelledError() if why is None else CancelledError(why)
+
+
 class Guest:
-    """One piece of foreign code, run step by step in a task that is lent to it. It begins at once."""
+    """One piece of foreign code that waits, run on step by step in the task that is lent to it.
+
+    It has had its first step, in `context`. `poke` wakes whoever attends to it.
+    """
 
     __slots__ = (
         "_context",
@@ -87,6 +128,7 @@ class Guest:
         "_host",
         "_hosts",
         "_must_cancel",
+        "at",
         "cancelled",
         "error",
         "finished",
@@ -94,12 +136,17 @@ class Guest:
         "waiter",
     )
 
-    def __init__(self, awaitable: Awaitable[object], hosts: Hosts) -> None:
-        self._coroutine = awaitable if iscoroutine(awaitable) else _awaiting(awaitable)
-        self._context = contextvars.copy_context()
+    def __init__(
+        self, coroutine: Coroutine[object, object, object], context: Context, hosts: Hosts, host: Host
+    ) -> None:
+        self._coroutine = coroutine
+        self._context = context
         self._hosts = hosts
+        self._host = host
+        host.guest = self
         self._future: asyncio.Future[object] | None = None
-        self._must_cancel: CancelledError | None = None
+        self._must_cancel = host.must_cancel
+        host.must_cancel = None
         self.finished = False
         self.cancelled = False
         """Whether it ended by being cancelled."""
@@ -107,76 +154,37 @@ class Guest:
         self.error: BaseException | None = None
         self.waiter: asyncio.Future[None] | None = None
         """Woken when it has finished, or when somebody wants whoever waits to look again."""
-        self._host = hosts.lend()
-        self._host.guest = self
-        self._go_on(None)
+        self.at = inf
+        """When the alarm is to have it looked at."""
 
     def cancel(self, why: object = None) -> None:
         """As `Task.cancel`: what it waits for is cancelled, or a CancelledError is thrown into it.
 
         `why` is passed on: anyio's scopes know their own cancellations by it.
         """
-        if self.finished:
-            return
-        if self._future is None or not self._future.cancel(why):
-            self._must_cancel = CancelledError() if why is None else CancelledError(why)
+        if not self.finished and (self._future is None or not self._future.cancel(why)):
+            self._must_cancel = _cancellation(why)
 
     def leave(self) -> Coroutine[object, object, object]:
         """Never drive it again. Its coroutine is given back, for whoever can close it."""
         self.finished = self.cancelled = True
-        host, self._host.guest = self._host, None
+        host = self._host
+        host.guest, host.left = None, True
         host.task.cancel()
         return self._coroutine
 
-    def poke(self) -> None:
+    def ended(self) -> Ended | None:
+        """How it ended by itself; None when it was cancelled or left."""
+        if self.cancelled:
+            return None
+        return Ended("returned", self.value) if self.error is None else Ended("raised", None, self.error)
+
+    def ring(self) -> None:
+        """Have whoever attends to it look again."""
         if self.waiter is not None:
             wake(self.waiter)
 
-    def _step(self, error: BaseException | None) -> None:
-        if self.finished:
-            return
-        if self._must_cancel is not None:
-            error, self._must_cancel = error if isinstance(error, CancelledError) else self._must_cancel, None
-        self._future = None
-        self._go_on(error)
-
-    def _go_on(self, error: BaseException | None) -> None:
-        """Run it up to its next wait, or its end, in the name of the task that is lent to it."""
-        loop, task = self._hosts.loop, self._host.task
-        here = asyncio.current_task(loop)
-        if here is not None:
-            _leave(loop, here)
-        _enter(loop, task)
-        try:
-            if error is None:
-                awaited = self._context.run(self._coroutine.send, None)
-            else:
-                awaited = self._context.run(self._coroutine.throw, error)
-        except StopIteration as stop:
-            self._finish(stop.value, None)
-        except CancelledError as cancelled:
-            self.cancelled = True
-            self._finish(None, cancelled)
-        except KeyboardInterrupt as interrupt:
-            self._finish(None, interrupt)
-            raise
-        except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
-            self._finish(None, raised)
-        else:
-            self._wait_for(awaited)
-        finally:
-            _leave(loop, task)
-            if here is not None:
-                _enter(loop, here)
-
-    def _finish(self, value: object, error: BaseException | None) -> None:
-        self.finished, self.value, self.error = True, value, error
-        self._host.guest = None
-        self._hosts.take_back(self._host)
-        if self.waiter is not None:
-            wake(self.waiter)
-
-    def _wait_for(self, awaited: object) -> None:
+    def wait_for(self, awaited: object) -> None:
         """Have the next step follow what the code waits for, by the rules of asyncio's own tasks."""
         loop, host = self._hosts.loop, self._host
         if not host.begun and host.task.cancelling():
@@ -184,7 +192,7 @@ class Guest:
             self._must_cancel = CancelledError()
         if awaited is None:
             # A bare yield: everybody else first.
-            loop.call_soon(self._step, None)
+            loop.call_soon(self._step, None, context=self._context)
         elif getattr(awaited, "_asyncio_future_blocking", None):
             future = cast("asyncio.Future[object]", awaited)
             future._asyncio_future_blocking = False  # noqa: SLF001 - how a future knows that it is awaited
@@ -192,23 +200,55 @@ class Guest:
                 self._complain(f"{future!r} belongs to another event loop")
                 return
             self._future = future
-            future.add_done_callback(self._woken, context=self._hosts.context)
+            # In its own context, as the steps of a task are.
+            future.add_done_callback(self._step, context=self._context)
             if self._must_cancel is not None and future.cancel(*self._must_cancel.args):
                 self._must_cancel = None
         else:
             self._complain(f"{awaited!r} was yielded, which cannot be awaited")
 
     def _complain(self, words: str) -> None:
-        self._hosts.loop.call_soon(self._step, RuntimeError(words))
+        self._hosts.loop.call_soon(self._step, None, RuntimeError(words), context=self._context)
 
-    def _woken(self, future: asyncio.Future[object]) -> None:
+    def _step(self, future: asyncio.Future[object] | None, error: BaseException | None = None) -> None:
+        """Run it up to its next wait, or its end, in the name of the task that is lent to it."""
+        if self.finished:
+            return
+        if future is not None:
+            self._future = None
+            try:
+                future.result()
+            except BaseException as raised:  # noqa: BLE001 - it is the code's own, and is raised there
+                error = raised
+        if self._must_cancel is not None:
+            error, self._must_cancel = error if isinstance(error, CancelledError) else self._must_cancel, None
+        loop, task = self._hosts.loop, self._host.task
+        enter(loop, task)
         try:
-            future.result()
-        except BaseException as error:  # noqa: BLE001 - it is the code's own, and is raised there
-            self._step(error)
+            awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+        except StopIteration as stop:
+            self.value = stop.value
+            self._finish()
+        except CancelledError:
+            self.cancelled = True
+            self._finish()
+        except BaseException as raised:
+            # A tool that calls sys.exit() must not end the process; who presses Ctrl-C means it.
+            self.error = raised
+            self._finish()
+            if isinstance(raised, KeyboardInterrupt):
+                raise
         else:
-            self._step(None)
+            self.wait_for(awaited)
+        finally:
+            leave(loop, task)
+            # What was thrown knows this frame: together they would be found by a garbage collector only.
+            del error, future
 
-
-async def _awaiting(awaitable: Awaitable[object]) -> object:
-    return await awaitable
+    def _finish(self) -> None:
+        self.finished = True
+        self._host.guest = None
+        self._hosts.take_back(self._host)
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remit.foreign import Ended
-    from remit.hosting import Hosts
+    from remit.hosting import Ended, Hosts
 
 
 MOST_TURNS_HELD = 8
@@ -30,14 +29,13 @@ class Stopped(BaseException):
     """
 
     def __init__(self, ended: Ended | None = None) -> None:
-        super().__init__()
         self.ended = ended
 
 
 class Phase:
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("_held", "_since", "grace_s", "hosts", "loop", "on_cancelled", "stopped", "waits")
+    __slots__ = ("_until", "first", "grace_s", "held", "hosts", "loop", "on_cancelled", "others", "stopped")
 
     def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
         self.hosts = hosts
@@ -45,11 +43,13 @@ class Phase:
         self.stopped = False
         self.grace_s = 5.0
         """How long stopped code is waited for before it is left behind."""
-        self.waits: dict[asyncio.Future[None], None] = {}
-        """In order: who waited first is woken first, the same way every time."""
-        self._held = 0
+        self.first: asyncio.Future[None] | None = None
+        """Most phases have one wait at a time: no dictionary for that."""
+        self.others: dict[asyncio.Future[None], None] | None = None
+        """Those that began while there were others, in order: who waited first is woken first, every time."""
+        self.held = 0
         """Turns since everybody else last could run."""
-        self._since = 0.0
+        self._until = 0.0
         self.on_cancelled = on_cancelled
         """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
 
@@ -60,13 +60,32 @@ class Phase:
 
     def stop(self) -> None:
         self.stopped = True
-        for future in tuple(self.waits):
-            if not future.done():
-                future.set_result(None)
+        first = self.first
+        if first is not None and not first.done():
+            first.set_result(None)
+        if self.others:
+            for future in tuple(self.others):
+                wake(future)
 
     def close(self) -> None:
         """Nothing waits in it any more."""
         self.on_cancelled = _nobody
+
+    def join(self, future: asyncio.Future[None]) -> None:
+        """Have a stop wake it."""
+        if self.first is None and not self.others:
+            self.first = future
+        elif self.others is None:
+            self.others = {future: None}
+        else:
+            self.others[future] = None
+
+    def part(self, future: asyncio.Future[None]) -> None:
+        """It waits no more."""
+        if self.first is future:
+            self.first = None
+        elif self.others is not None:
+            self.others.pop(future, None)
 
     async def wait(self, future: asyncio.Future[None]) -> None:
         """Until the future is done or the phase is stopped.
@@ -75,29 +94,29 @@ class Phase:
         """
         if self.stopped:
             raise Stopped
-        self.waits[future] = None
+        self.join(future)
         try:
             await future
         except asyncio.CancelledError:
             self.on_cancelled()
             raise Stopped from None
         finally:
-            del self.waits[future]
-        self._held = 0
+            self.part(future)
+        self.held = 0
         if self.stopped:
             raise Stopped
 
     def holds_loop(self) -> bool:
         """Whether it is time to `breathe`: asked once a turn."""
         now = self.hosts.clock()
-        if self._held == 0:
-            self._since = now
-        self._held += 1
-        return self._held >= MOST_TURNS_HELD or now - self._since >= MOST_S_HELD
+        self.held = held = self.held + 1
+        if held == 1:
+            self._until = now + MOST_S_HELD
+        return now >= self._until or held >= MOST_TURNS_HELD
 
     async def breathe(self) -> None:
         """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
-        self._held = 0
+        self.held = 0
         try:
             await _bare_yield()
         except asyncio.CancelledError:

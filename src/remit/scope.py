@@ -272,12 +272,11 @@ class Scope:
         """Who waits for its end."""
         self.phase = Phase(tree.hosts, self._cancelled_outside)
         self.deadline = Deadline(
-            tree.loop,
+            tree.hosts.alarm,
             limits.seconds if isinstance(limits.seconds, (int, float)) else None,
             parent.deadline if parent else None,
-            on_soft=self._soft_deadline,
-            on_hard=self._hard_deadline,
-            elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
+            self,
+            elapsed(record, tree.past.at) if record else 0.0,
         )
 
     def adopt(self, child: Scope) -> None:
@@ -400,7 +399,7 @@ class Scope:
             scope.phase.grace_s = GRACE_S
             scope.phase.stop()
 
-    def _soft_deadline(self) -> None:
+    def soft_end(self) -> None:
         if self.cause or self.limit:
             return
         self.meet(Limit("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached"))
@@ -409,7 +408,7 @@ class Scope:
         self.phase.grace_s = min(GRACE_S, self.deadline.kept_s / 2)
         self.phase.stop()
 
-    def _hard_deadline(self) -> None:
+    def hard_end(self) -> None:
         if self.cause is None:
             self.stop(Cause("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached", ""))
 
