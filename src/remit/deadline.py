@@ -18,6 +18,9 @@ from remit.phase import clock_of
 
 MOST_KEPT_S = 30.0
 MOST_MARGIN_S = 1.0
+LONG_KEPT_S = MOST_KEPT_S * 10
+LONG_MARGIN_S = MOST_MARGIN_S * 20
+"""From where on no more than that is kept: what is less, in parts of the whole, is a tenth and a twentieth."""
 
 EXACT_S = 2.0
 """How long before something is due the timer is set to just then."""
@@ -137,35 +140,29 @@ class Deadline:
         elapsed_s: float = 0.0,
     ) -> None:
         now = alarm.clock()
-        left = inf
-        if parent is not None:
+        if parent is None:
+            left = inf
+        else:
             # Its share is what the parent has up to its soft end, less a margin.
             left = parent.hard - (parent._since if parent._pauses else now) - parent.kept_s  # noqa: SLF001 - one of its own
-            left -= min(MOST_MARGIN_S, left / 20)
+            left -= MOST_MARGIN_S if left > LONG_MARGIN_S else left / 20
         if seconds is not None and seconds - elapsed_s < left:
             left = seconds - elapsed_s
         if left < 0:
             left = 0.0
-        total = left + elapsed_s
-        if seconds is not None and seconds < total:
-            total = seconds
-        kept = min(MOST_KEPT_S, total / 10)
-        hard = now + left
-        self._alarm = alarm
-        self._owner: Owner | None = owner
-        self.total_s = total
+        self.total_s = total = left + elapsed_s if seconds is None else min(seconds, left + elapsed_s)
         """What it really has, `elapsed_s` of it behind it: the smaller of its own and its share of the parent's."""
-        self.hard = hard
-        self.kept_s = kept
+        self.kept_s = kept = MOST_KEPT_S if total > LONG_KEPT_S else total / 10
+        self.hard = hard = now + left
+        self.at = at = hard - kept
+        """When it rings next; `inf` is never."""
         self.soft_met = False
         self._pauses = 0
-        self._since = 0.0
-        self.at = at = hard - kept
-        """When it rings next."""
-        if at != inf:
-            alarm.noted[self] = None
-            if at < alarm.at:
-                alarm.arm(at)
+        self._alarm = alarm
+        self._owner: Owner | None = owner
+        alarm.noted[self] = None
+        if at < alarm.at:
+            alarm.arm(at)
 
     def left(self) -> float:
         """Seconds until the hard end; it stands still while somebody is asked."""

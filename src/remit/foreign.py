@@ -20,7 +20,7 @@ from types import CoroutineType
 from typing import TypeAlias, TypeGuard, cast
 
 import remit.threads as threads
-from remit.hosting import Ended, Guest, Host, current_task, enter, leave
+from remit.hosting import Code, Ended, Guest, Host, current_tasks
 from remit.phase import Phase, Stopped, wake
 
 MOST_ABANDONED = 64
@@ -34,9 +34,7 @@ Expires = Callable[[], float | None]
 """The loop time at which the code has had its time; asked again whenever that time comes."""
 
 # What `inspect.iscoroutine` asks, without the call of a Python function.
-_is_coroutine = cast(
-    "Callable[[object], TypeGuard[Coroutine[object, object, object]]]", CoroutineType.__instancecheck__
-)
+_is_coroutine = cast("Callable[[object], TypeGuard[Code]]", CoroutineType.__instancecheck__)
 _Work: TypeAlias = "Guest | _ThreadWork"
 
 
@@ -82,10 +80,8 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     hosts = phase.hosts
     loop, idle = hosts.loop, hosts.idle
     host = idle.pop() if idle else Host(hosts)
-    task, context, here = host.task, copy_context(), current_task(loop)
-    if here is not None:
-        leave(loop, here)
-    enter(loop, task)
+    task, context, here = host.task, copy_context(), current_tasks.get(loop)
+    current_tasks[loop] = task
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration as stop:
@@ -93,21 +89,19 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
         return _raised_at_once(raised, host, phase)
     else:
-        guest = Guest(coroutine, context, hosts, host)
-        guest.wait_for(awaited)
-        return guest
+        return Guest(coroutine, context, hosts, host, awaited)
     finally:
-        leave(loop, task)
-        if here is not None:
-            enter(loop, here)
-    if hosts.closed or host.must_cancel is not None or task.cancelling():
+        if here is None:
+            del current_tasks[loop]
+        else:
+            current_tasks[loop] = here
+    if hosts.closed or task.cancelling():
         hosts.take_back(host)
     else:
         idle.append(host)
-    ended = Ended("returned", value)
     if phase.stopped:
-        raise Stopped(_kept(ended))
-    return ended
+        raise Stopped(_kept(Ended("returned", value)))
+    return Ended("returned", value)
 
 
 def _raised_at_once(raised: BaseException, host: Host, phase: Phase) -> Ended:
@@ -139,15 +133,12 @@ async def attend(
     at = None if expires is None else expires()
     stopped = phase.stopped
     while not stopped and not work.finished:
-        waiter = _watch(work, phase, at)
         try:
-            await waiter
+            await _look_out(work, phase, at)
         except CancelledError:
             phase.on_cancelled()
             stopped = True
-        phase.part(waiter)
-        if at is not None:
-            phase.hosts.alarm.drop(work)
+        _look_away(work, phase, at)
         stopped = stopped or phase.stopped
         if expires is not None and not stopped and not work.finished:
             at = expires()
@@ -163,15 +154,27 @@ async def attend(
     return Ended("timed_out") if own is None else Ended("timed_out", own.value, own.error)
 
 
-def _watch(work: _Work, phase: Phase, at: float | None) -> Future[None]:
+def _look_out(work: _Work, phase: Phase, at: float | None) -> Future[None]:
     """What is woken when the work has finished, its time has come, or the phase is stopped."""
-    waiter: Future[None] = Future(loop=phase.loop)
+    waiter: Future[None] = Future(loop=phase.hosts.loop)
     work.waiter = waiter
-    phase.join(waiter)
+    if phase.first is None and not phase.others:
+        phase.first = work
+    else:
+        phase.join(work)
     if at is not None:
         work.at = at
         phase.hosts.alarm.set(work)
     return waiter
+
+
+def _look_away(work: _Work, phase: Phase, at: float | None) -> None:
+    if phase.first is work:
+        phase.first = None
+    else:
+        phase.part(work)
+    if at is not None or phase.stopped:
+        phase.hosts.alarm.drop(work)
 
 
 async def run_in_thread(
@@ -212,7 +215,7 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
     """Cancel, give it half of the grace to clean up, insist for the other half, and leave it behind."""
     grace, hosts = phase.grace_s, phase.hosts
     work.cancel()
-    for attempt in range(11):
+    for attempt in range(work.stopping, 11):
         if not work.finished:
             waiter: Future[None] = Future(loop=hosts.loop)
             work.waiter = waiter
@@ -260,6 +263,8 @@ class _ThreadWork:
     ) -> None:
         self.waiter: Future[None] | None = None
         self.at = inf
+        self.stopping = False
+        """Always: a stop does not reach into a thread."""
         self.on_begin = on_begin
         self.job = threads.start(function, loop, name=name, urgent=urgent, on_begin=self._begun)
         self.job.done_future.add_done_callback(self._done)
@@ -279,6 +284,10 @@ class _ThreadWork:
     def ring(self) -> None:
         if self.waiter is not None:
             wake(self.waiter)
+
+    def stop(self, grace_s: float) -> None:
+        del grace_s
+        self.ring()
 
     def ended(self) -> Ended | None:
         if not self.finished:

@@ -22,15 +22,34 @@ from remit.phase import wake
 
 Loop = asyncio.AbstractEventLoop
 Task = asyncio.Task[object]
+Code = Coroutine[asyncio.Future[object] | None, object, object]
+"""A coroutine, and what one may wait for on an asyncio loop."""
 
 # In asyncio's own list of names since 3.7, for those who drive tasks themselves.
-enter = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_enter_task"))  # noqa: B009
-leave = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_leave_task"))  # noqa: B009
-# Before 3.12 the function of that name is a Python one around this.
-current_task = (
-    asyncio.current_task
-    if sys.version_info >= (3, 12)
-    else cast("Callable[[Loop], Task | None]", getattr(asyncio.tasks, "_current_tasks").get)  # noqa: B009
+_enter = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_enter_task"))  # noqa: B009
+_leave = cast("Callable[[Loop, Task], None]", getattr(asyncio.tasks, "_leave_task"))  # noqa: B009
+
+
+class CurrentTasks:
+    """The current task of each loop, as asyncio's functions have it."""
+
+    def get(self, loop: Loop) -> Task | None:
+        return asyncio.current_task(loop)
+
+    def __setitem__(self, loop: Loop, task: Task) -> None:
+        if self.get(loop) is not None:
+            del self[loop]
+        _enter(loop, task)
+
+    def __delitem__(self, loop: Loop) -> None:
+        _leave(loop, cast("Task", self.get(loop)))
+
+
+# Up to 3.13 it is a dictionary, and those functions do no more than this with it.
+current_tasks = (
+    cast("dict[Loop, Task]", getattr(asyncio.tasks, "_current_tasks"))  # noqa: B009
+    if sys.version_info < (3, 14)
+    else CurrentTasks()
 )
 
 
@@ -58,7 +77,6 @@ class Hosts:
 
     def take_back(self, host: Host) -> None:
         """It waits for the next one, unless what ran in it left it cancelled."""
-        host.must_cancel = None
         task = host.task
         if self.closed or task.cancelling() or task.done():
             host.end()
@@ -76,32 +94,28 @@ class Hosts:
 class Host(asyncio.Future[None]):
     """What a lent task waits for. The task does nothing: it is there for the code that runs in its name."""
 
-    __slots__ = ("_hosts", "begun", "guest", "left", "must_cancel", "task")
+    __slots__ = ("_hosts", "guest", "must_cancel", "task")
 
     def __init__(self, hosts: Hosts) -> None:
         super().__init__(loop=hosts.loop)
         self._hosts = hosts
         self.guest: Guest | None = None
-        """Who it is lent to; None in the first step of the code, too."""
+        """Who it is lent to; None also in the first step of the code."""
         self.must_cancel: CancelledError | None = None
-        """That the code cancelled itself in its first step."""
-        self.begun = False
-        self.left = False
-        """Whether its guest was left behind."""
+        """How the code last cancelled itself in its first step."""
         # Of no group: it is lent to code that may have to be left behind.
         self.task: Task = hosts.loop.create_task(
             self._stay(), name="remit lends this task", context=hosts.context
         )
 
     async def _stay(self) -> None:
-        self.begun = True
         await self
 
     def cancel(self, msg: object = None) -> bool:
         """Who cancels the task means its guest, and means it now."""
         if self.guest is not None:
             self.guest.cancel(msg)
-        elif self.left or self.done() or self in self._hosts.idle:
+        elif self.done() or self in self._hosts.idle:
             return super().cancel(msg)
         else:
             self.must_cancel = _cancellation(msg)
@@ -132,12 +146,18 @@ class Guest:
         "cancelled",
         "error",
         "finished",
+        "stopping",
         "value",
         "waiter",
     )
 
     def __init__(
-        self, coroutine: Coroutine[object, object, object], context: Context, hosts: Hosts, host: Host
+        self,
+        coroutine: Code,
+        context: Context,
+        hosts: Hosts,
+        host: Host,
+        awaited: asyncio.Future[object] | None,
     ) -> None:
         self._coroutine = coroutine
         self._context = context
@@ -145,8 +165,10 @@ class Guest:
         self._host = host
         host.guest = self
         self._future: asyncio.Future[object] | None = None
-        self._must_cancel = host.must_cancel
-        host.must_cancel = None
+        self._must_cancel: CancelledError | None = None
+        if host.task.cancelling():
+            # It cancelled itself; a task that has not had its first turn does not even tell its host.
+            self._must_cancel = host.must_cancel or CancelledError()
         self.finished = False
         self.cancelled = False
         """Whether it ended by being cancelled."""
@@ -156,6 +178,9 @@ class Guest:
         """Woken when it has finished, or when somebody wants whoever waits to look again."""
         self.at = inf
         """When the alarm is to have it looked at."""
+        self.stopping = False
+        """Whether a stop has cancelled it, so that half of its grace is over when it is looked at."""
+        self._wait_for(awaited)
 
     def cancel(self, why: object = None) -> None:
         """As `Task.cancel`: what it waits for is cancelled, or a CancelledError is thrown into it.
@@ -165,12 +190,31 @@ class Guest:
         if not self.finished and (self._future is None or not self._future.cancel(why)):
             self._must_cancel = _cancellation(why)
 
-    def leave(self) -> Coroutine[object, object, object]:
+    def stop(self, grace_s: float) -> None:
+        """Cancel it where it waits, without the round of the loop that it takes to ask whoever attends to it.
+
+        Those are woken when it has ended, or when half of the grace is over.
+        """
+        if self.stopping:
+            return
+        future = self._future
+        if future is not None and not future.done():
+            try:
+                self.stopping = future.cancel()
+            except Exception:  # noqa: BLE001 - it may be somebody's own, and others are still to be stopped
+                self.stopping = False
+        if self.stopping:
+            alarm = self._hosts.alarm
+            self.at = alarm.clock() + grace_s / 2
+            alarm.set(self)
+        else:
+            self.ring()
+
+    def leave(self) -> Code:
         """Never drive it again. Its coroutine is given back, for whoever can close it."""
         self.finished = self.cancelled = True
-        host = self._host
-        host.guest, host.left = None, True
-        host.task.cancel()
+        self._host.guest = None
+        self._host.end()
         return self._coroutine
 
     def ended(self) -> Ended | None:
@@ -184,25 +228,20 @@ class Guest:
         if self.waiter is not None:
             wake(self.waiter)
 
-    def wait_for(self, awaited: object) -> None:
+    def _wait_for(self, awaited: asyncio.Future[object] | None) -> None:
         """Have the next step follow what the code waits for, by the rules of asyncio's own tasks."""
-        loop, host = self._hosts.loop, self._host
-        if not host.begun and host.task.cancelling():
-            # It cancelled itself before the task that is lent to it had its first turn.
-            self._must_cancel = CancelledError()
         if awaited is None:
             # A bare yield: everybody else first.
-            loop.call_soon(self._step, None, context=self._context)
+            self._hosts.loop.call_soon(self._step, None, context=self._context)
         elif getattr(awaited, "_asyncio_future_blocking", None):
-            future = cast("asyncio.Future[object]", awaited)
-            future._asyncio_future_blocking = False  # noqa: SLF001 - how a future knows that it is awaited
-            if future.get_loop() is not loop:
-                self._complain(f"{future!r} belongs to another event loop")
+            awaited._asyncio_future_blocking = False  # noqa: SLF001 - how a future knows that it is awaited
+            if awaited.get_loop() is not self._hosts.loop:
+                self._complain(f"{awaited!r} belongs to another event loop")
                 return
-            self._future = future
+            self._future = awaited
             # In its own context, as the steps of a task are.
-            future.add_done_callback(self._step, context=self._context)
-            if self._must_cancel is not None and future.cancel(*self._must_cancel.args):
+            awaited.add_done_callback(self._step, context=self._context)
+            if self._must_cancel is not None and awaited.cancel(*self._must_cancel.args):
                 self._must_cancel = None
         else:
             self._complain(f"{awaited!r} was yielded, which cannot be awaited")
@@ -222,28 +261,34 @@ class Guest:
                 error = raised
         if self._must_cancel is not None:
             error, self._must_cancel = error if isinstance(error, CancelledError) else self._must_cancel, None
-        loop, task = self._hosts.loop, self._host.task
-        enter(loop, task)
+        loop = self._hosts.loop
+        here = current_tasks.get(loop)
+        current_tasks[loop] = self._host.task
         try:
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stop:
             self.value = stop.value
             self._finish()
-        except CancelledError:
-            self.cancelled = True
-            self._finish()
-        except BaseException as raised:
-            # A tool that calls sys.exit() must not end the process; who presses Ctrl-C means it.
-            self.error = raised
-            self._finish()
-            if isinstance(raised, KeyboardInterrupt):
-                raise
+        except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+            self._fail(raised)
         else:
-            self.wait_for(awaited)
+            self._wait_for(awaited)
         finally:
-            leave(loop, task)
+            if here is None:
+                del current_tasks[loop]
+            else:
+                current_tasks[loop] = here
             # What was thrown knows this frame: together they would be found by a garbage collector only.
             del error, future
+
+    def _fail(self, raised: BaseException) -> None:
+        if isinstance(raised, CancelledError):
+            self.cancelled = True
+        else:
+            self.error = raised
+        self._finish()
+        if isinstance(raised, KeyboardInterrupt):
+            raise raised
 
     def _finish(self) -> None:
         self.finished = True

@@ -11,7 +11,7 @@ import asyncio
 import time
 import types
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from remit.hosting import Ended, Hosts
@@ -32,26 +32,39 @@ class Stopped(BaseException):
         self.ended = ended
 
 
+class Work(Protocol):
+    """Foreign code that is attended to."""
+
+    def stop(self, grace_s: float) -> None:
+        """Have it end, or be looked at at once."""
+        ...
+
+
+Waiting: TypeAlias = "asyncio.Future[None] | Work"
+
+
 class Phase:
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("_until", "first", "grace_s", "held", "hosts", "loop", "on_cancelled", "others", "stopped")
+    __slots__ = ("_until", "first", "grace_s", "held", "hosts", "on_cancelled", "others", "stopped")
 
     def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
         self.hosts = hosts
-        self.loop = hosts.loop
         self.stopped = False
         self.grace_s = 5.0
         """How long stopped code is waited for before it is left behind."""
-        self.first: asyncio.Future[None] | None = None
+        self.first: Waiting | None = None
         """Most phases have one wait at a time: no dictionary for that."""
-        self.others: dict[asyncio.Future[None], None] | None = None
+        self.others: dict[Waiting, None] | None = None
         """Those that began while there were others, in order: who waited first is woken first, every time."""
         self.held = 0
         """Turns since everybody else last could run."""
-        self._until = 0.0
         self.on_cancelled = on_cancelled
         """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.hosts.loop
 
     def check(self) -> None:
         """Raises Stopped. Called after every await: a model that never yields never sees a cancel."""
@@ -60,32 +73,37 @@ class Phase:
 
     def stop(self) -> None:
         self.stopped = True
-        first = self.first
-        if first is not None and not first.done():
-            first.set_result(None)
+        if self.first is not None:
+            self._end(self.first)
         if self.others:
-            for future in tuple(self.others):
-                wake(future)
+            for one in tuple(self.others):
+                self._end(one)
+
+    def _end(self, one: Waiting) -> None:
+        if not isinstance(one, asyncio.Future):
+            one.stop(self.grace_s)
+        elif not one.done():
+            one.set_result(None)
 
     def close(self) -> None:
         """Nothing waits in it any more."""
         self.on_cancelled = _nobody
 
-    def join(self, future: asyncio.Future[None]) -> None:
-        """Have a stop wake it."""
+    def join(self, one: Waiting) -> None:
+        """Have a stop end it."""
         if self.first is None and not self.others:
-            self.first = future
+            self.first = one
         elif self.others is None:
-            self.others = {future: None}
+            self.others = {one: None}
         else:
-            self.others[future] = None
+            self.others[one] = None
 
-    def part(self, future: asyncio.Future[None]) -> None:
+    def part(self, one: Waiting) -> None:
         """It waits no more."""
-        if self.first is future:
+        if self.first is one:
             self.first = None
         elif self.others is not None:
-            self.others.pop(future, None)
+            self.others.pop(one, None)
 
     async def wait(self, future: asyncio.Future[None]) -> None:
         """Until the future is done or the phase is stopped.
