@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from contextvars import copy_context
 from itertools import pairwise
@@ -182,3 +183,53 @@ async def test_asking_for_nothing_costs_nothing() -> None:
         deadline.resume()
     await asyncio.sleep(200)
     assert bells.rang == [("soft", 90), ("hard", 100)]
+
+
+async def test_whatever_is_set_rings_at_its_time_in_the_order_of_the_times() -> None:
+    """One timer rings for all, to the moment, also for what is set later and due before; what is closed is still."""
+    bells = Bells()
+    order = [37, 5, 1000, 12, 5, 3000, 0.5, 64, 12]
+    deadlines = [bells.deadline(seconds, name=f"{n} ") for n, seconds in enumerate(order)]
+    deadlines[3].close()
+    await asyncio.sleep(10)
+    late = bells.deadline(20, name="late ")
+    late_closed = bells.deadline(1, name="closed ")
+    late_closed.close()
+    await asyncio.sleep(5000)
+    ends = [(seconds, f"{n} ") for n, seconds in enumerate(order) if n != 3]
+    ends.append((30, "late "))
+    kept = {
+        name: deadline.kept_s for name, deadline in zip((n for _, n in ends[:3]), deadlines, strict=False)
+    }
+    assert kept == {"0 ": 3.7, "1 ": 0.5, "2 ": 30}
+    assert [(round(at, 6), name) for name, at in bells.rang if name.endswith("hard")] == sorted(
+        ((at, f"{name}hard") for at, name in ends), key=lambda end: end[0]
+    )
+    assert len(bells.rang) == 2 * len(ends)
+    assert late.soft_met
+
+
+async def test_what_is_done_with_is_not_kept() -> None:
+    """The clocks of a tree's many short runs are not kept until they would have rung."""
+    bells = Bells()
+    for _ in range(300):
+        runs = [bells.deadline(100_000) for _ in range(10)]
+        # Something rings, so that all of them are looked at.
+        bells.deadline(0.5)
+        await asyncio.sleep(1)
+        for run in runs:
+            run.close()
+        del run, runs
+    gc.collect()
+    kept = sum(isinstance(one, Deadline) for one in gc.get_objects())
+    assert kept < 1000
+
+
+async def test_a_closed_alarm_is_still() -> None:
+    """When a tree has ended nothing of it rings, and no timer of it is left."""
+    bells = Bells()
+    bells.deadline(10)
+    bells.alarm.close()
+    bells.deadline(5)
+    await asyncio.sleep(100)
+    assert bells.rang == []

@@ -11,9 +11,11 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
+import remit.foreign as foreign
+import remit.hosting as hosting
 from remit.foreign import begin
 from remit.hosting import Ended, Guest, Hosts
-from remit.phase import Phase
+from remit.phase import Phase, Stopped
 
 pytestmark = pytest.mark.real_time
 
@@ -30,15 +32,20 @@ def waiting(awaitable: Awaitable[object], hosts: Hosts | None = None) -> Guest:
     return guest
 
 
-async def ended(guest: Guest | Ended) -> Guest | Ended:
-    while isinstance(guest, Guest) and not guest.finished:
+async def ended(guest: Guest | Ended) -> Ended | None:
+    """How it ended; None when it was cancelled."""
+    if isinstance(guest, Ended):
+        return guest
+    while not guest.finished:
         guest.waiter = asyncio.get_running_loop().create_future()
         await guest.waiter
-    return guest
+    return guest.ended
 
 
-async def lend(code: Callable[[], Awaitable[object]], hosts: Hosts | None = None) -> Guest | Ended:
-    return await ended(start(code(), hosts))
+async def lend(code: Callable[[], Awaitable[object]], hosts: Hosts | None = None) -> Ended:
+    end = await ended(start(code(), hosts))
+    assert end is not None
+    return end
 
 
 async def test_code_that_does_not_wait_has_ended_at_once() -> None:
@@ -64,8 +71,13 @@ async def test_what_it_raises_is_kept() -> None:
     assert isinstance((await lend(fails)).error, KeyError)
 
 
-async def test_it_has_a_task_of_its_own_from_the_first_step_to_the_last() -> None:
-    """The current task is one and the same, and not that of whoever lends it."""
+@pytest.mark.parametrize("table", [hosting.current_tasks, hosting.CurrentTasks()])
+async def test_it_has_a_task_of_its_own_from_the_first_step_to_the_last(
+    table: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current task is one and the same, and not that of whoever lends it, on every version of asyncio."""
+    monkeypatch.setattr(hosting, "current_tasks", table)
+    monkeypatch.setattr(foreign, "current_tasks", table)
     ours = asyncio.current_task()
 
     async def look() -> list[object]:
@@ -92,7 +104,7 @@ async def test_two_at_once_never_share_a_task_and_one_after_the_other_do() -> No
         return id(asyncio.current_task())
 
     both = [waiting(look(), hosts), waiting(look(), hosts)]
-    first, second = [(await ended(g)).value for g in both]
+    first, second = [end.value for g in both if (end := await ended(g))]
     third = (await lend(look, hosts)).value
     assert first != second
     assert third in (first, second)
@@ -164,8 +176,8 @@ async def test_a_cancel_reaches_what_it_waits_for() -> None:
 
     guest = waiting(work())
     guest.cancel()
-    await ended(guest)
-    assert (guest.cancelled, below.cancelled(), cleaned) == (True, True, ["up"])
+    assert await ended(guest) is None
+    assert (below.cancelled(), cleaned) == (True, ["up"])
 
 
 @pytest.mark.parametrize("waits", [0, 1])
@@ -210,6 +222,84 @@ async def test_a_task_that_was_left_cancelled_is_not_lent_again() -> None:
     assert (await lend(look, hosts)).value == 0
 
 
+async def test_who_takes_a_cancel_back_leaves_nothing_to_the_next_one() -> None:
+    """A cancel in the first step that was taken back is nobody else's, and the task can be lent again."""
+    hosts = Hosts(asyncio.get_running_loop())
+
+    async def waits() -> object:
+        await asyncio.sleep(0.001)
+        return id(asyncio.current_task())
+
+    async def changes_its_mind() -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        task.uncancel()
+        return id(task)
+
+    first = (await lend(waits, hosts)).value
+    assert (await lend(changes_its_mind, hosts)).value == first
+    assert (await lend(waits, hosts)).value == first
+
+
+async def test_a_stop_cancels_it_where_it_waits() -> None:
+    """Stopping takes no round of the loop before the code hears of it, and is heard once."""
+    heard: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    async def work() -> str:
+        try:
+            await asyncio.sleep(100)
+        except asyncio.CancelledError:
+            heard.append("cancelled")
+        await asyncio.sleep(0.001)
+        return "cleaned up"
+
+    phase = Phase(Hosts(loop), lambda: None)
+    phase.grace_s = 100.0
+    guest = begin(work(), phase)
+    assert isinstance(guest, Guest)
+    attending = asyncio.create_task(foreign.attend(guest, phase, name="it", on_abandoned=heard.append))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        phase.stop()
+    await asyncio.sleep(0)
+    assert heard == ["cancelled"]
+    with pytest.raises(Stopped) as stopped:
+        await attending
+    assert stopped.value.ended == Ended("returned", "cleaned up")
+    assert heard == ["cancelled"]
+
+
+async def test_a_future_that_cannot_be_cancelled_keeps_nobody_else_from_being_stopped() -> None:
+    """What goes wrong when a future of the code's own is cancelled is heard by its own run only."""
+    loop = asyncio.get_running_loop()
+
+    class Stubborn(asyncio.Future[None]):
+        def cancel(self, msg: object = None) -> bool:
+            raise ValueError("no")
+
+    stubborn = Stubborn(loop=loop)
+
+    async def work() -> None:
+        await stubborn
+
+    phase = Phase(Hosts(loop), lambda: None)
+    guest = begin(work(), phase)
+    assert isinstance(guest, Guest)
+    attending = asyncio.create_task(foreign.attend(guest, phase, name="it", on_abandoned=lambda _: None))
+    other: asyncio.Future[None] = loop.create_future()
+    waits = asyncio.create_task(phase.wait(other))
+    await asyncio.sleep(0)
+    phase.stop()
+    with pytest.raises(Stopped):
+        await waits
+    with pytest.raises(ValueError, match="no"):
+        await attending
+    stubborn.set_result(None)
+    assert await ended(guest) == Ended("returned")
+
+
 async def test_one_that_is_left_is_never_driven_again() -> None:
     """Code that is abandoned does not go on, whatever it waits for."""
     seen: list[str] = []
@@ -233,13 +323,13 @@ async def test_what_cannot_be_awaited_is_raised_in_the_code() -> None:
         yield 7
 
     other = asyncio.new_event_loop()
-    foreign = other.create_future()
+    strange = other.create_future()
 
     async def first() -> None:
         await nonsense()
 
     async def second() -> None:
-        await foreign
+        await strange
 
     assert "cannot be awaited" in str((await lend(first)).error)
     assert "another event loop" in str((await lend(second)).error)

@@ -150,7 +150,10 @@ class Deadline:
             left = seconds - elapsed_s
         if left < 0:
             left = 0.0
-        self.total_s = total = left + elapsed_s if seconds is None else min(seconds, left + elapsed_s)
+        total = left
+        if elapsed_s:
+            total = left + elapsed_s if seconds is None else min(seconds, left + elapsed_s)
+        self.total_s = total
         """What it really has, `elapsed_s` of it behind it: the smaller of its own and its share of the parent's."""
         self.kept_s = kept = MOST_KEPT_S if total > LONG_KEPT_S else total / 10
         self.hard = hard = now + left

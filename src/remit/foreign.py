@@ -145,10 +145,10 @@ async def attend(
             if at is not None and at <= phase.hosts.clock():
                 break
     if work.finished and not stopped:
-        return work.ended() or _cancelled_inside()
+        return work.ended or _cancelled_inside()
     if not work.finished:
         await _stop(work, phase, name, on_abandoned)
-    own = _kept(work.ended())
+    own = _kept(work.ended)
     if stopped or phase.stopped:
         raise Stopped(own)
     return Ended("timed_out") if own is None else Ended("timed_out", own.value, own.error)
@@ -289,6 +289,7 @@ class _ThreadWork:
         del grace_s
         self.ring()
 
+    @property
     def ended(self) -> Ended | None:
         if not self.finished:
             return None

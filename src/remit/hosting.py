@@ -143,11 +143,9 @@ class Guest:
         "_hosts",
         "_must_cancel",
         "at",
-        "cancelled",
-        "error",
+        "ended",
         "finished",
         "stopping",
-        "value",
         "waiter",
     )
 
@@ -165,15 +163,14 @@ class Guest:
         self._host = host
         host.guest = self
         self._future: asyncio.Future[object] | None = None
+        """What it waits for, while it does."""
         self._must_cancel: CancelledError | None = None
         if host.task.cancelling():
             # It cancelled itself; a task that has not had its first turn does not even tell its host.
             self._must_cancel = host.must_cancel or CancelledError()
         self.finished = False
-        self.cancelled = False
-        """Whether it ended by being cancelled."""
-        self.value: object = None
-        self.error: BaseException | None = None
+        self.ended: Ended | None = None
+        """How it ended by itself; None when it was cancelled or left."""
         self.waiter: asyncio.Future[None] | None = None
         """Woken when it has finished, or when somebody wants whoever waits to look again."""
         self.at = inf
@@ -212,16 +209,10 @@ class Guest:
 
     def leave(self) -> Code:
         """Never drive it again. Its coroutine is given back, for whoever can close it."""
-        self.finished = self.cancelled = True
+        self.finished = True
         self._host.guest = None
         self._host.end()
         return self._coroutine
-
-    def ended(self) -> Ended | None:
-        """How it ended by itself; None when it was cancelled or left."""
-        if self.cancelled:
-            return None
-        return Ended("returned", self.value) if self.error is None else Ended("raised", None, self.error)
 
     def ring(self) -> None:
         """Have whoever attends to it look again."""
@@ -254,20 +245,20 @@ class Guest:
         if self.finished:
             return
         if future is not None:
-            self._future = None
             try:
                 future.result()
             except BaseException as raised:  # noqa: BLE001 - it is the code's own, and is raised there
                 error = raised
         if self._must_cancel is not None:
             error, self._must_cancel = error if isinstance(error, CancelledError) else self._must_cancel, None
+        self._future = None
         loop = self._hosts.loop
         here = current_tasks.get(loop)
         current_tasks[loop] = self._host.task
         try:
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stop:
-            self.value = stop.value
+            self.ended = Ended("returned", stop.value)
             self._finish()
         except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
             self._fail(raised)
@@ -282,10 +273,8 @@ class Guest:
             del error, future
 
     def _fail(self, raised: BaseException) -> None:
-        if isinstance(raised, CancelledError):
-            self.cancelled = True
-        else:
-            self.error = raised
+        if not isinstance(raised, CancelledError):
+            self.ended = Ended("raised", None, raised)
         self._finish()
         if isinstance(raised, KeyboardInterrupt):
             raise raised
