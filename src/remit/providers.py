@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from remit.agent import Agent
 from remit.errors import UsageError
-from remit.limits import HIGHEST
+from remit.limits import HIGHEST, Limits
 from remit.messages import Json
 from remit.ports import Model, ModelChoice, Price, is_model
 from remit.text import FOREIGN, clean
