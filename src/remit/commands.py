@@ -5,6 +5,7 @@ A command is obeyed once: the event that records it carries its id.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import msgspec
@@ -48,7 +49,11 @@ class Answer(Command, frozen=True, kw_only=True, omit_defaults=True, tag="answer
 AnyCommand = Cancel | Send | Answer
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[AnyCommand] = msgspec.json.Decoder(AnyCommand)
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[AnyCommand]:
+    return msgspec.json.Decoder(AnyCommand)
 
 
 def encode(command: AnyCommand) -> bytes:
@@ -58,4 +63,4 @@ def encode(command: AnyCommand) -> bytes:
 
 def decode(data: bytes | str) -> AnyCommand:
     """The command that `encode` wrote. Raises msgspec.DecodeError for anything else."""
-    return _decoder.decode(data)
+    return _decoder().decode(data)

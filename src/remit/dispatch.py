@@ -16,10 +16,9 @@ from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
 from remit.judging import may_run
-from remit.messages import Call, ToolMessage
+from remit.messages import REDACTED, Call, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
-from remit.redaction import REDACTED
 from remit.result import ToolResult
 from remit.text import call_context, clean, describe_error, result_summary
 from remit.tooling import BadArguments, Tier, Tool

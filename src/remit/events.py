@@ -7,6 +7,7 @@ that asked for it, a result in the `CallEnded` that has it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
@@ -355,7 +356,12 @@ AnyEvent = (
 )
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[AnyEvent]:
+    """Made by the first who reads: it takes as long as all the rest of this file, and most only write."""
+    return msgspec.json.Decoder(AnyEvent)
 
 
 def encode(event: Event) -> bytes:
@@ -369,7 +375,7 @@ def decode(data: bytes | str) -> AnyEvent:
     Raises msgspec.DecodeError for anything else, whatever is wrong with it.
     """
     try:
-        return _decoder.decode(data)
+        return _decoder().decode(data)
     except (UsageError, UnicodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -427,6 +426,8 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
     # Seeded by the run, so that siblings spread out and a test sees the same every time.
+    import random  # noqa: PLC0415 - only those that fail wait
+
     jitter = random.Random(f"{run.scope.run_id}/{run.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
     delay = min(MOST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (attempt - 1)) * jitter
     if error.retry_after:

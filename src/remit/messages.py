@@ -6,6 +6,7 @@ collector: what is frozen can only refer to what was there before it, and there 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Literal
@@ -23,6 +24,9 @@ JsonObject = dict[str, Json]
 MARK = "[remit]"
 """Begins what the runtime itself says to a model."""
 
+REDACTED = "[redacted]"
+"""Stands for a secret in what is stored."""
+
 # Possessive: tried again from each place, a long run of spaces would take quadratic time.
 _UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*+"
 _TAGS = re.compile("[\U000e0000-\U000e0fff]+")
@@ -34,16 +38,22 @@ def _spaced(word: str) -> str:
     return _UNSEEN.join("[-_\u2010-\u2015 ]?" if letter == "-" else letter for letter in word)
 
 
-_FORGED = re.compile(
-    f"[\\[\uff3b]{_UNSEEN}{_spaced('remit')}{_UNSEEN}[\\]\uff3d]|<{_UNSEEN}(/?){_UNSEEN}({_spaced('system-reminder')})",
-    re.IGNORECASE,
-)
-"""What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
+@functools.cache
+def _forged() -> re.Pattern[str]:
+    """What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
+    return re.compile(
+        f"[\\[\uff3b]{_UNSEEN}{_spaced('remit')}{_UNSEEN}[\\]\uff3d]|<{_UNSEEN}(/?){_UNSEEN}({_spaced('system-reminder')})",
+        re.IGNORECASE,
+    )
 
 
 def unforge(text: str) -> str:
     """Foreign text in which nothing looks like the words of a runtime."""
-    return _FORGED.sub(_changed, text if text.isascii() else _TAGS.sub("", text))
+    if not text.isascii():
+        text = _TAGS.sub("", text)
+    elif "[" not in text and "<" not in text:
+        return text
+    return _forged().sub(_changed, text)
 
 
 def _changed(forged: re.Match[str]) -> str:

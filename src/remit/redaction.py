@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-REDACTED = "[redacted]"
+from remit.messages import REDACTED
 
 _MARK = REDACTED.encode()
 

@@ -13,7 +13,6 @@ from typing import NamedTuple, Self, cast
 
 from remit.errors import UsageError
 from remit.events import Event, MessageSent
-from remit.listening import catch_up, listen
 from remit.messages import user
 from remit.outcome import Outcome
 from remit.phase import MOST_S_HELD, MOST_TURNS_HELD, wake
@@ -212,6 +211,8 @@ async def _begin(
 async def _live(opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
     tree, ears = opened.tree, None
     if tree.journal.shared:
+        from remit.listening import catch_up, listen  # noqa: PLC0415 - for trees that others can reach
+
         after = None if opened.posted is None else catch_up(tree, opened.posted)
         ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
     try:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import remit.checks as checks
 import remit.delegation.kit as kit
 from remit.agent import Agent
 from remit.journal import Journal
-from remit.models import Shelf
 from remit.policy import Policy, PolicyFunction, compile_policy
 from remit.ports import Model, ModelChoice, Store
 from remit.providers import Models, ModelSource
 from remit.sandbox import OPEN, Sandbox, read_sandbox
-from remit.stores import open_store
 from remit.stores.memory import MemoryStore
 from remit.tools import built_in
+
+if TYPE_CHECKING:
+    from remit.models import Shelf
 
 kit.built_in.source = built_in
 
@@ -75,6 +76,8 @@ class _Named:
 
             return Offline()
         if self.shelf is None:
+            from remit.models import Shelf  # noqa: PLC0415 - as above
+
             self.shelf = Shelf()
         return self.shelf.find(name)
 
@@ -84,6 +87,8 @@ def _place(store: Store | str | None) -> Callable[[str], Journal]:
     if store is None:
         return _in_memory
     if isinstance(store, str):
+        from remit.stores import open_store  # noqa: PLC0415 - for those who name one
+
         url = store
         open_store(url)
         return lambda root: Journal(open_store(url), root, ours=True)

@@ -5,7 +5,6 @@ Nothing here imports a database before its store is asked for.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -78,6 +77,8 @@ def _postgres(url: str) -> Store:
 
 
 def _unknown(scheme: str, url: str) -> str:
+    import difflib  # noqa: PLC0415 - only for those who mistype
+
     close = difflib.get_close_matches(scheme.lower(), KNOWN, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     # Only the beginning where there is more to it: the rest may hold a password.
