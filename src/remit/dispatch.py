@@ -16,7 +16,7 @@ from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Run, RuntimeTool
 from remit.history import CallRecord
 from remit.judging import may_run
-from remit.messages import REDACTED, Call, ToolMessage
+from remit.messages import REDACTED, Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
 from remit.result import ToolResult
@@ -57,13 +57,15 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
     the results are in the conversation then too.
     """
-    scope = run.scope
-    past = _recorded(run, calls) if run.pending else None
-    still_open = calls if past is None else [call for call in calls if call.id not in past]
+    scope, still_open, past = run.scope, calls, None
+    if run.pending:
+        still_open, past = _recorded(run, calls)
     alone = len(still_open) == 1
-    lone = back = alone and not (
-        still_open[0].name in run.kit.delegating if past is None else run.delegates(calls)
-    )
+    if alone and past is None:
+        lone = still_open[0].name not in run.kit.delegating
+    else:
+        lone = alone and not run.delegates(calls)
+    back = lone
     if lone:
         done: Sequence[Done] = (await _one(run, still_open[0]),)
     elif alone and scope.stacked < MOST_STACKED:
@@ -86,26 +88,23 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
 
 def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
     """Answer calls without running any of them: no conversation is left with an open call."""
-    past = _recorded(run, calls) if run.pending else None
+    still_open, past = _recorded(run, calls) if run.pending else (calls, None)
+    result, tools = ToolResult(why, ok=False), run.kit.tools
     refused = [
-        _finished(
-            run, call, run.kit.tools.get(call.name), ToolResult(why, ok=False), 0, unfinished=unfinished
-        )
-        for call in calls
-        if past is None or call.id not in past
+        _finished(run, call, tools.get(call.name), result, 0, unfinished=unfinished) for call in still_open
     ]
     return _record(run, refused if past is None else _in_order(calls, past, refused))
 
 
-def _recorded(run: Run, calls: Sequence[Call]) -> Mapping[str, Done]:
-    """What the journal has of these calls, by their ids: a resumed run's first turn has some of it behind it."""
+def _recorded(run: Run, calls: Sequence[Call]) -> tuple[list[Call], Mapping[str, Done]]:
+    """The calls without a result, and what the journal has of the others, by their ids: see `Run.pending`."""
     found: dict[str, Done] = {}
     for call in calls:
         record = run.pending.get(call.id)
         message, entry = (record.message, record.log) if record is not None else (None, None)
         if message is not None and entry is not None:
             found[call.id] = (message, entry, key_of(call, message))
-    return found
+    return [call for call in calls if call.id not in found], found
 
 
 def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Done]) -> list[Done]:
@@ -248,7 +247,7 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
         counted = again or tool.delegates
         if not counted and (refused := run.charge_call()) is not None:
             return refused
-        _tell_started(run, call, tool, again)
+        _tell_started(run, call, tool, args, again)
         return await tool.act(run, call.id, args)
     try:
         kwargs = tool.check(args)
@@ -257,7 +256,7 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     # What a resumed run does again was counted when it was begun.
     if not again and (refused := run.charge_call()) is not None:
         return refused
-    _tell_started(run, call, tool, again)
+    _tell_started(run, call, tool, args, again)
     if tool.asks and (trouble := await scope.tree.journal.flush(scope.phase)):
         return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     return await execute(run, call, tool, kwargs)
@@ -291,13 +290,14 @@ def _unknown(run: Run, name: str) -> str:
 # By position, in the order of `events.py`: Python makes a dict of more than fifteen arguments that are named.
 
 
-def _tell_started(run: Run, call: Call, tool: Tool, again: bool) -> None:
+def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> None:
     scope, context = run.scope, ""
     tree = scope.tree
     if not again:
         run.calls_begun += 1
-    if tool.described:
-        context = run.contexts[call.id] = tool.describe(call.args)
+    describe = tool.describer
+    if describe is not None:
+        context = run.contexts[call.id] = describe(args)
     seq, at = tree.stamp()
     tree.publish(
         CallStarted(
@@ -337,7 +337,10 @@ def _finished(
         display, context = name, call_context(name, call.args)
         summary = result_summary(name, result.content, result.ok)
     else:
-        display, context = tool.display_name, _context(run, call, tool) if tool.described else ""
+        display, context, describe = tool.display_name, "", tool.describer
+        if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
+            # It was never begun.
+            context = describe(call.args if isinstance(call.args, dict) else {})
         summary = tool.summarise(result)
     scope = run.scope
     tree = scope.tree
@@ -372,12 +375,6 @@ def _finished(
     )
     message = ToolMessage(call.id, name, result.content, result.ok, result.note, result.parts)
     return message, ToolCallLog(name, display, context, summary, result.ok, duration_ms), key
-
-
-def _context(run: Run, call: Call, tool: Tool) -> str:
-    """What was said of the call when it began, if it did."""
-    context = run.contexts.pop(call.id, None)
-    return tool.describe(call.args if isinstance(call.args, dict) else {}) if context is None else context
 
 
 def _nudged(result: ToolResult, times: int) -> ToolResult:

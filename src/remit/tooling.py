@@ -153,7 +153,8 @@ class Tool:
         spaces = (self._globals, names or {})
         signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
         self.takes_context = signature.context is not None
-        self.plain = fn if not self.takes_context and is_plain(fn) else None
+        own_way = self.takes_context or type(self).invoke is not Tool.invoke
+        self.plain = fn if not own_way and is_plain(fn) else None
         self._parameters = (
             None if parameters is None else _checked_parameters(self, parameters, self._signature)
         )
@@ -186,9 +187,10 @@ class Tool:
         return manner_of(self.name)
 
     @functools.cached_property
-    def described(self) -> bool:
-        """Whether `describe` may have anything to say."""
-        return self._describe is not None or self._manner.context is not None
+    def describer(self) -> Callable[[JsonObject], str] | None:
+        """What says what `describe` says; None where that is always nothing."""
+        own = self._describe is not None or type(self).describe is not Tool.describe
+        return self.describe if own else self._manner.context
 
     @functools.cached_property
     def tier_name(self) -> str:
