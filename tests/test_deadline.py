@@ -198,10 +198,6 @@ async def test_whatever_is_set_rings_at_its_time_in_the_order_of_the_times() -> 
     await asyncio.sleep(5000)
     ends = [(seconds, f"{n} ") for n, seconds in enumerate(order) if n != 3]
     ends.append((30, "late "))
-    kept = {
-        name: deadline.kept_s for name, deadline in zip((n for _, n in ends[:3]), deadlines, strict=False)
-    }
-    assert kept == {"0 ": 3.7, "1 ": 0.5, "2 ": 30}
     assert [(round(at, 6), name) for name, at in bells.rang if name.endswith("hard")] == sorted(
         ((at, f"{name}hard") for at, name in ends), key=lambda end: end[0]
     )
@@ -217,19 +213,20 @@ async def test_what_is_done_with_is_not_kept() -> None:
         # Something rings, so that all of them are looked at.
         bells.deadline(0.5)
         await asyncio.sleep(1)
-        for run in runs:
-            run.close()
-        del run, runs
+        while runs:
+            runs.pop().close()
     gc.collect()
     kept = sum(isinstance(one, Deadline) for one in gc.get_objects())
     assert kept < 1000
 
 
 async def test_a_closed_alarm_is_still() -> None:
-    """When a tree has ended nothing of it rings, and no timer of it is left."""
+    """When a tree has ended nothing of it rings; who sets something all the same does not wait for ever."""
     bells = Bells()
     bells.deadline(10)
     bells.alarm.close()
-    bells.deadline(5)
     await asyncio.sleep(100)
     assert bells.rang == []
+    bells.deadline(10)
+    await asyncio.sleep(100)
+    assert bells.rang == [("soft", 109), ("hard", 110)]

@@ -78,11 +78,11 @@ class Alarm:
         self._timer = self._loop.call_at(self.at, self._ring, context=self._context)
 
     def close(self) -> None:
-        """Nothing rings any more."""
+        """Nothing that was set rings any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.at = -inf
+        self.at = inf
         self.noted.clear()
         self._queue.clear()
 

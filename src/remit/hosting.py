@@ -45,11 +45,10 @@ class CurrentTasks:
         _leave(loop, cast("Task", self.get(loop)))
 
 
-# Up to 3.13 it is a dictionary, and those functions do no more than this with it.
-current_tasks = (
-    cast("dict[Loop, Task]", getattr(asyncio.tasks, "_current_tasks"))  # noqa: B009
-    if sys.version_info < (3, 14)
-    else CurrentTasks()
+# Where asyncio's C half shows it, it is a dictionary, and those functions do no more than this with it.
+current_tasks = cast(
+    "dict[Loop, Task] | CurrentTasks",
+    getattr(sys.modules.get("_asyncio"), "_current_tasks", CurrentTasks()),
 )
 
 

@@ -162,7 +162,8 @@ def _bare_yield() -> Generator[None, None, None]:
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """The loop's clock, by the shortest way: it is asked many times a turn."""
-    return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+    usual = getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time
+    return time.monotonic if usual else loop.time
 
 
 def wake(future: asyncio.Future[None]) -> None:
