@@ -63,7 +63,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     """Whether the policy was a function, which cannot be written down."""
 
 
-class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
     """Written before any of the run's work."""
 
     task: UserMessage
@@ -96,7 +96,7 @@ class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     limits: Limits = Limits()
 
 
-class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
+class RunEnded(Event, frozen=True, omit_defaults=True, tag="run_ended"):
     """The outcome, without its messages and its children: those have events of their own."""
 
     outcome: Outcome

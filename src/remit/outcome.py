@@ -67,7 +67,7 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
     used: int | float | None = None
 
 
-class Outcome(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """How one run ended, with everything it had. Whatever ended it, there is exactly one."""
 
     status: Status

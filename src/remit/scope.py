@@ -175,6 +175,9 @@ _NOBODY: dict[str, Scope] = {}
 """The children of those who have none yet; never written to."""
 
 
+_NO_GRANTS: frozenset[object] = frozenset()
+
+
 class Scope:
     """One live run."""
 
@@ -211,10 +214,9 @@ class Scope:
         "warnings",
     )
 
-    def __init__(  # noqa: PLR0915 - one line for each attribute
+    def __init__(  # noqa: PLR0915, PLR0917 - one line for each attribute; by name they take longer to hand over
         self,
         tree: TreeContext,
-        *,
         parent: Scope | None,
         run_id: str,
         agent: str,
@@ -225,6 +227,7 @@ class Scope:
         task: str,
         sandbox: Sandbox = OPEN,
         record: RunRecord | None = None,
+        *,
         shares_task: bool = False,
     ) -> None:
         self.tree = tree
@@ -237,7 +240,7 @@ class Scope:
         if parent is None:
             self.parent_id, self.depth = None, 0
             self.path: tuple[str, ...] = (agent,)
-            self.unruled = all(p is None for p in policies)
+            self.unruled = policies.count(None) == len(policies)
             """Whether no policy has a say, so that the tools' tiers decide."""
             self.account = Account(agent, limits)
         else:
@@ -267,7 +270,7 @@ class Scope:
         """Whether its turns are done; what is left is to write the end down."""
         # Tuples where most runs have none: with a thousand of them alive, what has to be looked through counts.
         self.warnings: Sequence[str] = ()
-        self.grants: frozenset[object] = frozenset()
+        self.grants: frozenset[object] = _NO_GRANTS
         self._waiting: tuple[asyncio.Future[None], ...] = ()
         """Who waits for its end."""
         self.phase = Phase(tree.hosts, self._cancelled_outside)

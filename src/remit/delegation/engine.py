@@ -159,16 +159,16 @@ class Engine:
         above, policy, own = parent.scope, plan.agent.policy, plan.agent.sandbox
         return Scope(
             self.tree,
-            parent=above,
-            run_id=f"{above.run_id}.{above.spawned}" if record is None else record.id,
-            agent=plan.agent.name,
-            limits=limits,
-            depth_left=_depth_left(above.depth_left, limits),
-            policies=above.policies if policy is None else (*above.policies, policy),
-            pools=admitted,
-            task=plan.task,
-            sandbox=above.sandbox if own is None else own.within(above.sandbox),
-            record=record,
+            above,
+            f"{above.run_id}.{above.spawned}" if record is None else record.id,
+            plan.agent.name,
+            limits,
+            _depth_left(above.depth_left, limits),
+            above.policies if policy is None else (*above.policies, policy),
+            admitted,
+            plan.task,
+            above.sandbox if own is None else own.within(above.sandbox),
+            record,
             shares_task=parent.lends_task,
         )
 
@@ -245,94 +245,116 @@ class Engine:
             # Its parent may go on in the same task.
             current_run.set(before)
         scope.over, scope.hears = True, False
-        if scope.inbox:
-            late = [sent for sent in scope.inbox if sent.origin == "sent"]
-            if late:
-                scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
-        if parent is None:
+        if scope.inbox or parent is None:
+            self._warn_of_late(scope)
+        try:
+            if parent is not None and _is_long(run, ending, plan, parent):
+                await keep(run, "text", ending.text or run.text)
+            outcome = self._end(run, ending)
+        finally:
+            for source in run.borrowed:
+                self.tree.sources.give_back(source)
+            scope.close()
+        return outcome if parent is not None else await self._stored(outcome)
+
+    def _warn_of_late(self, scope: Scope) -> None:
+        late = [sent for sent in scope.inbox if sent.origin == "sent"]
+        if late:
+            scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
+        if scope.parent is None:
             for run_id, mail in self.tree.mail.items():
                 scope.warn(f"{len(mail)} messages to {run_id} came too late to join a turn.")
-        return await self._end(run, ending, plan, parent)
+
+    async def _stored(self, outcome: Outcome) -> Outcome:
+        """The root's outcome, once its last event is stored: it may be the one that was not."""
+        trouble = await self.tree.journal.finish()
+        if not trouble:
+            return outcome
+        return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, trouble))
 
     def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:
         scope, tree, agent = run.scope, self.tree, run.agent
         seq, at = tree.stamp()
         tree.publish(
+            # By position: by name, this many arguments would be put in a dictionary first.
             RunStarted(
-                seq=seq,
-                at=at,
-                run=scope.run_id,
-                parent=scope.parent_id,
-                root=tree.root,
-                depth=scope.depth,
-                path=scope.path,
-                agent=scope.agent,
-                v=VERSION,
-                task=plan.prompt,
-                label=plan.label,
-                call=call_id,
-                nickname=agent.nickname or "",
-                model=run.model_name,
-                instructions=agent.instructions,
-                tools=run.kit.names,
-                subagents=run.shared.subagents,
-                limits=scope.limits,
-                history=tuple(run.messages[:-1]) if run.task_at else (),
-                terms=_BELOW if scope.parent is not None else _terms(scope),
+                seq,
+                at,
+                scope.run_id,
+                scope.parent_id,
+                tree.root,
+                scope.depth,
+                scope.path,
+                scope.agent,
+                VERSION,
+                plan.prompt,
+                plan.label,
+                call_id,
+                agent.nickname or "",
+                run.model_name,
+                agent.instructions,
+                run.kit.names,
+                run.shared.subagents,
+                scope.limits,
+                tuple(run.messages[:-1]) if run.task_at else (),
+                _BELOW if scope.parent is not None else _terms(scope),
             )
         )
 
-    async def _end(self, run: Run, ending: Ending, plan: Plan, parent: Run | None) -> Outcome:
-        """Whatever ended it: one outcome, an event, the account settled, the slots back."""
-        try:
-            if run.left_open:
-                for child in tuple(run.left_open):
-                    self._recorded(run, self.tree.past.runs[child])
-            if parent is not None and _is_long(run, ending, plan, parent):
-                await keep(run, "text", ending.text or run.text)
-            outcome = self._outcome(run, ending)
-            told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
-            run.scope.emit(RunEnded, outcome=told)
-        finally:
-            for source in run.borrowed:
-                self.tree.sources.give_back(source)
-            run.scope.close()
-        if parent is None:
-            # After the last event: it may be the one that was not stored.
-            trouble = await self.tree.journal.finish()
-            if trouble:
-                outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, trouble))
+    def _end(self, run: Run, ending: Ending) -> Outcome:
+        """Whatever ended it: one outcome, and an event that has it."""
+        scope, tree = run.scope, self.tree
+        if run.left_open:
+            for child in tuple(run.left_open):
+                self._recorded(run, tree.past.runs[child])
+        outcome = self._outcome(run, ending)
+        told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
+        seq, at = tree.stamp()
+        tree.publish(
+            RunEnded(
+                seq,
+                at,
+                scope.run_id,
+                scope.parent_id,
+                tree.root,
+                scope.depth,
+                scope.path,
+                scope.agent,
+                VERSION,
+                told,
+            )
+        )
         return outcome
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:
-        scope, completed = run.scope, ending.status is Status.COMPLETED
-        spent = scope.usage
+        scope, status, spent = run.scope, ending.status, run.scope.usage
+        completed = status is Status.COMPLETED
         # One call without money is its own sum, and most children make one call.
         usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
         children = run.children if len(run.children) < 2 else sorted(run.children, key=_place)
         return Outcome(
-            status=ending.status,
-            agent=run.agent.name,
-            run_id=scope.run_id,
-            text=ending.text if completed else "",
-            partial="" if completed else ending.text or run.text,
-            reason="" if completed else ending.reason,
-            label=run.label,
-            parent_id=scope.parent_id,
-            depth=scope.depth,
-            model=run.model_used or run.model_name,
-            turns=run.replies,
-            calls=tuple(run.log),
-            usage=usage,
-            total_usage=total((usage, *(c.total_usage for c in children))) if children else usage,
-            children=tuple(children),
-            messages=tuple(run.messages),
-            output=ending.output,
-            artifacts=tuple(run.artifacts),
-            error=ending.error,
-            failed_tool=None if completed else run.failed_tool,
-            duration_s=self.tree.clock() - run.started_at,
-            warnings=tuple(scope.warnings),
+            status,
+            scope.agent,
+            scope.run_id,
+            ending.text if completed else "",
+            "" if completed else ending.text or run.text,
+            "" if completed else ending.reason,
+            run.label,
+            scope.parent_id,
+            scope.depth,
+            run.model_used or run.model_name,
+            run.replies,
+            tuple(run.log),
+            usage,
+            total([usage, *[c.total_usage for c in children]]) if children else usage,
+            tuple(children),
+            tuple(run.messages),
+            ending.output,
+            tuple(run.artifacts),
+            ending.error,
+            None if completed else run.failed_tool,
+            self.tree.clock() - run.started_at,
+            tuple(scope.warnings),
         )
 
 
