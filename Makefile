@@ -8,7 +8,10 @@ VENV ?= .venv
 ARGS ?=
 JOBS ?= auto
 HARNESS ?= ../shared/bench
-PEERS ?= floor,floor_rich,ours
+PEERS_HOME ?= $(or $(TMPDIR),/tmp)/peers
+# The fastest other framework, where the harness has set it up.
+PEERS ?= floor,floor_rich,ours$(if $(wildcard $(PEERS_HOME)/agent_framework/bin/python),$(comma)agent_framework)
+comma := ,
 
 # Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
 RUN := "$(VENV)/bin/python" -m
@@ -34,7 +37,7 @@ torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_
 
 # HARNESS is the folder of the harness that compares frameworks; it is not part of this repository.
 bench: $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
-	@PYTHONPATH=benchmarks PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
+	@PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
 	  --peers $(PEERS) --reps 5 --out "$(VENV)/results.json"
 	@"$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/own.json"
 	@"$(VENV)/bin/python" benchmarks/draw.py "$(VENV)/results.json" "$(VENV)/own.json"
