@@ -306,7 +306,7 @@ async def test_plain_lines_for_logs() -> None:
     model = ScriptedModel(
         {
             "lead": [call("task", agent="scout", prompt="Look at docs", description="docs"), say("Done.")],
-            "scout": [call("look", path="a/b.txt"), say("Fine.")],
+            "scout": [call("look", path="a/b.txt"), call("peek", path="c"), say("Fine.")],
         }
     )
     stream = _Pretend()
@@ -315,6 +315,19 @@ async def test_plain_lines_for_logs() -> None:
         display.feed(event)
     display.end()
     check_screen("plain_lines", stream.getvalue().rstrip())
+
+
+async def test_a_child_that_fails_has_one_line() -> None:
+    """A failed delegation is told by the child's own end, not once more by the call that asked for it."""
+    delegation = call("task", agent="scout", prompt="Look at docs")
+    model = ScriptedModel({"lead": [delegation, say("Done.")], "scout": [fail("no key", "auth")]})
+    stream = _Pretend()
+    display = LineDisplay(TreeView(), stream)
+    for event in await recorded(model):
+        display.feed(event)
+    lines = [line for line in stream.getvalue().splitlines() if "failed" in line]
+    assert len(lines) == 2, "the model's failure, and the run's"
+    assert all("lead › scout" in line for line in lines)
 
 
 async def test_lines_wait_while_somebody_is_asked() -> None:

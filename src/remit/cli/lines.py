@@ -90,9 +90,17 @@ class LineDisplay:
             return f"{how_it_ended(outcome)} ({used}, {words.duration(outcome.duration_s)})"
         if isinstance(event, events.CallStarted):
             return "" if event.delegates else words.doing(event.tool, event.context, event.display_name)
+        if isinstance(event, events.CallEnded):
+            return "" if event.success or self._delegates(event) else in_words(event)
         if isinstance(event, events.ToolsOpened) and not event.trouble:
             return ""
         return in_words(event) if isinstance(event, _TOLD) else ""
+
+    def _delegates(self, event: events.CallEnded) -> bool:
+        """Whether the call asked for a child: how that ended has a line of its own."""
+        record = self.view.tree.runs.get(event.run)
+        place = None if record is None else record.places.get(event.call)
+        return record is not None and place is not None and record.calls[place].delegates
 
     def _write(self, text: str) -> None:
         if self._held is not None:
