@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 import msgspec
 
 from remit.events import VERSION, CallEnded, CallStarted
-from remit.execution import Run, RuntimeTool
+from remit.execution import Circles, DelegateTool, Plan, Run, RuntimeTool
 from remit.history import CallRecord
 from remit.judging import may_run
 from remit.messages import REDACTED, Call, JsonObject, ToolMessage
@@ -45,9 +45,7 @@ WITHHELD = (
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
-Key = tuple[str, str, str]
-
-Done = tuple[ToolMessage, ToolCallLog, Key]
+Done = tuple[ToolMessage, ToolCallLog, int]
 """A call that has its result: as the model reads it, as the log has it, and what it is known again by."""
 
 
@@ -69,7 +67,16 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     if lone:
         done: Sequence[Done] = (await _one(run, still_open[0]),)
     elif alone and scope.stacked < MOST_STACKED:
-        done = (await _inside(run, still_open[0]),)
+        # In the run's own task: the child is all that the run waits for.
+        scope.seat.leave()
+        run.lends_task = True
+        try:
+            done = (await _one(run, still_open[0]),)
+        except asyncio.CancelledError:
+            scope.phase.on_cancelled()
+            done = (_unfinished(run, still_open[0]),)
+        finally:
+            run.lends_task = False
     else:
         turn = _Together(run, still_open)
         done = await turn.go()
@@ -81,8 +88,8 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
         raise Stopped
     if lone and phase.holds_loop():
         await phase.breathe()
-    if not back:
-        await scope.seat.enter(phase)
+    if not back and not scope.seat.enter_at_once():
+        await scope.seat.come_back(phase)
     return looping
 
 
@@ -114,31 +121,18 @@ def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Don
 
 def _record(run: Run, done: Sequence[Done]) -> str:
     """Put the results in the conversation and look for circles."""
-    for message, entry, _ in done:
+    circles, looping = run.circles, ""
+    if circles is None:
+        circles = run.circles = Circles()
+    circles.add((done[0][2],) if len(done) == 1 else [key for _, _, key in done])
+    for message, entry, key in done:
         run.log.append(entry)
         run.add(message)
-    keys = (done[0][2],) if len(done) == 1 else [key for _, _, key in done]
-    circles, looping = run.circles, ""
-    circles.add(keys)
-    for key in keys:
         if circles.times(key) >= STOP_AT:
-            looping = key[0]
+            looping = message.name
     if run.pending:
         run.pending.clear()
     return looping
-
-
-async def _inside(run: Run, call: Call) -> Done:
-    """A lone delegating call, in the run's own task: the child is all that the run waits for."""
-    run.scope.seat.leave()
-    run.lends_task = True
-    try:
-        return await _one(run, call)
-    except asyncio.CancelledError:
-        run.scope.phase.on_cancelled()
-        return _unfinished(run, call)
-    finally:
-        run.lends_task = False
 
 
 class _Together:
@@ -157,6 +151,7 @@ class _Together:
         scope, names = run.scope, run.kit.delegating
         loop, seat = scope.tree.loop, scope.seat
         delegating = [call.name in names for call in calls]
+        ended_call, ended_work = self._ended_call, self._ended_work
         tasks: list[asyncio.Task[Done]] = []
         seat.work += delegating.count(False)
         seat.leave()
@@ -166,7 +161,7 @@ class _Together:
             task = loop.create_task(_one(run, call))
             tasks.append(task)
             # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
-            task.add_done_callback(self._ended_call if delegates else self._ended_work)
+            task.add_done_callback(ended_call if delegates else ended_work)
         while not all_done.done():
             try:
                 await asyncio.shield(all_done)
@@ -203,11 +198,24 @@ def _unfinished(run: Run, call: Call) -> Done:
 
 async def _one(run: Run, call: Call) -> Done:
     """Give the call its result. Raises nothing."""
-    clock, unfinished = run.scope.tree.clock, False
+    scope, unfinished = run.scope, False
+    clock = scope.tree.clock
     began = clock()
     tool = run.kit.tools.get(call.name)
+    past = run.pending.get(call.id) if run.pending else None
     try:
-        result = await _result(run, call, tool)
+        begun = _begin(run, call, tool, past)
+        if begun is None:
+            assert tool is not None
+            begun = await may_run(run, call, tool, past) or _begin(run, call, tool, past, judged=True)
+        if isinstance(begun, ToolResult):
+            result = begun
+        elif isinstance(begun, Plan):
+            assert isinstance(tool, DelegateTool)
+            result = tool.report(run, begun, await run.delegate(run, begun, call.id))
+        else:
+            assert begun is not None
+            result = await begun
     except Stopped:
         result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
     except RecursionError:
@@ -222,33 +230,33 @@ async def _one(run: Run, call: Call) -> Done:
     return _finished(run, call, tool, result, round((clock() - began) * 1000), unfinished=unfinished)
 
 
-def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> Key:
-    """What makes two calls the same to somebody who looks for circles."""
-    return call.name, _encode(call.args).decode(), result.content
+def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
+    """What makes two calls the same to somebody who looks for circles; good in this process only.
+
+    A digest: arguments and results may be long, and every run remembers many.
+    """
+    return hash((call.name, _encode(call.args), result.content))
 
 
-async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
-    """Run a call that may run: check, count, tell, and for what changes things have that on disk first."""
-    past = run.pending.get(call.id) if run.pending else None
+def _begin(
+    run: Run, call: Call, tool: Tool | None, past: CallRecord | None, *, judged: bool = False
+) -> ToolResult | Plan | Awaitable[ToolResult] | None:
+    """Check, count and tell of a call, and have it begin: its result, its child, or what there is to wait for.
+
+    None, and nothing was done, where somebody has a say in it who was not asked yet. Raises Stopped.
+    """
     if past is not None and (refused := _not_again(call, past)) is not None:
         return refused
     scope, args = run.scope, call.args
     if tool is None or isinstance(args, str):
         return _senseless(run, call, tool)
-    if (tool.asks or not scope.unruled) and (
-        refused := await may_run(run, call, tool, args, past)
-    ) is not None:
-        return refused
+    if (tool.asks or not scope.unruled) and not judged:
+        return None
     if scope.phase.stopped:
         raise Stopped
     again = past is not None and past.started
     if isinstance(tool, RuntimeTool):
-        # A delegation is counted where it is admitted.
-        counted = again or tool.delegates
-        if not counted and (refused := run.charge_call()) is not None:
-            return refused
-        _tell_started(run, call, tool, args, again)
-        return await tool.act(run, call.id, args)
+        return _begin_own(run, call, tool, args, again)
     try:
         kwargs = tool.check(args)
     except BadArguments as problem:
@@ -257,9 +265,30 @@ async def _result(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     if not again and (refused := run.charge_call()) is not None:
         return refused
     _tell_started(run, call, tool, args, again)
-    if tool.asks and (trouble := await scope.tree.journal.flush(scope.phase)):
+    if tool.asks:
+        return _once_written(run, call, tool, kwargs)
+    return execute(run, call, tool, kwargs)
+
+
+def _begin_own(
+    run: Run, call: Call, tool: RuntimeTool, args: JsonObject, again: bool
+) -> ToolResult | Plan | Awaitable[ToolResult]:
+    if isinstance(tool, DelegateTool):
+        # It is counted where it is admitted.
+        _tell_started(run, call, tool, args, again)
+        return tool.plan(run, call.id, args)
+    if not again and (refused := run.charge_call()) is not None:
+        return refused
+    _tell_started(run, call, tool, args, again)
+    return tool.act(run, call.id, args)
+
+
+async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
+    """For what changes things: that it begins is on disk before it does."""
+    if trouble := await run.scope.tree.journal.flush(run.scope.phase):
         return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
-    return await execute(run, call, tool, kwargs)
+    begun = execute(run, call, tool, kwargs)
+    return begun if isinstance(begun, ToolResult) else await begun
 
 
 def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
@@ -328,9 +357,8 @@ def _finished(
 ) -> Done:
     """Tell of a call that it has its result."""
     name = call.name
-    key = (name, _encode(call.args).decode(), result.content)
-    times = run.circles.times(key) + 1
-    if times >= NUDGE_AT and times < STOP_AT:
+    key, circles = hash((name, _encode(call.args), result.content)), run.circles
+    if circles is not None and NUDGE_AT <= (times := circles.times(key) + 1) < STOP_AT:
         # Before it is told, so that the journal has what the model reads.
         result = _nudged(result, times)
     if tool is None:
@@ -341,7 +369,8 @@ def _finished(
         if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
             # It was never begun.
             context = describe(call.args if isinstance(call.args, dict) else {})
-        summary = tool.summarise(result)
+        words = tool.summariser
+        summary = tool.summarise(result) if words is None else words(result.content, result.ok)
     scope = run.scope
     tree = scope.tree
     seq, at = tree.stamp()

@@ -7,7 +7,6 @@ the model and the dispatch of calls all work on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,29 +71,29 @@ class Kit:
 
 
 class Circles:
-    """Tool, arguments and result of each call of the last turns, to see a run that goes in circles."""
+    """Each call of the last turns by its `key_of` in `dispatch.py`, to see a run that goes in circles."""
 
     __slots__ = ("_times", "_turns")
 
     def __init__(self) -> None:
-        self._turns: deque[Iterable[tuple[str, str, str]]] | tuple[()] = ()
-        self._times: dict[tuple[str, str, str], int] = {}
+        self._turns: list[Iterable[int]] = []
+        self._times: dict[int, int] = {}
 
-    def add(self, keys: Sequence[tuple[str, str, str]]) -> None:
+    def add(self, keys: Sequence[int]) -> None:
         """Remember a turn. By turns, not by calls: the same call twice in one reply is not yet a circle."""
         turn = keys if len(keys) == 1 else frozenset(keys)
-        times = self._times
-        self._turns = self._turns or deque()
-        self._turns.append(turn)
+        turns, times = self._turns, self._times
+        turns.append(turn)
         for key in turn:
             times[key] = times.get(key, 0) + 1
-        if len(self._turns) > REMEMBERED_TURNS:
-            for key in self._turns.popleft():
-                times[key] -= 1
-                if not times[key]:
+        if len(turns) > REMEMBERED_TURNS:
+            for key in turns.pop(0):
+                if times[key] == 1:
                     del times[key]
+                else:
+                    times[key] -= 1
 
-    def times(self, key: tuple[str, str, str]) -> int:
+    def times(self, key: int) -> int:
         """In how many of the last turns this same call had this same result."""
         return self._times.get(key, 0)
 
@@ -233,7 +232,8 @@ class Run:
         self.failed_tool: str | None = None
         self.last_error: str | None = None
         """The provider's error that was to be tried again when the budget ran out."""
-        self.circles = Circles()
+        self.circles: Circles | None = None
+        """Made with the first result."""
         self.lends_task = False
         """Whether its next child runs in its own task."""
         self.speechless = ""
@@ -346,16 +346,27 @@ class RuntimeTool(Tool):
 
     @abstractmethod
     async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
-        """Do it. Raises nothing but Stopped: what goes wrong is a result."""
+        """Do it. Raises nothing but Stopped: what goes wrong is a result. Not for tools that delegate."""
 
 
 class DelegateTool(RuntimeTool):
-    """Starts a child. `delegation/surfaces.py` has the three."""
+    """Starts a child. `delegation/surfaces.py` has the three.
+
+    In two steps instead of `act`: whoever waits for the child is then not woken through this tool as well.
+    """
 
     delegates = True
 
+    @abstractmethod
+    def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
+        """The child that the call asks for; a result where it asks for none that could be had. Raises nothing."""
 
-class Plan(Struct, frozen=True):
+    @abstractmethod
+    def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
+        """What the model reads of it. Raises nothing."""
+
+
+class Plan(Struct, frozen=True, gc=False):
     """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
 
     agent: Agent

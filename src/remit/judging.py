@@ -22,10 +22,10 @@ CHANGED = (
 )
 
 
-async def may_run(
-    run: Run, call: Call, tool: Tool, args: JsonObject, past: CallRecord | None
-) -> ToolResult | None:
+async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult | None:
     """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
+    args = call.args
+    assert isinstance(args, dict), "what is no object is refused before anybody is asked"
     ruling = _ruling(run, call, tool)
     if isinstance(ruling, ToolResult) or ruling.answer == "allow":
         return ruling if isinstance(ruling, ToolResult) else None

@@ -280,21 +280,27 @@ class Left(NamedTuple):
 
 def left(account: Account) -> Left:
     """The smallest remainder of each resource over the account and its ancestors."""
+    return Left(*remainders(account))
+
+
+def remainders(account: Account) -> tuple[int | None, int | None, int | None, float | None, int | None]:
+    """What is in `Left`, in its order."""
     books, word = account.capped, account.last_word
     if not books:
-        return Left()
+        return None, None, None, None, None
     b = books[0]
     if len(books) > 1 or b.overran:
         delegations, requests, tokens, micros, calls = _least(books)
     else:
         delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
         micros, calls = b.free_micros, b.free_calls
-    return Left(
-        None if delegations > _MOST else max(delegations, 0),
-        None if requests > _MOST else max(requests + word[0], 0),
-        None if tokens > _MOST else max(tokens + word[1], 0),
-        None if micros > _MOST else max(micros + word[2], 0) / 1_000_000,
-        None if calls > _MOST else max(calls, 0),
+    requests, tokens, micros = requests + word[0], tokens + word[1], micros + word[2]
+    return (  # By comparisons: it is said after every delegation, and one `max` costs more than all of them.
+        None if delegations > _MOST else delegations if delegations > 0 else 0,  # noqa: FURB136
+        None if requests > _MOST else requests if requests > 0 else 0,  # noqa: FURB136
+        None if tokens > _MOST else tokens if tokens > 0 else 0,  # noqa: FURB136
+        None if micros > _MOST else micros / 1_000_000 if micros > 0 else 0.0,
+        None if calls > _MOST else calls if calls > 0 else 0,  # noqa: FURB136
     )
 
 

@@ -12,7 +12,7 @@ from remit.amounts import Amount
 from remit.approval import what
 from remit.events import VERSION, ModelCallFailed, RunEnded
 from remit.exchange import turn_to
-from remit.execution import NOT_IN_FORM, Run, message_tokens
+from remit.execution import NOT_IN_FORM, Circles, Run, message_tokens
 from remit.history import CallRecord, RunRecord, Spending
 from remit.limits import Usage
 from remit.messages import UserMessage
@@ -92,17 +92,18 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
 
 def _restore_circles(run: Run, done: list[CallRecord], *, died: bool) -> None:
     """What the run remembers of its calls. One that ended for going in circles is given another chance."""
-    turns: dict[int, list[tuple[str, str, str]]] = {}
+    turns: dict[int, dict[int, str]] = {}
     for call in done:
         if call.ended is not None:
-            turns.setdefault(call.turn, []).append(dispatch.key_of(call.call, call.ended))
+            turns.setdefault(call.turn, {})[dispatch.key_of(call.call, call.ended)] = call.call.name
+    run.circles = circles = Circles()
     for keys in turns.values():
-        run.circles.add(keys)
+        circles.add(tuple(keys))
     if not died or run.reply is not None or not turns:
         return
-    for key in turns[max(turns)]:
-        if run.circles.times(key) >= dispatch.STOP_AT:
-            run.looping = key[0]
+    for key, name in turns[max(turns)].items():
+        if circles.times(key) >= dispatch.STOP_AT:
+            run.looping = name
 
 
 def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:

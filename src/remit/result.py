@@ -15,7 +15,7 @@ FAILURE_CHARS = 2000
 """How much of an exception's message a model reads."""
 
 
-class ToolResult(Struct, frozen=True, omit_defaults=True):
+class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """What came of a call."""
 
     content: str

@@ -53,14 +53,18 @@ class Seat:
 
     async def enter(self, phase: Phase) -> None:
         """One thing more in flight. Raises Stopped; it then counts as in flight all the same."""
-        self.work += 1
-        if not self.held:
-            if self._coming_back is None and slots.step_in(self.pools):
-                self.held = True
-            else:
-                await self._come_back(phase)
+        if not self.enter_at_once():
+            await self.come_back(phase)
 
-    async def _come_back(self, phase: Phase) -> None:
+    def enter_at_once(self) -> bool:
+        """One thing more in flight. False: it has still to `come_back`."""
+        self.work += 1
+        if not self.held and self._coming_back is None:
+            self.held = slots.step_in(self.pools)
+        return self.held
+
+    async def come_back(self, phase: Phase) -> None:
+        """Wait for the slots, at the front of the queue. Raises Stopped."""
         if self._coming_back is not None:
             future: asyncio.Future[None] = phase.loop.create_future()
             self._coming_back.append(future)
@@ -79,7 +83,7 @@ class Seat:
         """After a stop, whatever was in flight: only the run itself is, from now on."""
         self.work = 1
         if not self.held:
-            await self._come_back(phase)
+            await self.come_back(phase)
 
     def close(self) -> None:
         """The run has ended: whatever it held goes back."""

@@ -12,9 +12,10 @@ import re
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, cast
+from typing import cast
 
 import msgspec
+from msgspec import Struct
 
 from remit.messages import Json, JsonObject
 
@@ -188,7 +189,7 @@ _COUNTED = {
 _FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "edit_file": "edited"}
 
 
-class Manner(NamedTuple):
+class Manner(Struct, frozen=True):
     """How calls of a tool are put into words. It follows from the tool's name, so it is worked out once per tool."""
 
     context: Callable[[Mapping[str, Json]], str] | None
@@ -211,8 +212,7 @@ class Manner(NamedTuple):
         bare = content.strip()
         if not bare or bare == NO_OUTPUT:
             return self.nothing
-        lines = count_lines(content) if "\n" in content else 1
-        if lines == 1:
+        if "\n" not in content or (lines := count_lines(content)) == 1:
             return _brief(_first_line(content)) if self.quotes else self.one
         return f"{lines} {self.many}"
 

@@ -193,6 +193,12 @@ class Tool:
         return self.describe if own else self._manner.context
 
     @functools.cached_property
+    def summariser(self) -> Callable[[str, bool], str] | None:
+        """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
+        own = self._summarise is not None or type(self).summarise is not Tool.summarise
+        return None if own else self._manner.summary
+
+    @functools.cached_property
     def tier_name(self) -> str:
         return str(self.tier)
 

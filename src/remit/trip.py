@@ -32,7 +32,10 @@ PREVIEW_S = 5.0
 MOST_PREVIEW = 20_000
 
 
-async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
+def execute(
+    run: Run, call: Call, tool: Tool, kwargs: dict[str, object]
+) -> ToolResult | Awaitable[ToolResult]:
+    """Have a tool do a call: the result if it is there at once, or what is to be waited for. Raises Stopped."""
     scope = run.scope
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
@@ -43,28 +46,48 @@ async def execute(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
     if limit is None and most is not UNSET:
         limit = most
     plain = tool.plain
+    if plain is None:
+        return _awaited(Trip(run, call, tool, limit).make(kwargs), run, call, tool, limit)
+    end = None if limit is None else scope.tree.clock() + limit
     try:
-        if plain is None:
-            ended = await Trip(run, call, tool, limit).make(kwargs)
-        else:
-            end = None if limit is None else scope.tree.clock() + limit
-            try:
-                coroutine = plain(**kwargs)
-            except TypeError as error:
-                return await _failed(run, call, tool, limit, Ended("raised", None, error))
-            begun = foreign.begin(coroutine, scope.phase)
-            ended = (
-                begun if isinstance(begun, Ended) else await Trip(run, call, tool, limit, end).attend(begun)
-            )
+        coroutine = plain(**kwargs)
+    except TypeError as error:
+        return _failed(run, call, tool, limit, Ended("raised", None, error))
+    try:
+        ended = foreign.begin(coroutine, scope.phase)
     except Stopped as stop:
-        if stop.ended is None or stop.ended.how != "returned":
-            raise
-        ended = stop.ended
+        ended = _returned(stop)
+    if not isinstance(ended, Ended):
+        return _awaited(Trip(run, call, tool, limit, end).attend(ended), run, call, tool, limit)
+    return _read(ended, run, call, tool, limit)
+
+
+async def _awaited(
+    ending: Awaitable[Ended], run: Run, call: Call, tool: Tool, limit: float | None
+) -> ToolResult:
+    try:
+        ended = await ending
+    except Stopped as stop:
+        ended = _returned(stop)
+    result = _read(ended, run, call, tool, limit)
+    return result if isinstance(result, ToolResult) else await result
+
+
+def _returned(stop: Stopped) -> Ended:
+    """What the tool returned all the same. Raises the stop if it did not."""
+    if stop.ended is None or stop.ended.how != "returned":
+        raise stop
+    return stop.ended
+
+
+def _read(
+    ended: Ended, run: Run, call: Call, tool: Tool, limit: float | None
+) -> ToolResult | Awaitable[ToolResult]:
     if ended.how != "returned":
-        return await _failed(run, call, tool, limit, ended)
+        return _failed(run, call, tool, limit, ended)
     result = render(ended.value)
     if result.note or len(result.content) > (tool.inline_chars or INLINE_CHARS):
-        return await _inline(run, tool, result)
+        return _inline(run, tool, result)
     return result
 
 

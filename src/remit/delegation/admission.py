@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import remit.ledger as ledger
 import remit.seat as seat
 import remit.slots as slots
@@ -17,8 +19,11 @@ Admitted = tuple[Pool, ...]
 """A child that may start: it holds a slot in each of these pools."""
 
 
-async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
-    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
+def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Awaitable[Admitted | Rejection]:
+    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing.
+
+    Only where no slot is free is there anything to wait for.
+    """
     scope = parent.scope
     if scope.depth_left is not None and scope.depth_left <= 0:
         return _too_deep(parent, plan)
@@ -31,15 +36,12 @@ async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
         return _over(over)
     above, limits = scope.seat.pools, plan.agent.limits
     if slots.is_full(above):
-        refused = await _queued(parent, plan, call_id, above)
-        if refused is not None:
-            return refused
-    else:
-        # Nothing can have happened since the first look, so that the charge is all that is left to ask.
-        over = ledger.charge(scope.account, calls=1, delegations=1)
-        if over is not None:
-            return _over(over)
-        slots.occupy(above)
+        return _queued(parent, plan, call_id, above)
+    # Nothing can have happened since the first look, so that the charge is all that is left to ask.
+    over = ledger.charge(scope.account, calls=1, delegations=1)
+    if over is not None:
+        return _over(over)
+    slots.occupy(above)
     return above if limits is None else _with_own(limits, above)
 
 
@@ -57,7 +59,7 @@ async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection
     return above if limits is None else _with_own(limits, above)
 
 
-async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]) -> Rejection | None:
+async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]) -> Admitted | Rejection:
     """Wait for a slot, and look at everything again that may have changed meanwhile."""
     waited = await _slot(parent, plan, call_id, above)
     if waited is not None:
@@ -65,7 +67,9 @@ async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]
     late = _cancelled(parent) if parent.scope.phase.stopped else _charged(parent)
     if late is not None:
         slots.give_back(above)
-    return late
+        return late
+    limits = plan.agent.limits
+    return above if limits is None else _with_own(limits, above)
 
 
 def _too_deep(parent: Run, plan: Plan) -> Rejection:

@@ -98,7 +98,9 @@ class Engine:
         record = self.tree.past.runs.get(past.child) if past is not None else None
         if past is not None and record is not None and not past.goes_on:
             return self._recorded(parent, record)
-        admitted = await (admit if record is None else readmit)(parent, plan, call_id)
+        admitted = (admit if record is None else readmit)(parent, plan, call_id)
+        if not isinstance(admitted, (tuple, Rejection)):
+            admitted = await admitted
         if isinstance(admitted, Rejection):
             if record is not None:
                 return self._recorded(parent, record)

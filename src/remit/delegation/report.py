@@ -274,10 +274,11 @@ def _kept(done: Outcome, name: str) -> Artifact | None:
 
 
 def _note(run: Run, done: Outcome, cut: str) -> str:
-    usage = done.total_usage
+    usage, turns = done.total_usage, done.turns
+    tokens = usage.input_tokens + usage.output_tokens
     spent = (
-        f"[remit] run {done.run_id} {_STATUSES[done.status]}, {done.turns} {'turn' if done.turns == 1 else 'turns'},"
-        f" {usage.input_tokens + usage.output_tokens:,} tokens."
+        f"[remit] run {done.run_id} {_STATUSES[done.status]}, {turns} {'turn' if turns == 1 else 'turns'},"
+        f" {f'{tokens:,}' if tokens > 999 else tokens} tokens."
     )
     return f"{spent} {cut}\n{_left(run)}" if cut else f"{spent} {_left(run)}"
 
@@ -286,18 +287,25 @@ def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with."""
     scope = run.scope
     depth = scope.depth_left
-    delegations, requests, tokens, usd, calls = ledger.left(scope.account)
-    said = (
-        f"Left: depth {'unlimited' if depth is None else depth}"
-        f", delegations {'unlimited' if delegations is None else delegations}"
-        f"{'' if requests is None else f', requests {requests:,}'}"
-        f"{'' if tokens is None else f', tokens {tokens:,}'}"
-        f"{'' if calls is None else f', calls {calls:,}'}"
-        f"{'' if usd is None else f', ${usd:.4f}'}"
-    )
+    delegations, requests, tokens, usd, calls = ledger.remainders(scope.account)
+    # Grouping digits is several times as dear as writing them.
+    if requests is None:
+        said = ""
+    else:
+        said = f", requests {requests:,}" if requests > 999 else f", requests {requests}"
+    if tokens is not None:
+        said += f", tokens {tokens:,}" if tokens > 999 else f", tokens {tokens}"
+    if calls is not None:
+        said += f", calls {calls:,}" if calls > 999 else f", calls {calls}"
+    if usd is not None:
+        said += ", $%.4f" % usd  # noqa: UP031 - as above
     seconds = scope.deadline.left()
     if seconds != _FOREVER:
         said += f", time {int(seconds) if seconds > 0 else 0} s"
+    said = (
+        f"Left: depth {'unlimited' if depth is None else depth}"
+        f", delegations {'unlimited' if delegations is None else delegations}{said}"
+    )
     # Only what was kept back for the parent's last word is left of its requests.
     is_last = requests is not None and requests <= 1
     return f"{said}. This is your last reply: answer now." if is_last else f"{said}."

@@ -7,10 +7,8 @@ Everything that matters happens on the one path in `engine.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, ValidationError, convert
 
 import remit.delegation.report as report
 import remit.fields as fields
@@ -20,6 +18,7 @@ from remit.events import DelegationRejected
 from remit.execution import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
 from remit.fields import MOST_LABEL, MOST_PROMPT, Bad, Field
 from remit.messages import Json, JsonObject, ToolSpec, user
+from remit.outcome import Outcome, Rejection
 from remit.result import ToolResult
 from remit.text import clean
 from remit.tooling import Tier, Tool
@@ -40,13 +39,6 @@ WORKER = (
 )
 
 
-class _Task(Struct, forbid_unknown_fields=True):
-    """A call of `task` as it should be: two sound texts under their proper names."""
-
-    agent: Annotated[str, Meta(max_length=MOST_LABEL, pattern=r"\S")]
-    prompt: Annotated[str, Meta(max_length=MOST_PROMPT, pattern=r"\S")]
-
-
 class TaskTool(DelegateTool):
     """`task`: one tool for all the agents declared at a level."""
 
@@ -60,23 +52,22 @@ class TaskTool(DelegateTool):
         self.agents = {a.name: a for a in agents}
         super().__init__("task", display_name="Task", tier=Tier.OBSERVE, spec=self._spec())
 
-    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
+        # A call as it should be, two sound texts under their proper names, is seen at a glance.
+        name, prompt = args.get("agent"), args.get("prompt")
+        if isinstance(name, str) and isinstance(prompt, str) and len(args) == 2:
+            agent = self.agents.get(name)
+            sound = prompt.isascii() or clean(prompt) is prompt
+            if agent is not None and sound and prompt.strip() and len(prompt) <= MOST_PROMPT:
+                return Plan(agent, user(prompt), prompt, "", None, agent.summary)
         try:
-            plan = self._plan(args)
+            return self._sort_out(args)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
-        done = await run.delegate(run, plan, call_id)
-        return report.task(run, done)
 
-    def _plan(self, args: JsonObject) -> Plan:
-        try:
-            asked = convert(args, _Task)
-        except ValidationError:
-            return self._sort_out(args)
-        agent, prompt = self.agents.get(asked.agent), asked.prompt
-        if agent is None or clean(prompt) is not prompt:
-            return self._sort_out(args)
-        return Plan(agent, user(prompt), prompt, summary=agent.summary)
+    def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
+        del plan
+        return report.task(run, done)
 
     def _sort_out(self, args: JsonObject) -> Plan:
         """What was meant, or words about what is wrong. Raises Bad."""
@@ -123,15 +114,17 @@ class NamedTool(DelegateTool):
         spec = ToolSpec(f"subagent_{agent.name}", description, _schema({"task": task}, ["task"]))
         super().__init__(spec.name, display_name=f"Subagent: {agent.name}", tier=Tier.CONFIRM, spec=spec)
 
-    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
         try:
             values = fields.gather(args, self.FIELDS)
             prompt = fields.text(values, "task")
             label = fields.optional_text(values, "description", MOST_LABEL)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
-        done = await run.delegate(run, _plan_for(self.agent, prompt, label), call_id)
-        return report.named(run, self.agent, done)
+        return _plan_for(self.agent, prompt, label)
+
+    def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
+        return report.named(run, plan.agent, done)
 
 
 class AdhocTool(DelegateTool):
@@ -149,14 +142,15 @@ class AdhocTool(DelegateTool):
     def __init__(self) -> None:
         super().__init__("subagent", display_name="Subagent", tier=Tier.OBSERVE, spec=_ADHOC_SPEC)
 
-    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+    def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
         try:
-            plan = self._plan(run, args)
+            return self._plan(run, args)
         except Bad as bad:
             label = args.get("label")
             rejection = _reject(run, self.name, call_id, bad)
             return report.adhoc_rejected(run, label[:MOST_LABEL] if isinstance(label, str) else "", rejection)
-        done = await run.delegate(run, plan, call_id)
+
+    def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
         return report.adhoc(run, plan, done)
 
     def _plan(self, run: Run, args: JsonObject) -> Plan:
