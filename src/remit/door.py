@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from msgspec import Struct
 
 import remit.checks as checks
 from remit.agent import Agent
@@ -23,7 +25,7 @@ from remit.providers import ModelSource
 from remit.running import Opened, Running, to_end
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
-from remit.wiring import prepare
+from remit.wiring import Ready, prepare
 
 Task = str | Sequence[Part]
 
@@ -49,22 +51,22 @@ async def run(
     Raises UsageError for a mistake in the call and StoreError for a store that cannot be opened, both before
     anything ran, and passes on the caller's own cancellation, after everything below has stopped. Nothing else.
     """
-    opening = _prepared(
+    opening = _checked(
         agent,
         task,
-        model=model,
-        models=models,
-        limits=limits,
-        store=store,
-        approver=approver,
-        policy=policy,
-        sandbox=sandbox,
-        deps=deps,
-        history=history,
-        workspace=workspace,
-        on_event=on_event,
+        model,
+        models,
+        limits,
+        store,
+        approver,
+        policy,
+        sandbox,
+        deps,
+        history,
+        workspace,
+        on_event,
     )
-    return await to_end(opening, on_event)
+    return await to_end(await opening.open())
 
 
 def run_sync(
@@ -121,28 +123,60 @@ def start(
     on_event: Callable[[Event], object] | None = None,
 ) -> Running:
     """A tree to be run inside `async with`. Raises UsageError at once for a mistake in the call."""
-    opening = _prepared(
+    opening = _checked(
         agent,
         task,
-        model=model,
-        models=models,
-        limits=limits,
-        store=store,
-        approver=approver,
-        policy=policy,
-        sandbox=sandbox,
-        deps=deps,
-        history=history,
-        workspace=workspace,
-        on_event=on_event,
+        model,
+        models,
+        limits,
+        store,
+        approver,
+        policy,
+        sandbox,
+        deps,
+        history,
+        workspace,
+        on_event,
     )
-    return Running(opening, on_event)
+    return Running(opening.open)
 
 
-def _prepared(
+class _Opening(Struct, frozen=True):
+    """A tree that is checked and still to be opened."""
+
+    ready: Ready
+    plan: Plan
+    limits: Limits
+    history: tuple[Message, ...]
+    approver: Approver | None
+    deps: object
+    on_event: Callable[[Event], object] | None
+
+    async def open(self) -> Opened:
+        """Raises StoreError."""
+        ready = self.ready
+        journal = ready.place(new_root_id.get()())
+        if journal.shared:
+            await _claim(journal)
+        tree = TreeContext(
+            journal.root, journal=journal, approver=self.approver, deps=self.deps, workspace=ready.workspace
+        )
+        if self.on_event is not None:
+            tree.watched().watch(self.on_event, tree.loop)
+        models = ready.models
+        root = Engine(tree, models).root(
+            self.plan,
+            limits=self.limits,
+            policies=ready.policies,
+            sandbox=ready.sandbox,
+            history=self.history,
+        )
+        return Opened(tree, root, models.close)
+
+
+def _checked(  # noqa: PLR0917 - for every tree: names cost as much as the checks
     agent: Agent,
     task: Task,
-    *,
     model: ModelChoice | None,
     models: ModelSource | None,
     limits: Limits | None,
@@ -153,44 +187,37 @@ def _prepared(
     deps: object,
     history: Sequence[Message],
     workspace: str | Path | None,
-    on_event: object,
-) -> Callable[[], Coroutine[object, None, Opened]]:
+    on_event: Callable[[Event], object] | None,
+) -> _Opening:
     """What opens the tree. Raises UsageError for a mistake in the call."""
-    ready = prepare(
-        agent,
-        model=model,
-        models=models,
-        limits=limits,
-        store=store,
-        approver=approver,
-        policy=policy,
-        sandbox=sandbox,
-        workspace=workspace,
-        on_event=on_event,
-    )
-    effective = root_limits(agent, limits, ROOT_DEFAULTS)
+    ready = prepare(agent, model, models, limits, store, approver, policy, sandbox, workspace, on_event)
+    effective = _limits_of(agent, limits)
     ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))
     prompt = checks.as_message(task)
     past = checks.check_history(history)
     text = task if type(task) is str else prompt.text
     plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
+    return _Opening(ready, plan, effective, past, approver, deps, on_event)
 
-    async def open_tree() -> Opened:
-        journal = ready.place(new_root_id.get()())
-        if journal.shared:
-            await _claim(journal)
-        tree = TreeContext(
-            journal.root, journal=journal, approver=approver, deps=deps, workspace=ready.workspace
-        )
 
-        def go() -> Coroutine[object, object, Outcome]:
-            return Engine(tree, ready.models).root(
-                plan, limits=effective, policies=ready.policies, sandbox=ready.sandbox, history=past
-            )
+MOST_KNOWN = 256
 
-        return Opened(tree, go, ready.close)
+_known: dict[tuple[int, int], tuple[Limits | None, Limits | None, Limits]] = {}
+"""What holds at the root, by the ids of the caller's limits and of the agent's own, which are kept here with it.
 
-    return open_tree
+By ids: limits have many fields, and a key of two of them takes longer to look up than all that is done with it.
+"""
+
+
+def _limits_of(agent: Agent, limits: Limits | None) -> Limits:
+    own = agent.limits
+    key = (id(limits), id(own))
+    known = _known.get(key)
+    if known is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        known = _known[key] = (limits, own, root_limits(agent, limits, ROOT_DEFAULTS))
+    return known[2]
 
 
 async def _claim(journal: Journal) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import remit.foreign as foreign
 from remit.errors import StoreError, TreeOwned
@@ -42,17 +42,21 @@ class Journal:
     _late = False
     """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
 
+    volatile: bool
+    """Whether nothing of it survives the process, so that nobody need wait for it."""
+    shared: bool
+    """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
+    held: bool
+    """Whether there is anything to leave."""
+
     def __init__(self, store: Store, root: str, *, ours: bool) -> None:
         self._store = store
         self.root = root
         self._ours = ours
         """Whether it was opened for this tree alone, and is closed with it."""
         self.volatile = bool(getattr(store, "volatile", False))
-        """Whether nothing of it survives the process, so that nobody need wait for it."""
         self.shared = not (ours and self.volatile)
-        """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
         self.held = self.shared
-        """Whether there is anything to leave."""
 
     def append(self, event: Event) -> None:
         """Hand an event to the store. Never raises."""
@@ -190,6 +194,25 @@ class Journal:
             raise _store_error(ended.error)
         if ended.how == "timed_out":
             raise _too_late(seconds)
+
+
+class Private(Journal):
+    """The journal of a tree that nobody else can ever read: a store is made with the first thing that is kept."""
+
+    volatile = True
+    shared = False
+    held = False
+
+    def __init__(self, make_store: Callable[[], Store], root: str) -> None:
+        # Not Journal's: there is no store to be asked what it is.
+        self.root = root
+        self._make_store = make_store
+        self._ours = True
+
+    async def store(self) -> Store:
+        if not self.held:
+            self._store = self._make_store()
+        return await super().store()
 
 
 def _too_late(seconds: float) -> StoreError:

@@ -191,6 +191,8 @@ class Lane:
 class Lanes:
     """The lanes of one tree."""
 
+    __slots__ = ("_lanes", "_loop")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._lanes: dict[str, Lane] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from remit.agent import Agent
@@ -21,32 +21,54 @@ Chain = tuple[Model, ...]
 """Models in order of preference; most agents have one."""
 
 
+class Named(Protocol):
+    """Finds models of providers by their names."""
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        """Closes what was opened to find them, if anything was."""
+        ...
+
+    def find(self, name: str) -> Model: ...
+
+
 class Models:
     """The models of one tree. Made before the run, so that a missing one is the caller's error.
 
-    A name is looked up in `source` first, and then, unless that is a function, among the providers (`shelf`).
+    A name is looked up in `source` first, and then, unless that is a function, among the providers, by what `open_named`
+    makes for the first of them.
     """
 
+    __slots__ = ("_chains", "_default", "_found", "_named", "_open_named", "_source")
+
     def __init__(
-        self, default: ModelChoice | None, source: ModelSource | None, shelf: Callable[[str], Model]
+        self, default: ModelChoice | None, source: ModelSource | None, open_named: Callable[[], Named]
     ) -> None:
         if source is not None and not callable(source) and not isinstance(cast(object, source), Mapping):
             raise UsageError(f"models must be a mapping of names to models, or a function, not {source!r}.")
         self._source = source
-        self._shelf = shelf
-        self._found: dict[str, Model] = {}
+        self._open_named = open_named
+        self._named: Named | None = None
+        self._found: dict[str, Model] | None = None
+        """By name."""
         self._chains: dict[int, Chain] = {}
         """Of agents with models of their own, by the agents' ids."""
         self._default = None if default is None else self._look_up(default, None)
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        """Closes what was opened to find models, if anything was."""
+        return None if self._named is None else self._named.close
 
     def find(self, agent: Agent, parent: Chain | None) -> Chain:
         """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
         choice = agent.model
         if choice is not None:
             # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
-            return self._chains.get(id(agent)) or self._chains.setdefault(
-                id(agent), self._look_up(choice, agent)
-            )
+            found = self._chains.get(id(agent))
+            if found is None:
+                found = self._chains[id(agent)] = self._look_up(choice, agent)
+            return found
         chain = self._default if parent is None else parent
         if chain is None:
             raise UsageError(
@@ -57,11 +79,11 @@ class Models:
     def check(self, agent: Agent, *, needs_price: bool) -> None:
         """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
         chain = self.find(agent, None)
-        _check(agent, chain, needs_price=needs_price or _limits_money(agent))
+        _check(agent, chain, needs_price or _limits_money(agent))
         if agent.subagents:
             for below, owner, limited in _below(agent):
                 models = chain if owner is None else self.find(owner, None)
-                _check(below, models, needs_price=needs_price or limited)
+                _check(below, models, needs_price or limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
         if not isinstance(choice, (str, list, tuple)) and is_model(choice):
@@ -81,6 +103,8 @@ class Models:
                 f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
                 f" not {model!r}."
             )
+        if self._found is None:
+            self._found = {}
         if model not in self._found:
             self._found[model] = self._by_name(model, where)
         return self._found[model]
@@ -96,8 +120,10 @@ class Models:
             if found in seen:
                 raise UsageError(f"{where}: models goes in a circle: {' -> '.join([*seen, found])}.")
             seen.append(found)
+        if self._named is None:
+            self._named = self._open_named()
         try:
-            return self._shelf(seen[-1])
+            return self._named.find(seen[-1])
         except UsageError as error:
             listed = f" models has {', '.join(map(repr, source)) or 'nothing'}." if source is not None else ""
             raise UsageError(f"{where}: {error}{listed}") from None
@@ -144,10 +170,11 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
     return found
 
 
-def _check(agent: Agent, chain: Chain, *, needs_price: bool) -> None:
+def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
+    settings = agent.settings
     for model in chain:
-        if agent.settings:
-            _check_settings(agent, agent.settings, model)
+        if settings:
+            _check_settings(agent, settings, model)
         if price_of(model) is None and needs_price:
             raise UsageError(
                 f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
@@ -168,7 +195,8 @@ def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) ->
 def name_of(model: Model) -> str:
     """Its name, read once: a property of somebody else's may raise."""
     try:
-        return clean(str(model.name))
+        name = model.name
+        return name if type(name) is str and name.isascii() else clean(str(name))
     except FOREIGN:
         return type(model).__name__
 
@@ -177,8 +205,8 @@ def lane_of(model: Model) -> tuple[str, int | None]:
     """Which requests count together, and how many of them may be in flight; None is any number."""
     lane: object = getattr(model, "lane", None)
     most: object = getattr(model, "in_flight", None)
-    name = lane if lane is not None and isinstance(lane, str) else name_of(model)
-    return name, most if most is not None and isinstance(most, int) and most > 0 else None
+    name = lane if isinstance(lane, str) else name_of(model)
+    return name, most if isinstance(most, int) and most > 0 else None
 
 
 def price_of(model: Model) -> Price | None:
@@ -220,14 +248,19 @@ def window_of(model: Model, limits: Limits, learnt: int | None) -> int | None:
 
     `learnt` is what a provider said by refusing.
     """
-    if limits.context_tokens is None:
+    window = limits.context_tokens
+    if window is None:
         return None
     try:
         own: object = getattr(model, "context_window", None)
     except FOREIGN:
         own = None
-    known = [window for window in (limits.context_tokens, learnt, own) if isinstance(window, int)]
-    return min(known, default=None)
+    known = window if isinstance(window, int) else None
+    if learnt is not None and (known is None or learnt < known):
+        known = learnt
+    if isinstance(own, int) and (known is None or own < known):
+        known = own
+    return known
 
 
 def _is_amount(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -118,18 +118,17 @@ def reopen(
             raise
         place = terms.workspace
         tree = TreeContext(run_id, journal=journal, approver=approver, deps=deps, workspace=place, past=past)
+        if on_event is not None:
+            tree.watched().watch(on_event, tree.loop)
+        if not _goes_on(past):
+            return Opened(tree, _recorded(past, agent), ready.models.close, posted)
         plan = Plan(agent=agent, prompt=record.task, task=record.task.text, summary=agent.summary)
+        root = Engine(tree, ready.models).root(
+            plan, limits=effective, policies=terms.policies, sandbox=terms.sandbox, record=record
+        )
+        return Opened(tree, root, ready.models.close, posted)
 
-        def go() -> Coroutine[object, object, Outcome]:
-            if not _goes_on(past):
-                return _recorded(past, agent)
-            return Engine(tree, ready.models).root(
-                plan, limits=effective, policies=terms.policies, sandbox=terms.sandbox, record=record
-            )
-
-        return Opened(tree, go, ready.close, posted)
-
-    return Running(open_tree, on_event)
+    return Running(open_tree)
 
 
 def _kept(ready: Ready, terms: Terms) -> Ready:
@@ -145,7 +144,7 @@ def _kept(ready: Ready, terms: Terms) -> Ready:
     if place is None and terms.workspace:
         place = checks.check_workspace(terms.workspace)
     box = ready.sandbox if terms.sandbox is None else ready.sandbox.within(terms.sandbox)
-    return ready._replace(policies=(caller, own), sandbox=box, workspace=place)
+    return msgspec.structs.replace(ready, policies=(caller, own), sandbox=box, workspace=place)
 
 
 def _goes_on(past: Tree) -> bool:

@@ -9,7 +9,9 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
+
+from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.events import Event, MessageSent
@@ -24,39 +26,31 @@ from remit.text import clean, safe_str
 log = logging.getLogger("remit")
 
 
-class Opened(NamedTuple):
+class Opened(Struct, frozen=True):
     """A tree whose place in the store is claimed, and what runs it."""
 
     tree: TreeContext
-    go: Callable[[], Coroutine[object, object, Outcome]]
+    root: Coroutine[object, object, Outcome]
     close: Callable[[], Awaitable[None]] | None
     """Closes what was opened for it besides the store, if anything was; called once nothing of it runs."""
     posted: Sequence[Posted] | None = ()
     """What other processes asked of it before it was claimed; None when that is not known yet."""
 
 
-class _Begun(NamedTuple):
+class _Begun(Struct, frozen=True):
     """A tree, and what runs it and lets go of everything afterwards."""
 
     tree: TreeContext
     life: Awaitable[Outcome]
     context: Context | None = None
-    """What it has run in so far."""
+    """What it has run in so far; None: it has not run at all."""
 
 
 class Running:
     """A tree while it runs. Leaving its `async with` block stops what is still running."""
 
-    def __init__(
-        self,
-        open_tree: Callable[[], Awaitable[Opened]],
-        on_event: Callable[[Event], object] | None,
-        begun: _Begun | None = None,
-    ) -> None:
-        self._open = open_tree
-        self._on_event = on_event
-        self._begun = begun
-        self._entered = False
+    def __init__(self, tree: Callable[[], Awaitable[Opened]] | _Begun) -> None:
+        self._given: Callable[[], Awaitable[Opened]] | _Begun | None = tree
         self._runs = False
         """Whether its task has come to do anything."""
         self._tree: TreeContext | None = None
@@ -81,12 +75,14 @@ class Running:
         """Never reached; Python looks for it before it calls `__enter__`."""
 
     async def __aenter__(self) -> Self:
-        if self._entered:
+        given, self._given = self._given, None
+        if given is None:
             raise UsageError("This tree was started already; call start() again for another one.")
-        self._entered = True
-        begun = self._begun or _Begun(*await _begin(self._open, self._on_event))
-        self._begun, self._tree = None, begun.tree
-        self._start(begun)
+        if not isinstance(given, _Begun):
+            opened = await given()
+            given = _Begun(opened.tree, _live(opened))
+        self._tree = given.tree
+        self._start(given)
         return self
 
     def _start(self, begun: _Begun) -> asyncio.Task[Outcome]:
@@ -198,17 +194,7 @@ class Running:
         return tree.runs.get(name)
 
 
-async def _begin(
-    open_tree: Callable[[], Awaitable[Opened]], on_event: Callable[[Event], object] | None
-) -> tuple[TreeContext, Coroutine[object, None, Outcome]]:
-    opened = await open_tree()
-    tree = opened.tree
-    if on_event:
-        tree.watched().watch(on_event, tree.loop)
-    return tree, _live(opened, opened.go())
-
-
-async def _live(opened: Opened, root: Coroutine[object, object, Outcome]) -> Outcome:
+async def _live(opened: Opened) -> Outcome:
     tree, ears = opened.tree, None
     if tree.journal.shared:
         from remit.listening import catch_up, listen  # noqa: PLC0415 - for trees that others can reach
@@ -216,11 +202,17 @@ async def _live(opened: Opened, root: Coroutine[object, object, Outcome]) -> Out
         after = None if opened.posted is None else catch_up(tree, opened.posted)
         ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
     try:
-        return await root
+        return await opened.root
     finally:
         if ears is not None:
             await _deafen(ears)
-        await _close(opened)
+        if tree.opened is not None or opened.close is not None or tree.journal.held:
+            await _let_go(opened)
+        stream = tree.stream
+        stream.ended = True
+        if stream.watched:
+            await _end(stream.end, tree)
+        tree.hosts.close()
 
 
 async def _deafen(ears: asyncio.Task[None]) -> None:
@@ -230,8 +222,8 @@ async def _deafen(ears: asyncio.Task[None]) -> None:
         ears.exception()
 
 
-async def _close(opened: Opened) -> None:
-    """Let go of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
+async def _let_go(opened: Opened) -> None:
+    """Close of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
     tree = opened.tree
     if tree.opened is not None:
         await _end(tree.opened.close, tree)
@@ -239,10 +231,6 @@ async def _close(opened: Opened) -> None:
         await _end(opened.close, tree)
     if tree.journal.held:
         await _end(tree.journal.leave, tree)
-    tree.stream.ended = True
-    if tree.stream.watched:
-        await _end(tree.stream.end, tree)
-    tree.hosts.close()
 
 
 async def _end(end: Callable[[], Awaitable[None]], tree: TreeContext) -> None:
@@ -252,19 +240,17 @@ async def _end(end: Callable[[], Awaitable[None]], tree: TreeContext) -> None:
         log.exception("the end of %s was not in order", tree.root)
 
 
-async def to_end(
-    open_tree: Callable[[], Awaitable[Opened]], on_event: Callable[[Event], object] | None
-) -> Outcome:
+async def to_end(opened: Opened) -> Outcome:
     """A whole tree, for who wants nothing of it but the outcome.
 
     It begins at once. A task is made for it when it first waits: in its own, a cancellation meant for the caller does
     not reach it before everything below is stopped in order.
     """
+    tree, life = opened.tree, _live(opened)
     if current_run.get():
         # A tool that runs a tree whose tool runs a tree, and so on: in one task they would share one stack.
-        async with Running(open_tree, on_event) as running:
+        async with Running(_Begun(tree, life)) as running:
             return await running.outcome()
-    tree, life = await _begin(open_tree, on_event)
     context = copy_context()
     try:
         awaited = context.run(life.send, None)
@@ -273,7 +259,7 @@ async def to_end(
         if _breath.is_due(tree.clock()):
             await asyncio.sleep(0)
         return outcome
-    async with Running(open_tree, on_event, _Begun(tree, _from_here(life, awaited), context)) as running:
+    async with Running(_Begun(tree, _from_here(life, awaited), context)) as running:
         return await running.outcome()
 
 

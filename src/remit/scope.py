@@ -7,7 +7,6 @@ engine; what happened to a run is in its events.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +91,7 @@ class TreeContext:
         self.root = root
         self.loop = loop = asyncio.get_running_loop()
         self.hosts = hosts = Hosts(loop)
-        self.clock = hosts.clock
+        self.clock = clock = hosts.clock
         self.journal = journal
         self.stream = stream = Stream()
         self.lanes = Lanes(loop)
@@ -104,25 +103,34 @@ class TreeContext:
         """Ids of all runs there have been."""
         self.spent: list[Usage] = []
         """What every model call of the tree has used so far."""
-        self.going_on: set[str] = set()
+        self.going_on = _NO_RUNS
         """Runs that the journal has and that are still to be taken up."""
-        self.mail: dict[str, list[Sent]] = {}
+        self.mail = _NO_MAIL
         """What was sent to those."""
         self._approver = approver
-        self.past = Tree() if past is None else past
+        self._seq = 0
+        self._look_at = BLOCK
+        """The number after which it is looked whether too many events are kept."""
         if past is not None:
             self._take_up(past)
-        self.stamp = _stamps(loop, self.clock, stream, self.past.seq)
-        """The number of the next event, and when it happens."""
+        elif journal.shared:
+            past = Tree()
+        self.past = _NO_PAST if past is None else past
+        # By the loop's clock, which never jumps: times in one journal can be subtracted.
+        self._since = time.time() - clock()
+        self._wall: Callable[[], float] | None = getattr(loop, "wall", None)
+        """The time, where the loop has its own."""
         # What nobody else can ever read need not be kept twice: the stream has it too.
         if not journal.shared:
             self.publish = stream.keep
 
     def _take_up(self, past: Tree) -> None:
+        self._seq = past.seq
         self.known.update(past.runs)
         for record in past.runs.values():
             self.spent.extend(record.usage)
-        self.going_on.update(r.id for r in going_on(past))
+        self.going_on = {r.id for r in going_on(past)}
+        self.mail = {}
         self._desk = Desk(self._approver, past)
 
     @property
@@ -138,6 +146,15 @@ class TreeContext:
         if self.opened is None:
             self.opened = Sources(self.hosts, self.workspace)
         return self.opened
+
+    def stamp(self) -> tuple[int, float]:
+        """The number of the next event, and when it happens."""
+        self._seq = seq = self._seq + 1
+        if seq > self._look_at:
+            self._look_at = seq + BLOCK
+            self.stream.cut()
+        wall = self._wall
+        return seq, self._since + self.clock() if wall is None else wall()
 
     def publish(self, event: Event, /) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
@@ -160,16 +177,10 @@ class TreeContext:
             root.stop(Cause("cancel", "the journal", self.journal.trouble))
 
 
-def _stamps(
-    loop: asyncio.AbstractEventLoop, clock: Callable[[], float], stream: Stream, last: int
-) -> Callable[[], tuple[int, float]]:
-    """Numbers from the one after `last`, each with the time: put together once, as it is asked for at every event."""
-    wall: Callable[[], float] | None = getattr(loop, "wall", None)
-    # By the loop's clock, which never jumps: times in one journal can be subtracted.
-    times = map((time.time() - clock()).__add__, iter(clock, None)) if wall is None else iter(wall, None)
-    blocks = map(stream.numbers, itertools.count(last + 1, BLOCK))
-    return zip(itertools.chain.from_iterable(blocks), times, strict=False).__next__
-
+_NO_PAST = Tree()
+_NO_RUNS: set[str] = set()
+_NO_MAIL: dict[str, list[Sent]] = {}
+"""Of trees that nobody else can reach or that are new; never written to."""
 
 _NOBODY: dict[str, Scope] = {}
 """The children of those who have none yet; never written to."""

@@ -67,30 +67,32 @@ class Reader:
 class Stream:
     """Hands every event to every reader at once, without waiting for any of them."""
 
+    ended = False
+    _readers: list[weakref.ref[Reader]] | tuple[()] = ()
+    """Most streams never have one."""
+    _watcher: _Watcher | None = None
+    _cut = 0
+    """How many of the first events are not kept any more."""
+
     def __init__(self) -> None:
-        self._readers: list[weakref.ref[Reader]] = []
         self._past: list[Event] = []
-        self._cut = 0
-        """How many of the first ones are not kept any more."""
-        self._watcher: _Watcher | None = None
         self.keep = self._past.append
         """`publish` for a stream that nobody reads yet."""
-        self.ended = False
 
-    def numbers(self, first: int) -> range:
-        """The next block of events' numbers. What is kept is cut to its length here: once in many events is enough."""
+    def cut(self) -> None:
+        """Keep no more than a reader may see. To be called now and then: once in many events is enough."""
         more = len(self._past) - BUFFER
         if more > 0:
             del self._past[:more]
             self._cut += more
-        return range(first, first + BLOCK)
 
     def reader(self, size: int = BUFFER) -> Reader:
         """A new reader; it begins with what has already happened, as far as that is kept."""
         past = deque(self._past, maxlen=size)
         reader = Reader(self, past, self._cut + len(self._past) - len(past))
         # Weak: a loop that was left with `break` has nobody who would say so.
-        self._readers.append(weakref.ref(reader, self._readers.remove))
+        self._readers = readers = self._readers or []
+        readers.append(weakref.ref(reader, readers.remove))
         return reader
 
     def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:

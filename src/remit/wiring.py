@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 import remit.checks as checks
 import remit.delegation.kit as kit
 from remit.agent import Agent
-from remit.journal import Journal
+from remit.journal import Journal, Private
 from remit.policy import Policy, PolicyFunction, compile_policy
 from remit.ports import Model, ModelChoice, Store
 from remit.providers import Models, ModelSource
@@ -23,25 +25,29 @@ if TYPE_CHECKING:
 kit.built_in.source = built_in
 
 
-class Ready(NamedTuple):
+class Ready(Struct, frozen=True):
     """What a tree is started with, checked."""
 
-    place: Callable[[str], Journal]
+    store: Store | str | None
     models: Models
     policies: tuple[PolicyFunction | None, ...]
     sandbox: Sandbox
     workspace: Path | None
-    named: _Named
 
-    @property
-    def close(self) -> Callable[[], Awaitable[None]] | None:
-        """Closes what was opened to find models, if anything was."""
-        return None if self.named.shelf is None else self.named.shelf.close
+    def place(self, root: str) -> Journal:
+        """Where the tree's journal is kept."""
+        store = self.store
+        if store is None:
+            return Private(MemoryStore, root)
+        if isinstance(store, str):
+            from remit.stores import open_store  # noqa: PLC0415 - for those who name one
+
+            return Journal(open_store(store), root, ours=True)
+        return Journal(store, root, ours=False)
 
 
-def prepare(
+def prepare(  # noqa: PLR0917 - for every tree: names cost as much as the checks
     agent: Agent,
-    *,
     model: ModelChoice | None,
     models: ModelSource | None,
     limits: object,
@@ -54,47 +60,43 @@ def prepare(
 ) -> Ready:
     """Raises UsageError for a mistake in the call."""
     checks.check_call(agent, limits, approver, on_event)
-    place = _place(store)
-    named = _Named()
-    found = Models(model, models, named.find)
+    if store is not None:
+        _check_store(store)
+    found = Models(model, models, _Named)
     checks.check_tools(agent)
-    policies = (compile_policy(policy, "run()"), agent.policy)
-    outer = read_sandbox(sandbox, "run()") or OPEN
+    caller = None if policy is None else compile_policy(policy, "run()")
+    outer = OPEN if sandbox is None else read_sandbox(sandbox, "run()") or OPEN
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
-    return Ready(place, found, policies, box, checks.check_workspace(workspace), named)
+    folder = None if workspace is None else checks.check_workspace(workspace)
+    return Ready(store, found, (caller, agent.policy), box, folder)
 
 
 class _Named:
     """Models that are asked for by name. What finds them is made with the first one."""
 
     def __init__(self) -> None:
-        self.shelf: Shelf | None = None
+        self._shelf: Shelf | None = None
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        return None if self._shelf is None else self._shelf.close
 
     def find(self, name: str) -> Model:
         if name == "offline":
             from remit.models.offline import Offline  # noqa: PLC0415 - for those who ask for it
 
             return Offline()
-        if self.shelf is None:
+        if self._shelf is None:
             from remit.models import Shelf  # noqa: PLC0415 - as above
 
-            self.shelf = Shelf()
-        return self.shelf.find(name)
+            self._shelf = Shelf()
+        return self._shelf.find(name)
 
 
-def _place(store: Store | str | None) -> Callable[[str], Journal]:
-    """Where a tree's journal is kept. Raises UsageError for what cannot be a store."""
-    if store is None:
-        return _in_memory
+def _check_store(store: Store | str) -> None:
     if isinstance(store, str):
         from remit.stores import open_store  # noqa: PLC0415 - for those who name one
 
-        url = store
-        open_store(url)
-        return lambda root: Journal(open_store(url), root, ours=True)
-    given = checks.check_store(store)
-    return lambda root: Journal(given, root, ours=False)
-
-
-def _in_memory(root: str) -> Journal:
-    return Journal(MemoryStore(), root, ours=True)
+        open_store(store)
+    else:
+        checks.check_store(store)
