@@ -10,7 +10,7 @@ import re
 
 _DOMAIN = "domain:"
 _PORTS = {"https": ":443", "http": ":80"}
-_SCHEME = re.compile(r"\s*(?:([a-z*?]+)://)?", re.IGNORECASE)
+_SCHEME = r"(?i)\s*(?:([a-z*?]+)://)?"
 
 
 def fits(pattern: str, address: str, host: str, *, strict: bool) -> bool:
@@ -34,7 +34,7 @@ def fits(pattern: str, address: str, host: str, *, strict: bool) -> bool:
 
 def _apart(text: str) -> tuple[str, str, str]:
     """Scheme, authority and the rest."""
-    found = _SCHEME.match(text)
+    found = re.match(_SCHEME, text)
     assert found is not None
     rest = text[found.end() :].strip()
     # In a pattern a question mark stands for a character: only a slash ends its host.

@@ -66,7 +66,7 @@ def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
     return ceil(input_tokens * price.input + output_tokens * price.output)
 
 
-class Over(NamedTuple):
+class Over(Struct, frozen=True):
     """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
 
     owner: str
@@ -92,7 +92,7 @@ class Over(NamedTuple):
         return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
 
 
-class Overrun(NamedTuple):
+class Overrun(Struct, frozen=True, order=True):
     """A call that used more than it had reserved."""
 
     resource: str

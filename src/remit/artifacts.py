@@ -24,7 +24,7 @@ SAVE_STOPPED_S = 1.0
 
 SAVE_GRACE_S = 0.5
 
-ARTIFACT_ID = re.compile(r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z0-9_]+")
+ARTIFACT_ID = r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z0-9_]+"
 
 MOST_READ = 20_000
 """Characters `read_artifact` gives at once."""
@@ -86,7 +86,7 @@ class ReadArtifact(RuntimeTool):
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
         owner, mine = artifact.partition("/")[0], run.scope.run_id
         # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
-        if not ARTIFACT_ID.fullmatch(artifact):
+        if not re.fullmatch(ARTIFACT_ID, artifact):
             return _missing(artifact)
         if owner != mine and not owner.startswith(f"{mine}."):
             return _missing(artifact)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from weakref import KeyedRef
 
 import msgspec
@@ -29,6 +28,9 @@ from remit.ports import Store
 from remit.text import describe_error
 from remit.tooling import is_reserved
 from remit.tree import going_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MOST_TASK = 5_000_000
 """Characters of a task; more is a mistake."""
@@ -107,6 +109,8 @@ def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
 def check_workspace(workspace: object) -> Path | None:
     if workspace is None:
         return None
+    from pathlib import Path  # noqa: PLC0415 - for those who have one
+
     if not isinstance(workspace, (str, Path)):
         raise UsageError(f"workspace must be a path, not {workspace!r}.")
     # In full: it must not mean another folder when the program changes to one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -26,6 +26,12 @@ from remit.running import Opened, Running, to_end
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
 from remit.wiring import Ready, prepare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
 
 Task = str | Sequence[Part]
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
+
+from msgspec import Struct
 
 from remit.messages import Json, JsonObject
 from remit.outcome import Rejection, RejectionKind
@@ -18,7 +20,7 @@ MOST_PROMPT = 1_000_000
 MOST_LABEL = 200
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """One field of a surface: its name and what else models call it."""
 
     name: str

@@ -29,7 +29,7 @@ REDACTED = "[redacted]"
 
 # Possessive: tried again from each place, a long run of spaces would take quadratic time.
 _UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*+"
-_TAGS = re.compile("[\U000e0000-\U000e0fff]+")
+_TAGS = "[\U000e0000-\U000e0fff]+"
 """Letters that models read and people do not."""
 
 
@@ -50,7 +50,7 @@ def _forged() -> re.Pattern[str]:
 def unforge(text: str) -> str:
     """Foreign text in which nothing looks like the words of a runtime."""
     if not text.isascii():
-        text = _TAGS.sub("", text)
+        text = re.sub(_TAGS, "", text)
     elif "[" not in text and "<" not in text:
         return text
     return _forged().sub(_changed, text)

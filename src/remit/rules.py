@@ -6,21 +6,21 @@ for addresses are in `addressing.py`.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import remit.addressing as addressing
+from msgspec import Struct
+
 from remit.errors import UsageError
 from remit.tooling import Subject
 
 Answer = Literal["allow", "ask", "deny"]
 
-_RULE = re.compile(r"(?P<answer>allow|ask|deny)\s+(?P<name>[^\s()]+)(\((?P<pattern>.*)\))?", re.DOTALL)
+_RULE = r"(?s)(?P<answer>allow|ask|deny)\s+(?P<name>[^\s()]+)(\((?P<pattern>.*)\))?"
 
 
-class Rule(NamedTuple):
+class Rule(Struct, frozen=True):
     """One rule. Without a pattern it is about every call of the tools it names."""
 
     answer: Answer
@@ -28,7 +28,7 @@ class Rule(NamedTuple):
     pattern: str = ""
 
     def names(self, tool: str) -> bool:
-        return fnmatch.fnmatchcase(tool, self.name)
+        return _matches(tool, self.name)
 
     def matches(self, subject: Subject) -> bool:
         """An allowing pattern needs to know what it allows; the others look at every way to read it."""
@@ -40,19 +40,27 @@ class Rule(NamedTuple):
 
     def _fits(self, text: str, host: str) -> bool:
         if host:
+            import remit.addressing as addressing  # noqa: PLC0415 - few rules are about addresses
+
             return addressing.fits(self.pattern, text, host, strict=self.answer == "allow")
         if self.pattern.endswith(":*"):
             stem = self.pattern.removesuffix(":*")
             return text == stem or text.startswith(f"{stem} ")
-        return fnmatch.fnmatchcase(text, self.pattern)
+        return _matches(text, self.pattern)
 
     def __str__(self) -> str:
         return f"{self.answer} {self.name}" + (f"({self.pattern})" if self.pattern else "")
 
 
+def _matches(text: str, pattern: str) -> bool:
+    import fnmatch  # noqa: PLC0415 - for those who have rules
+
+    return fnmatch.fnmatchcase(text, pattern)
+
+
 def parse(rule: object, where: str) -> Rule:
     """Raises UsageError for what is no rule."""
-    found = _RULE.fullmatch(rule.strip()) if isinstance(rule, str) else None
+    found = re.fullmatch(_RULE, rule.strip()) if isinstance(rule, str) else None
     if found is None:
         raise UsageError(
             f'{where}: policy rule {rule!r} must be "allow", "ask" or "deny" and a tool name or pattern, such as'
@@ -66,7 +74,7 @@ def parse(rule: object, where: str) -> Rule:
     return Rule(answer, found["name"], "" if pattern in (None, "*") else pattern.strip())
 
 
-class Ruling(NamedTuple):
+class Ruling(Struct, frozen=True):
     """What rules say of a call, and why: the rules as they are written.
 
     Where they ask, also `NO_RULE` for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart. "" is

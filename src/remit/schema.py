@@ -14,9 +14,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, Optional, Protocol, cast, get_type_hints
+from typing import TYPE_CHECKING, NotRequired, Optional, Protocol, cast, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.messages import Json, JsonObject
@@ -105,7 +106,7 @@ class TypeShape:
             raise ShapeError([f"could not be checked: {_first_line(error)}"]) from error
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """One named part of an object, as a function's parameter declares it."""
 
     annotation: object

@@ -11,8 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 import remit.ledger as ledger
 from remit.approval import Approver, Desk
@@ -35,6 +36,9 @@ from remit.stream import BLOCK, Stream
 from remit.text import clean
 from remit.tree import going_on
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 log = logging.getLogger("remit")
 
 GRACE_S = 5.0
@@ -43,7 +47,7 @@ current_run: ContextVar[str] = ContextVar("current_run", default="")
 """The run whose code is executing, in tools too: so that cancelling oneself does not wait for oneself."""
 
 
-class Cause(NamedTuple):
+class Cause(Struct, frozen=True):
     """Why a run was stopped for good. The first cause stands."""
 
     kind: Literal["cancel", "deadline", "parent"]
@@ -56,14 +60,14 @@ class Cause(NamedTuple):
         return f"{lead}: {self.reason}" if self.reason else lead
 
 
-class Limit(NamedTuple):
+class Limit(Struct, frozen=True):
     """A soft limit that was met: the run is asked once for what it has."""
 
     kind: Literal["turns", "deadline", "budget", "repeating"]
     detail: str
 
 
-class Sent(NamedTuple):
+class Sent(Struct, frozen=True):
     """A message for a run's next turn, and the command from another process that it came by, if it did."""
 
     message: UserMessage

@@ -8,13 +8,20 @@ import re
 import types
 import typing
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
-from typing import NamedTuple, TypeGuard, Union, cast
+from typing import TYPE_CHECKING, TypeGuard, Union, cast
+
+from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.sandbox import OPEN, Sandbox
 from remit.schema import Field, resolve
 from remit.text import clean
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
 
 Function = Callable[..., object]
 
@@ -58,7 +65,7 @@ class ToolContext:
         return self._cancelled()
 
 
-class Signature(NamedTuple):
+class Signature(Struct, frozen=True):
     parameters: dict[str, Field]
     context: str | None
     is_open: bool
@@ -157,12 +164,12 @@ def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
         )
 
 
-_CONTEXT_TEXT = re.compile(r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?")
+_CONTEXT_TEXT = r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?"
 
 
 def _is_context(annotation: object) -> bool:
     if isinstance(annotation, str):
         # Imported for type checkers only, so the text is all there is.
-        return bool(_CONTEXT_TEXT.fullmatch(annotation.strip("'\" ")))
+        return bool(re.fullmatch(_CONTEXT_TEXT, annotation.strip("'\" ")))
     wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
     return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))

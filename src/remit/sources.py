@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 import remit.foreign as foreign
 from remit.errors import RemitError
@@ -19,6 +18,12 @@ from remit.messages import unforge
 from remit.phase import Phase, Stopped, wake
 from remit.text import clean, describe_error, one_line, shorten
 from remit.tooling import Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
 
 log = logging.getLogger("remit")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import re
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
@@ -73,16 +72,14 @@ def shorten(text: str, most: int, keep: int) -> str:
 
 
 # Letters and marks that show nothing, or lie over the character before them, although they count as printable.
-_BLANK = re.compile(
-    "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
-)
+_BLANK = "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
 
 
 def visible(text: str) -> str:
     """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
     if text.isascii() and text.isprintable():
         return text
-    text = _BLANK.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = re.sub(_BLANK, lambda found: found[0].encode("unicode_escape").decode(), text)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -111,7 +108,7 @@ def text_of(value: object) -> str:
         return value.decode("utf-8", "replace")
     try:
         text = _encode(value)
-        return json.loads(text) if text.startswith('"') else text
+        return cast(str, _decode(text)) if text.startswith('"') else text
     except Exception:  # noqa: BLE001 - users' objects may fail in any way
         return clean(safe_str(value))
 
@@ -119,7 +116,7 @@ def text_of(value: object) -> str:
 def to_json(value: object) -> Json:
     """Any value as plain JSON that shares nothing with it; text where there is no other way."""
     try:
-        return json.loads(_encode(value))
+        return _decode(_encode(value))
     except Exception:  # noqa: BLE001 - as above
         return clean(safe_str(value))
 
@@ -143,7 +140,15 @@ def _encode(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=_simpler).decode()
     except Exception:  # noqa: BLE001 - broken text, or keys msgspec does not take; the slow way may
+        import json  # noqa: PLC0415 - few values need it
+
         return clean(json.dumps(msgspec.to_builtins(value, enc_hook=_simpler), ensure_ascii=False))
+
+
+def _decode(text: str) -> Json:
+    import json  # noqa: PLC0415 - as above
+
+    return json.loads(text)
 
 
 def _simpler(value: object) -> object:
@@ -294,13 +299,11 @@ def _brief(line: str) -> str:
 
 
 _HEADINGS = r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters)|Returns?|Yields?|Raises"
-_HEADING = re.compile(rf"(?:{_HEADINGS})\s*(:?)\s*$")
-_UNDERLINE = re.compile(r"-{3,}\s*$")
-_GOOGLE_ENTRY = re.compile(r"\s+\*{0,2}(\w+)(?:\s*\(.*?\))?\s*:(?:\s+(.*))?$")
-_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_FIELD = re.compile(
-    r":(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b([^:]*):(.*)$"
-)
+_HEADING = rf"(?:{_HEADINGS})\s*(:?)\s*$"
+_UNDERLINE = r"-{3,}\s*$"
+_GOOGLE_ENTRY = r"\s+\*{0,2}(\w+)(?:\s*\(.*?\))?\s*:(?:\s+(.*))?$"
+_NUMPY_ENTRY = r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
+_FIELD = r":(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b([^:]*):(.*)$"
 _PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
 
 
@@ -309,7 +312,7 @@ def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
     reader = _DocstringReader()
     lines = inspect.cleandoc(doc).splitlines()
     for line, below in zip(lines, [*lines[1:], ""], strict=False):
-        reader.read(line, underlined=bool(_UNDERLINE.match(below)))
+        reader.read(line, underlined=bool(re.match(_UNDERLINE, below)))
     notes = {name: " ".join(" ".join(parts).split()) for name, parts in reader.notes.items()}
     return "\n".join(reader.description).strip(), {name: note for name, note in notes.items() if note}
 
@@ -324,8 +327,8 @@ class _DocstringReader:
         self._indent = 0
 
     def read(self, line: str, *, underlined: bool) -> None:
-        heading = _HEADING.match(line)
-        field = _FIELD.match(line)
+        heading = re.match(_HEADING, line)
+        field = re.match(_FIELD, line)
         if heading and (underlined or heading[2]):
             self._open("numpy" if underlined else "google", wanted=bool(heading[1]))
         elif field:
@@ -352,15 +355,15 @@ class _DocstringReader:
             self.notes[name].append(line)
 
     def _read_numpy(self, line: str) -> None:
-        entry = _NUMPY_ENTRY.match(line)
+        entry = re.match(_NUMPY_ENTRY, line)
         if entry:
             self._enter([name.strip(" *") for name in entry[1].split(",")], "")
-        elif not _UNDERLINE.match(line):
+        elif not re.match(_UNDERLINE, line):
             self._more(line)
 
     def _read_indented(self, line: str) -> None:
         indent = len(line) - len(line.lstrip())
-        entry = _GOOGLE_ENTRY.match(line) if self._style == "google" else None
+        entry = re.match(_GOOGLE_ENTRY, line) if self._style == "google" else None
         if entry and indent <= (self._indent or indent):
             self._indent = indent
             self._enter([entry[1]], entry[2] or "")

@@ -14,8 +14,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 T = TypeVar("T")
 
@@ -113,7 +115,7 @@ class Job(Generic[T]):
             self.done_future.set_result(None)
 
 
-_Inbox = SimpleQueue["Job[object]"]
+_Inbox: TypeAlias = "SimpleQueue[Job[object]]"
 
 
 class _Pool:
@@ -162,7 +164,9 @@ class _Pool:
             return True
 
     def _new_worker(self, job: Job[object]) -> None:
-        inbox = _Inbox()
+        from queue import SimpleQueue  # noqa: PLC0415 - for those who have anything run in threads
+
+        inbox: _Inbox = SimpleQueue()
         inbox.put(job)
         name = f"remit-worker-{next(self.numbers)}"
         threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()

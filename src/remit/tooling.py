@@ -13,8 +13,8 @@ import re
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Generic,
     Literal,
     NamedTuple,
@@ -53,6 +53,12 @@ from remit.text import (
     shorten,
     text_of,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
 
 P = ParamSpec("P")
 R = TypeVar("R")

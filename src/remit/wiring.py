@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,6 +19,8 @@ from remit.stores.memory import MemoryStore
 from remit.tools import built_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from remit.models import Shelf
 
 kit.built_in.source = built_in

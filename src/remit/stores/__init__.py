@@ -8,11 +8,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 from remit.errors import UsageError
 from remit.ports import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
 
 KNOWN = ("memory", "sqlite", "postgresql", "postgres")
 
@@ -40,6 +45,8 @@ def open_store(url: str) -> Store:
 
 def default_path() -> Path:
     """Where runs are kept when no place is named: $REMIT_HOME, else this user's folder for such things."""
+    from pathlib import Path  # noqa: PLC0415 - for stores that are files
+
     if home := os.environ.get("REMIT_HOME"):
         return Path(home).expanduser() / "runs.db"
     if sys.platform == "win32":
@@ -61,6 +68,9 @@ def _file(url: str, rest: str) -> Path:
         )
     if rest == "/:memory:":
         raise UsageError("SQLite in memory is gone with its process: write 'memory', or name a file.")
+    from pathlib import Path  # noqa: PLC0415 - as above
+    from urllib.parse import unquote  # noqa: PLC0415 - as above
+
     return Path(unquote(rest[1:]))
 
 
