@@ -27,7 +27,6 @@ from remit.messages import (
 from remit.ports import Store
 from remit.text import describe_error
 from remit.tooling import is_reserved
-from remit.tree import going_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +74,8 @@ def check_run_id(run_id: object) -> None:
 
 def check_matches(agent: Agent, past: Tree) -> None:
     """See that the agent still has what the runs that go on were started with."""
+    from remit.tree import going_on  # noqa: PLC0415 - for trees that go on
+
     wrong = [words for record in going_on(past) for words in _missing(agent, record)]
     if wrong:
         raise UsageError(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 import remit.ledger as ledger
 from remit.agent import Agent
@@ -50,8 +49,7 @@ NOT_IN_FORM = "[remit] Your answer is not in the form that was asked for."
 """Begins what a model is told whose structured answer does not match."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kit:
+class Kit(Struct, frozen=True, eq=False):
     """The tools of a run. Made once per agent; never changes between turns."""
 
     tools: Mapping[str, Tool]

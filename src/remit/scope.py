@@ -34,7 +34,6 @@ from remit.slots import Pool
 from remit.sources import Sources
 from remit.stream import BLOCK, Stream
 from remit.text import clean
-from remit.tree import going_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,6 +128,8 @@ class TreeContext:
             self.publish = stream.keep
 
     def _take_up(self, past: Tree) -> None:
+        from remit.tree import going_on  # noqa: PLC0415 - for trees that go on
+
         self._seq = past.seq
         self.known.update(past.runs)
         for record in past.runs.values():

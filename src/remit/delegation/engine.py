@@ -17,7 +17,6 @@ import remit.slots as slots
 from remit.agent import Agent
 from remit.artifacts import keep
 from remit.delegation.admission import Admitted, admit, readmit
-from remit.delegation.borrowing import borrow_tools
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
@@ -31,13 +30,11 @@ from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction, Rules
 from remit.providers import Chain, Models, lane_of, name_of, price_of, streams, window_of
-from remit.restoring import count_lost, interrupt, restore, restore_grants
 from remit.sandbox import OPEN, Sandbox
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
 from remit.slots import Pool
 from remit.text import describe_error
-from remit.tree import apply
 
 log = logging.getLogger("remit")
 
@@ -113,6 +110,8 @@ class Engine:
 
     def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
         """How a child ended that does not go on: as the journal has it, or interrupted if it has no end there."""
+        from remit.restoring import interrupt  # noqa: PLC0415 - for trees that go on
+
         parent.left_open.pop(record.id, None)
         outcome = self.outcomes[record.id]
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
@@ -124,6 +123,9 @@ class Engine:
 
     def _revive(self, run: Run, record: RunRecord) -> None:
         """Have a run go on from where the journal left it."""
+        from remit.restoring import count_lost, restore  # noqa: PLC0415 - as above
+        from remit.tree import apply  # noqa: PLC0415 - as above
+
         tree = self.tree
         apply(tree.past, run.scope.emit(RunResumed, limits=run.scope.limits))
         if run.scope.parent is None:
@@ -224,6 +226,8 @@ class Engine:
         tree.runs[scope.run_id] = scope
         tree.known.add(scope.run_id)
         if tree.past.grants:
+            from remit.restoring import restore_grants  # noqa: PLC0415 - as above
+
             restore_grants(run, tree)
         return run
 
@@ -235,6 +239,8 @@ class Engine:
             if not run.resumed:
                 self._tell_started(run, plan, call_id)
             if run.agent.tools and plan.kit is None and run.agent.sources:
+                from remit.delegation.borrowing import borrow_tools  # noqa: PLC0415 - for agents with sources of tools
+
                 # A stop meanwhile is met again by the loop, which says what it comes to.
                 with suppress(Stopped):
                     await borrow_tools(run)
