@@ -237,5 +237,38 @@ def overrun_of(b: Book) -> Over:
     return Over(b.owner, b.overran, cap if cap < NO_CAP else 0, used, overran=True)
 
 
+def put_back(books: tuple[Book, ...], short: Book, tokens: int, micros: int) -> None:
+    """Give back what one call has taken in the books before the one that is short of it."""
+    for b in books:
+        if b is short:
+            return
+        b.free_requests += 1
+        b.free_tokens += tokens
+        b.free_micros += micros
+
+
+def least_free(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
+    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
+    delegations = requests = tokens = micros = calls = NO_CAP
+    for b in books:
+        shut, caps = bool(b.overran), b.caps
+        delegations = min(delegations, b.free_delegations)
+        calls = min(calls, b.free_calls)
+        requests = min(requests, b.free_requests, 0 if shut and caps.requests < NO_CAP else requests)
+        tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
+        micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
+    return delegations, requests, tokens, micros, calls
+
+
+def fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int) -> bool:
+    """Whether it fits everywhere beside all that is held there, and nobody waits for any of it."""
+    for b in books:
+        if b.waiting or b.overran or b.free_requests < requests:
+            return False
+        if b.free_tokens < tokens or b.free_micros < micros:
+            return False
+    return True
+
+
 def _usd(micros: int) -> str:
     return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")

@@ -51,13 +51,6 @@ SUMMARISE_ALL = (
 SUMMARY = "[remit] The earlier part of this conversation was replaced by your own summary of it:\n\n"
 
 
-def fits(run: Run) -> bool:
-    """Whether the next turn fits the model's window."""
-    window = run.window
-    # Half of it always does: what is kept for an answer is a quarter at most.
-    return window is None or run.estimate * 2 <= window or run.estimate <= _most(run, window)
-
-
 async def fit(run: Run) -> bool:
     """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
     window, before = run.window, run.estimate

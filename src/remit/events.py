@@ -102,7 +102,7 @@ class RunEnded(Event, frozen=True, omit_defaults=True, tag="run_ended"):
     outcome: Outcome
 
 
-class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="turn_started"):
+class TurnStarted(Event, frozen=True, omit_defaults=True, tag="turn_started"):
     """A model call is about to be sent. `reserved` is its worst case."""
 
     turn: int
@@ -115,7 +115,7 @@ class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tur
     input_usd: float | None = None
 
 
-class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reply_received"):
+class ReplyReceived(Event, frozen=True, omit_defaults=True, tag="reply_received"):
     """A model call came back."""
 
     turn: int

@@ -11,11 +11,15 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import ceil
+from typing import NamedTuple
+
+from msgspec import Struct
 
 import remit.foreign as foreign
 import remit.ledger as ledger
 import remit.slots as slots
-from remit.amounts import LEAST_OUTPUT, Want, cost
+from remit.amounts import LEAST_OUTPUT, Want
 from remit.errors import ModelError
 from remit.events import (
     VERSION,
@@ -26,14 +30,14 @@ from remit.events import (
     ReplyReceived,
     TurnStarted,
 )
-from remit.execution import Run, message_tokens
+from remit.execution import OUTPUT_TOKENS, Run, message_tokens
 from remit.lanes import Lane
 from remit.ledger import Over, Reservation, Ticket
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
 from remit.providers import lane_of, name_of, price_of, streams, window_of
-from remit.reading import estimated, read, usage_of
+from remit.reading import believed, estimated, read, usage_of
 from remit.text import FOREIGN, clean, describe_error, safe_str
 
 log = logging.getLogger("remit")
@@ -73,13 +77,11 @@ class ModelFailed(Exception):
         self.attempts = attempts
 
 
-class _AttemptFailed(Exception):
-    """One attempt failed; what it used is already settled. The model's own exception is never written to."""
+class _Failed(NamedTuple):
+    """What came of an attempt that failed, and what it used, which is settled."""
 
-    def __init__(self, error: ModelError, usage: Usage) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.usage = usage
+    error: ModelError
+    usage: Usage
 
 
 async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
@@ -89,29 +91,29 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
     """
     recorded = run.asides.pop(purpose, None) if run.asides else None
     if recorded is not None:
-        _record(run, recorded, Usage(), run.replies + 1, purpose, again=True)
+        _record(run, recorded, Usage(), run.replies + 1, purpose, True)
         return recorded
     attempt, last = 0, None
     while True:
-        closed = _closed(run) if run.lane.was_closed else None
+        lane = run.lane
+        closed = _closed(run) if lane.was_closed else None
         if closed is not None:
             if not _next_model(run, closed):
                 raise ModelFailed(closed, max(1, attempt))
             attempt = 0
             continue
-        front = purpose != "turn"
-        if not run.lane.step_in(front=front) and not await _wait_for_place(run, run.lane, front=front):
+        if lane.width is None:
+            # As `step_in` has it, without the call: most lanes are as wide as they were.
+            lane.in_flight += 1
+        elif not await _step_in(run, lane, front=purpose != "turn"):
             continue
         attempt += 1
-        try:
-            return await _attempt(run, purpose, attempt)
-        except OverBudget as over:
-            raise OverBudget(over.over, last) from None
-        except _AttemptFailed as failed:
-            delay = _delay(run, failed.error, attempt)
-            _tell_failed(run, attempt, failed, delay)
-            last = failed.error
-            run.last_error = f"{last.kind}: {last}"
+        heard = await _attempt(run, purpose, attempt, last)
+        if isinstance(heard, Reply):
+            return heard
+        last, delay = heard.error, _delay(run, heard.error, attempt)
+        _tell_failed(run, attempt, heard, delay)
+        run.last_error = f"{last.kind}: {last}"
         if delay is not None:
             await _back_off(run, delay)
         elif _next_model(run, last):
@@ -138,34 +140,46 @@ def _next_model(run: Run, error: ModelError) -> bool:
     return True
 
 
-async def _attempt(run: Run, purpose: Purpose, number: int) -> Reply:
-    """One request, with a place in the model's lane. Raises OverBudget, Stopped or _AttemptFailed."""
-    lane, refused, answered = run.lane, None, False
+async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | None) -> Reply | _Failed:
+    """One request, with a place in the model's lane. Raises OverBudget or Stopped.
+
+    `last` is the error that it is tried again after.
+    """
+    lane, phase, heard = run.lane, run.scope.phase, None
     try:
-        verdict = _ask_ledger(run, run.want(), keep=False, spare=run.kit.delegates and purpose == "turn")
-        reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict)
-        sent, stop = _Sent(run, reservation, purpose, number), None
+        verdict = _ask_ledger(run, purpose)
+        reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, last)
+        heard_at = run.scope.tree.clock() if run.streams else None
+        sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
+        stop = None
         try:
-            begun = foreign.begin(_ask(run, sent.request(), sent), run.scope.phase)
+            begun = foreign.begin(_ask(run, sent.request(), sent), phase)
             ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, sent)
         except Stopped as stopped:
             stop, ended = stopped, stopped.ended
         # Whatever came back, and also when a stop came with it, it is paid for and kept.
-        heard, usage = sent.settle(ended)
+        heard = sent.settle(ended)
         if stop is not None:
-            if not isinstance(heard, Reply):
-                _tell_failed(run, number, _AttemptFailed(heard, usage), None, kind="stopped")
+            if isinstance(heard, _Failed):
+                _tell_failed(run, number, heard, None, kind="stopped")
             raise stop
-        if not isinstance(heard, Reply):
-            refused = heard if heard.kind in TOO_MANY else None
-            raise _AttemptFailed(heard, usage)
-        answered = True
         return heard
     finally:
-        if refused is None:
-            lane.leave(answered=answered)
+        if lane.width is None and type(heard) is Reply:
+            lane.in_flight -= 1
         else:
-            lane.refused(refused.retry_after, str(refused))
+            _leave(lane, heard)
+
+
+def _leave(lane: Lane, heard: Reply | _Failed | None) -> None:
+    if isinstance(heard, _Failed) and heard.error.kind in TOO_MANY:
+        lane.refused(heard.error.retry_after, str(heard.error))
+    else:
+        lane.leave(answered=isinstance(heard, Reply))
+
+
+async def _step_in(run: Run, lane: Lane, *, front: bool) -> bool:
+    return lane.step_in(front=front) or await _wait_for_place(run, lane, front=front)
 
 
 def _closed(run: Run) -> ModelError | None:
@@ -198,24 +212,29 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-async def reserve(run: Run, want: Want, *, keep: bool = False, spare: bool = False) -> Reservation:
-    """Head-room for one call, waiting only for calls in flight. Raises OverBudget or Stopped.
-
-    `keep` withholds it for the run's last word; `spare` holds a last word besides, should the reply delegate.
-    """
-    verdict = _ask_ledger(run, want, keep=keep, spare=spare)
-    return verdict if isinstance(verdict, Reservation) else await _granted(run, verdict)
+async def withhold(run: Run, want: Want) -> Reservation:
+    """Head-room for the run's last word, waiting only for calls in flight. Raises OverBudget or Stopped."""
+    verdict = ledger.withhold(run.scope.account, want, _nobody)
+    return verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, None)
 
 
-def _ask_ledger(run: Run, want: Want, *, keep: bool, spare: bool) -> Reservation | Over | Ticket:
-    account = run.scope.account
-    if keep:
-        return ledger.withhold(account, want, _nobody)
-    extra = Want(run.estimate, LEAST_OUTPUT, run.price) if spare and account.capped else None
-    return ledger.reserve(account, want, _nobody, spare=extra)
+def _ask_ledger(run: Run, purpose: Purpose) -> Reservation | Over | Ticket:
+    """The worst case of the next request; a turn that may delegate asks for a last word to spare besides."""
+    account, inputs, price = run.scope.account, run.estimate, run.price
+    output = run.output_tokens if run.settings else OUTPUT_TOKENS
+    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
+    if run.kit.delegates and purpose == "turn":
+        paid = 0 if price is None else ceil(inputs * price.input + LEAST_OUTPUT * price.output)
+        held = ledger.hold_both(account, inputs + output, micros, output, inputs + LEAST_OUTPUT, paid)
+        spare = None if held else Want(inputs, LEAST_OUTPUT, price)
+    else:
+        held, spare = ledger.hold(account, inputs + output, micros, output), None
+    return held or ledger.reserve(account, Want(inputs, output, price), _nobody, spare=spare)
 
 
-async def _granted(run: Run, verdict: Over | Ticket | Reservation | None) -> Reservation:
+async def _granted(
+    run: Run, verdict: Over | Ticket | Reservation | None, last: ModelError | None
+) -> Reservation:
     """What was not granted at once. Raises OverBudget or Stopped."""
     if isinstance(verdict, Ticket):
         phase = run.scope.phase
@@ -229,7 +248,7 @@ async def _granted(run: Run, verdict: Over | Ticket | Reservation | None) -> Res
         verdict = verdict.verdict
     assert verdict is not None and not isinstance(verdict, Ticket)
     if isinstance(verdict, Over):
-        raise OverBudget(verdict)
+        raise OverBudget(verdict, last)
     return verdict
 
 
@@ -248,96 +267,98 @@ async def _ask(run: Run, request: Request, sent: _Sent) -> object:
     return await run.model.reply(request, sent.hear)
 
 
-class _Sent:
+def _nobody() -> None:
+    """Replaced before anything can wake it."""
+
+
+# A record: made for each request, a class with an `__init__` of its own would take three times as long.
+class _Sent(Struct, eq=False):
     """One request: what is held for it, what is heard while it is in flight, and what became of it."""
 
-    __slots__ = (
-        "_heard_at",
-        "_number",
-        "_pieces",
-        "_purpose",
-        "_reservation",
-        "_run",
-        "_turn",
-        "chars",
-        "deaf",
-        "poke",
-    )
-
-    def __init__(self, run: Run, reservation: Reservation, purpose: Purpose, number: int) -> None:
-        self._run = run
-        self._reservation = reservation
-        self._purpose: Purpose = purpose
-        self._number = number
-        self._turn = run.replies + 1
-        self._heard_at = run.scope.tree.clock() if run.streams else None
-        self._pieces: list[str] | tuple[()] = ()
-        self.chars = 0
-        self.deaf = False
-        self.poke: Callable[[], None] = _nobody
-        """Has whoever waits for the call look again at when it expires."""
+    run: Run
+    reservation: Reservation
+    purpose: Purpose
+    number: int
+    turn: int
+    heard_at: float | None
+    pieces: list[str] | tuple[()] = ()
+    chars: int = 0
+    deaf: bool = False
+    poke: Callable[[], None] = _nobody
+    """Has whoever waits for the call look again at when it expires."""
 
     def request(self) -> Request:
         """What the model is sent; it is told of first."""
-        run, reservation, purpose = self._run, self._reservation, self._purpose
-        scope, tree, price = run.scope, run.scope.tree, run.price
+        run, reservation, purpose = self.run, self.reservation, self.purpose
+        scope, estimate, price = run.scope, run.estimate, run.price
+        tree = scope.tree
         seq, at = tree.stamp()
         tree.publish(
+            # By position, as names cost more: the fields stand in events.py in this order.
             TurnStarted(
-                seq=seq,
-                at=at,
-                run=scope.run_id,
-                parent=scope.parent_id,
-                root=tree.root,
-                depth=scope.depth,
-                path=scope.path,
-                agent=scope.agent,
-                v=VERSION,
-                turn=self._turn,
-                attempt=self._number,
-                purpose=purpose,
-                reserved=reservation.tokens,
-                input_tokens=run.estimate,
-                input_usd=None if price is None else cost(price, run.estimate, 0) / 1_000_000,
+                seq,
+                at,
+                scope.run_id,
+                scope.parent_id,
+                tree.root,
+                scope.depth,
+                scope.path,
+                scope.agent,
+                VERSION,
+                self.turn,
+                self.number,
+                purpose,
+                reservation.tokens,
+                estimate,
+                None if price is None else ceil(estimate * price.input) / 1_000_000,
             )
         )
         return Request(
-            agent=scope.agent,
-            run_id=scope.run_id,
-            depth=scope.depth,
-            instructions=run.agent.instructions,
-            messages=tuple(run.messages),
-            tools=run.kit.specs,
-            tool_choice="auto" if purpose == "turn" else "none",
-            max_output_tokens=reservation.output_tokens,
-            output_schema=run.output_schema,
-            settings=run.settings,
+            scope.agent,
+            scope.run_id,
+            scope.depth,
+            run.agent.instructions,
+            tuple(run.messages),
+            run.kit.specs,
+            "auto" if purpose == "turn" else "none",
+            reservation.output_tokens,
+            run.output_schema,
+            run.settings,
         )
 
-    def settle(self, ended: foreign.Ended | None) -> tuple[Reply | ModelError, Usage]:
-        """What came back and what it cost, paid and recorded. Never raises: what was reserved has to be settled."""
-        run, self.deaf = self._run, True
+    def settle(self, ended: foreign.Ended | None) -> Reply | _Failed:
+        """What came back, paid and recorded. Never raises: what was reserved has to be settled."""
+        run, self.deaf = self.run, True
+        value = ended.value if ended is not None and ended.how == "returned" else None
+        usage = believed(value)
+        if usage is not None and isinstance(value, Reply):
+            heard = value
+        else:
+            heard, usage = self._read(ended)
+        if not isinstance(heard, Reply):
+            run.scope.spend(usage, self.reservation, False)
+            # What was heard of a reply that never ended is better than nothing.
+            run.text = self.text if self.text.strip() else run.text
+            return _Failed(heard, usage)
+        calls = heard.calls
+        run.scope.spend(usage, self.reservation, bool(calls) and run.delegates(calls))
+        _record(run, heard, usage, self.turn, self.purpose, False)
+        return heard
+
+    def _read(self, ended: foreign.Ended | None) -> tuple[Reply | ModelError, Usage]:
+        run = self.run
         try:
             heard = read(run, ended)
-            usage = usage_of(run, heard, self.chars)
+            return heard, usage_of(run, heard, self.chars)
         except FOREIGN as bug:
             log.exception("the reply of %s could not be read", run.model_name)
             what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
-            heard, usage = ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
-        if isinstance(heard, Reply):
-            delegates = bool(heard.calls) and run.delegates(heard.calls)
-            run.scope.spend(usage, self._reservation, delegates=delegates)
-            _record(run, heard, usage, self._turn, self._purpose)
-        else:
-            run.scope.spend(usage, self._reservation)
-            # What was heard of a reply that never ended is better than nothing.
-            run.text = self.text if self.text.strip() else run.text
-        return heard, usage
+            return ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
 
     def hear(self, delta: str | Delta) -> None:
         """Never raises, from whatever thread and with whatever it is called: a delta is only for the eye."""
         piece = delta if isinstance(delta, Delta) else Delta(text=safe_str(delta))
-        loop = self._run.scope.tree.loop
+        loop = self.run.scope.tree.loop
         if on_loop(loop):
             self._hear(piece)
         else:
@@ -347,42 +368,40 @@ class _Sent:
     def _hear(self, piece: Delta) -> None:
         if self.deaf:
             return
-        begins, self._heard_at = self._heard_at is None, self._run.scope.tree.clock()
+        begins, self.heard_at = self.heard_at is None, self.run.scope.tree.clock()
         if begins:
             self.poke()
         text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
         self.chars += len(text) + len(thinking)
         if not text and not thinking:
             # A sign of life: something is being written that cannot be shown yet.
-            self._run.scope.tree.stamp()
+            self.run.scope.tree.stamp()
             return
-        self._pieces = self._pieces or []
-        self._pieces.append(text)
-        if self._run.scope.tree.stream.watched:
-            self._run.scope.emit(DeltaReceived, turn=self._turn, text=text, thinking=thinking)
+        self.pieces = self.pieces or []
+        self.pieces.append(text)
+        if self.run.scope.tree.stream.watched:
+            self.run.scope.emit(DeltaReceived, turn=self.turn, text=text, thinking=thinking)
         else:
             # Its number is taken all the same: what is journalled must not depend on who looks.
-            self._run.scope.tree.stamp()
+            self.run.scope.tree.stamp()
 
     @property
     def text(self) -> str:
         """What was said so far."""
-        return "".join(self._pieces)
+        return "".join(self.pieces)
 
     def listen(self, poke: Callable[[], None]) -> None:
         self.poke = poke
 
     def expires(self) -> float | None:
         """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
-        stall = self._run.scope.limits.stall_seconds
-        if self._heard_at is None or not isinstance(stall, (int, float)):
+        stall = self.run.scope.limits.stall_seconds
+        if self.heard_at is None or not isinstance(stall, (int, float)):
             return None
-        return self._heard_at + stall
+        return self.heard_at + stall
 
 
-def _record(
-    run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, *, again: bool = False
-) -> None:
+def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, again: bool) -> None:  # noqa: PLR0917
     """Put a reply in the conversation."""
     run.last_error = None
     if run.asides and purpose == "turn":
@@ -402,20 +421,20 @@ def _record(
     seq, at = tree.stamp()
     tree.publish(
         ReplyReceived(
-            seq=seq,
-            at=at,
-            run=scope.run_id,
-            parent=scope.parent_id,
-            root=tree.root,
-            depth=scope.depth,
-            path=scope.path,
-            agent=scope.agent,
-            v=VERSION,
-            turn=turn,
-            reply=reply,
-            usage=usage,
-            purpose=purpose,
-            again=again,
+            seq,
+            at,
+            scope.run_id,
+            scope.parent_id,
+            tree.root,
+            scope.depth,
+            scope.path,
+            scope.agent,
+            VERSION,
+            turn,
+            reply,
+            usage,
+            purpose,
+            again,
         )
     )
 
@@ -436,9 +455,7 @@ def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     return delay if delay < min(MOST_RETRY_AFTER_S, run.scope.deadline.left()) else None
 
 
-def _tell_failed(
-    run: Run, attempt: int, failed: _AttemptFailed, delay: float | None, *, kind: str = ""
-) -> None:
+def _tell_failed(run: Run, attempt: int, failed: _Failed, delay: float | None, *, kind: str = "") -> None:
     run.scope.emit(
         ModelCallFailed,
         turn=run.replies + 1,
@@ -456,7 +473,3 @@ async def _back_off(run: Run, delay: float) -> None:
     scope.seat.leave()
     await scope.phase.sleep(delay)
     await scope.seat.enter(scope.phase)
-
-
-def _nobody() -> None:
-    """Replaced before anything can wake it."""

@@ -20,12 +20,23 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from math import ceil
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from remit.amounts import NOTHING, Amount, Book, Over, Overrun, Want, in_the_way, overrun_of
+from remit.amounts import (
+    NOTHING,
+    Amount,
+    Book,
+    Over,
+    Overrun,
+    Want,
+    fits_easily,
+    in_the_way,
+    least_free,
+    overrun_of,
+    put_back,
+)
 from remit.limits import NO_CAP, Limits, caps_of
 
 ROOMY_OUTPUT = 256
@@ -45,12 +56,18 @@ class Reservation(Struct, frozen=True, gc=False):
     tokens: int
     micros: int
     output_tokens: int
-    spare: Amount = NOTHING
-    """Held besides, as long as the call is in flight: it becomes the last word if the reply delegates."""
+    spares: bool = False
+    """Whether a last word is held besides, as long as the call is in flight: it is kept if the reply delegates."""
+    spare_tokens: int = 0
+    spare_micros: int = 0
 
     @property
     def amount(self) -> Amount:
         return Amount(1, self.tokens, self.micros)
+
+    @property
+    def spare(self) -> Amount:
+        return Amount(1, self.spare_tokens, self.spare_micros) if self.spares else NOTHING
 
 
 class Ticket:
@@ -82,12 +99,13 @@ Verdict = Reservation | Over
 class Account:
     """One run's place in the ledger."""
 
-    __slots__ = ("book", "capped", "last_word", "owner")
+    __slots__ = ("book", "capped", "has_word", "owner", "word_micros", "word_tokens")
 
     def __init__(self, owner: str, limits: Limits, parent: Account | None = None) -> None:
         self.owner = owner
-        self.last_word = NOTHING
-        """What this run has withheld for itself, in every book of `capped`."""
+        self.has_word = False
+        """Whether this run has withheld a last word for itself, in every book of `capped`."""
+        self.word_tokens = self.word_micros = 0
         self.capped: tuple[Book, ...] = () if parent is None else parent.capped
         """The books that can say no: its own, if it has one, and its ancestors'."""
         self.book: Book | None = None
@@ -97,6 +115,10 @@ class Account:
             self.capped = (self.book, *self.capped)
 
     # To look at. Without a book nothing is counted.
+
+    @property
+    def last_word(self) -> Amount:
+        return Amount(1, self.word_tokens, self.word_micros) if self.has_word else NOTHING
 
     @property
     def spent(self) -> Amount:
@@ -128,34 +150,46 @@ def reserve(
 ) -> Verdict | Ticket:
     """Head-room for one model call: now, never, or later (then `wake` is called).
 
-    `spare` is held besides where it fits, and never waited for: see `Reservation.spare`.
+    `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
-    inputs, output, price = want.input_tokens, want.output_tokens, want.price
-    tokens = inputs + output
-    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
-    # With a last word withheld already, no other is held for it.
-    if spare is not None and account.last_word is NOTHING and account.capped:
-        extra = spare.amount(spare.output_tokens)
-        both_tokens, both_micros = tokens + extra[1], micros + extra[2]
-        if not _fits_easily(account.capped, 2, both_tokens, both_micros):
-            return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
-        for b in account.capped:
-            b.free_requests -= 2
-            b.free_tokens -= both_tokens
-            b.free_micros -= both_micros
-            b.spare_requests += 1
-            b.spare_tokens += extra[1]
-            b.spare_micros += extra[2]
-        return Reservation(account, tokens, micros, output, extra)
-    # Written out, as this is what most model calls do.
+    _, tokens, micros = want.amount(want.output_tokens)
+    if spare is None:
+        held = hold(account, tokens, micros, want.output_tokens)
+    else:
+        _, beside, paid = spare.amount(spare.output_tokens)
+        held = hold_both(account, tokens, micros, want.output_tokens, beside, paid)
+    return held or _weigh(Ticket(account, want, wake, keep=False, spare=spare))
+
+
+def hold(account: Account, tokens: int, micros: int, output: int) -> Reservation | None:
+    """Head-room for one model call that simply has it everywhere, as most have: nobody waits for any of it."""
     for b in account.capped:
         if b.free_tokens < tokens or b.free_requests < 1 or b.free_micros < micros or b.waiting or b.overran:
-            return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
-    for b in account.capped:
+            put_back(account.capped, b, tokens, micros)
+            return None
         b.free_requests -= 1
         b.free_tokens -= tokens
         b.free_micros -= micros
     return Reservation(account, tokens, micros, output)
+
+
+def hold_both(  # noqa: PLR0917 - by position: names cost more than what it does
+    account: Account, tokens: int, micros: int, output: int, spare_tokens: int, spare_micros: int
+) -> Reservation | None:
+    """As `hold`, with a last word to spare besides; with one withheld already, no other is held."""
+    if account.has_word or not account.capped:
+        return hold(account, tokens, micros, output)
+    both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
+    if not fits_easily(account.capped, 2, both_tokens, both_micros):
+        return None
+    for b in account.capped:
+        b.free_requests -= 2
+        b.free_tokens -= both_tokens
+        b.free_micros -= both_micros
+        b.spare_requests += 1
+        b.spare_tokens += spare_tokens
+        b.spare_micros += spare_micros
+    return Reservation(account, tokens, micros, output, True, spare_tokens, spare_micros)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -163,16 +197,22 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
-    amount = want.amount(want.output_tokens)
-    if not account.capped:
-        return Reservation(account, amount[1], amount[2], want.output_tokens)
-    if not _fits_easily(account.capped, 1, amount[1], amount[2]):
-        return _weigh(Ticket(account, want, wake, keep=True, spare=None))
-    _set_last_word(account, amount)
-    return Reservation(account, amount[1], amount[2], want.output_tokens)
+    _, tokens, micros = want.amount(want.output_tokens)
+    if keep(account, tokens, micros):
+        return Reservation(account, tokens, micros, want.output_tokens)
+    return _weigh(Ticket(account, want, wake, keep=True, spare=None))
 
 
-def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: bool = False) -> list[Overrun]:
+def keep(account: Account, tokens: int, micros: int) -> bool:
+    """Withhold a last word that simply fits everywhere; False when it has to be weighed."""
+    if account.capped:
+        if not fits_easily(account.capped, 1, tokens, micros):
+            return False
+        _set_last_word(account, True, tokens, micros)
+    return True
+
+
+def settle(reservation: Reservation, used: tuple[int, int, int], delegates: bool = False) -> list[Overrun]:
     """Put what was really used in the place of what was reserved, and look again at who waits.
 
     What was used is one request, and an amount of the rest. When the reply `delegates`, what was spare is withheld
@@ -189,9 +229,9 @@ def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: b
         b.free_micros += micros - used_micros
         if b.waiting:
             waited = True
+    if reservation.spares:
+        _end_spare(account, reservation.spare_tokens, reservation.spare_micros, delegates)
     overruns = _overruns(reservation, used) if used_tokens > tokens or used_micros > micros else []
-    if reservation.spare is not NOTHING:
-        _end_spare(account, reservation.spare, keep=delegates)
     if waited:
         _look_again(account)
     return overruns
@@ -199,22 +239,13 @@ def settle(reservation: Reservation, used: tuple[int, int, int], *, delegates: b
 
 def release(account: Account) -> None:
     """Give back what was withheld for the run's last word."""
-    if account.last_word is NOTHING:
+    if not account.has_word:
         return
-    _, tokens, micros = account.last_word
-    account.last_word = NOTHING
-    waited = False
+    _set_last_word(account, False, 0, 0)
     for b in account.capped:
-        b.withheld_requests -= 1
-        b.withheld_tokens -= tokens
-        b.withheld_micros -= micros
-        b.free_requests += 1
-        b.free_tokens += tokens
-        b.free_micros += micros
         if b.waiting:
-            waited = True
-    if waited:
-        _look_again(account)
+            _look_again(account)
+            return
 
 
 def withdraw(ticket: Ticket) -> None:
@@ -226,9 +257,10 @@ def withdraw(ticket: Ticket) -> None:
         if not ticket.keep:
             for b in account.capped:
                 b.give(verdict.amount)
-            if verdict.spare is not NOTHING:
-                _end_spare(account, verdict.spare, keep=False)
-        _set_last_word(account, ticket.before)
+            if verdict.spares:
+                _end_spare(account, verdict.spare_tokens, verdict.spare_micros, False)
+        before = ticket.before
+        _set_last_word(account, before is not NOTHING, before.tokens, before.micros)
     _look_again(account)
 
 
@@ -290,7 +322,7 @@ def remainders(account: Account) -> tuple[int | None, int | None, int | None, fl
         return None, None, None, None, None
     b = books[0]
     if len(books) > 1 or b.overran:
-        delegations, requests, tokens, micros, calls = _least(books)
+        delegations, requests, tokens, micros, calls = least_free(books)
     else:
         delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
         micros, calls = b.free_micros, b.free_calls
@@ -304,52 +336,26 @@ def remainders(account: Account) -> tuple[int | None, int | None, int | None, fl
     )
 
 
-def _least(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
-    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
-    delegations = requests = tokens = micros = calls = NO_CAP
-    for b in books:
-        shut, caps = bool(b.overran), b.caps
-        delegations = min(delegations, b.free_delegations)
-        calls = min(calls, b.free_calls)
-        requests = min(requests, b.free_requests, 0 if shut and caps.requests < NO_CAP else requests)
-        tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
-        micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
-    return delegations, requests, tokens, micros, calls
-
-
-def _fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int) -> bool:
-    """Whether it fits everywhere beside all that is held there, and nobody waits for any of it."""
-    for b in books:
-        if b.waiting or b.overran or b.free_requests < requests:
-            return False
-        if b.free_tokens < tokens or b.free_micros < micros:
-            return False
-    return True
-
-
-def _set_last_word(account: Account, amount: Amount) -> None:
+def _set_last_word(account: Account, has: bool, tokens: int, micros: int) -> None:
     """Withhold this in the place of what was withheld."""
-    before = account.last_word
-    if before is amount:
-        return
-    account.last_word = amount
-    requests, tokens, micros = amount[0] - before[0], amount[1] - before[1], amount[2] - before[2]
+    requests = has - account.has_word
+    more_tokens, more_micros = tokens - account.word_tokens, micros - account.word_micros
+    account.has_word, account.word_tokens, account.word_micros = has, tokens, micros
     for b in account.capped:
         if requests:
             b.withheld_requests += requests
             b.free_requests -= requests
-        b.withheld_tokens += tokens
-        b.free_tokens -= tokens
-        b.withheld_micros += micros
-        b.free_micros -= micros
+        b.withheld_tokens += more_tokens
+        b.free_tokens -= more_tokens
+        b.withheld_micros += more_micros
+        b.free_micros -= more_micros
 
 
-def _end_spare(account: Account, spare: Amount, *, keep: bool) -> None:
+def _end_spare(account: Account, tokens: int, micros: int, keep: bool) -> None:
     """What was spare becomes the run's last word, or free."""
-    _, tokens, micros = spare
-    kept = keep and account.last_word is NOTHING
+    kept = keep and not account.has_word
     if kept:
-        account.last_word = spare
+        account.has_word, account.word_tokens, account.word_micros = True, tokens, micros
     for b in account.capped:
         b.spare_requests -= 1
         b.spare_tokens -= tokens
@@ -384,7 +390,7 @@ def _weigh(ticket: Ticket) -> Verdict | Ticket:
     if isinstance(verdict, Book):
         verdict.line_up(ticket)
         return ticket
-    if ticket.before is not account.last_word:
+    if ticket.before != account.last_word:
         _look_again(account)
     return verdict
 
@@ -407,13 +413,14 @@ def _judge(ticket: Ticket) -> Verdict | Book:
     amount = ticket.want.amount(fitting)
     ticket.before = own
     if ticket.keep:
-        _set_last_word(account, amount)
+        _set_last_word(account, True, amount.tokens, amount.micros)
     else:
         if taken:
-            _set_last_word(account, NOTHING)
+            _set_last_word(account, False, 0, 0)
         for b in account.capped:
             b.take(amount)
-    return Reservation(account, amount.tokens, amount.micros, fitting, _hold_spare(ticket))
+    requests, spare_tokens, spare_micros = _hold_spare(ticket)
+    return Reservation(account, amount[1], amount[2], fitting, requests > 0, spare_tokens, spare_micros)
 
 
 def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
@@ -430,7 +437,7 @@ def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
 def _hold_spare(ticket: Ticket) -> Amount:
     """Hold the last word that a delegating reply would need, if there is room for it right now."""
     account = ticket.account
-    if ticket.spare is None or ticket.keep or account.last_word is not NOTHING:
+    if ticket.spare is None or ticket.keep or account.has_word:
         return NOTHING
     extra = ticket.spare.amount(ticket.spare.output_tokens)
     if any(b.overran or not b.has_room(extra) for b in account.capped):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Literal, NamedTuple, cast
 
 import msgspec
@@ -158,7 +157,8 @@ ROOT_DEFAULTS = Limits(
 )
 
 
-class Usage(Struct, frozen=True, omit_defaults=True):
+# Not looked at by the garbage collector: there is one for each model call, and numbers lead nowhere.
+class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """What model calls cost. Recorded where it was spent; every total is a sum of these."""
 
     requests: int = 0
@@ -180,33 +180,28 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return total((self, other))
 
 
-_counted = attrgetter(
-    "requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "estimated"
-)
-_usd = attrgetter("usd")
-
-
 def total(parts: Iterable[Usage]) -> Usage:
     """The sum. Money is added in whole micro-dollars; it is unknown as soon as one paid part is."""
-    parts = [*parts]
-    if not parts:
-        return Usage()
-    # Column by column: a long run has a part for each of its turns.
-    requests, inputs, outputs, reads, writes, estimated = map(sum, zip(*map(_counted, parts), strict=True))
-    money = [*map(_usd, parts)]
-    usd = _sum_money(parts) if None in money or any(money) else 0.0
-    return Usage(requests, inputs, outputs, reads, writes, usd, estimated > 0)
-
-
-def _sum_money(parts: list[Usage]) -> float | None:
-    micros, priced = 0, False
+    requests = inputs = outputs = reads = writes = micros = 0
+    priced = unknown = estimated = False
     for part in parts:
-        if part.usd is not None:
-            micros += to_micros(part.usd)
+        requests += part.requests
+        inputs += part.input_tokens
+        outputs += part.output_tokens
+        reads += part.cache_read_tokens
+        writes += part.cache_write_tokens
+        usd = part.usd
+        if usd:
+            micros += to_micros(usd)
             priced = True
-        elif part.tokens:
-            return None
-    return micros / 1_000_000 if priced else None
+        elif usd is not None:
+            priced = True
+        elif part.input_tokens or part.output_tokens:
+            unknown = True
+        if part.estimated:
+            estimated = True
+    known = micros / 1_000_000 if priced and not unknown else None
+    return Usage(requests, inputs, outputs, reads, writes, known, estimated)
 
 
 def to_micros(usd: float) -> int:
@@ -227,6 +222,8 @@ def _nearly_whole(usd: float) -> int | None:
     """The whole number of micro-dollars that only the arithmetic of floats has moved away from."""
     micros = usd * 1_000_000
     near = round(micros)
+    if near == micros:
+        return near
     return near if abs(micros - near) <= max(1e-6, abs(micros) * 1e-14) else None
 
 

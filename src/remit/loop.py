@@ -7,17 +7,20 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
+from math import ceil
+
 import msgspec
 
-from remit.amounts import NOTHING, Want
+import remit.ledger as ledger
+from remit.amounts import Want
 from remit.artifacts import keep
-from remit.context import RESULT_TOKENS, fit, fits, learn_window, shorten_last, squeeze
+from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
-from remit.exchange import ModelFailed, OverBudget, exchange, reserve
+from remit.exchange import ModelFailed, OverBudget, exchange, withhold
 from remit.execution import NOT_IN_FORM, Run
-from remit.messages import AssistantMessage, Reply
+from remit.messages import AssistantMessage, Reply, ToolMessage, UserMessage
 from remit.outcome import Status
 from remit.phase import Stopped
 from remit.schema import parse_output
@@ -45,14 +48,14 @@ async def drive(run: Run) -> Ending:
     """Drive one agent until it ends. Raises nothing but bugs: every end is an Ending."""
     scope = run.scope
     try:
-        ended = _no_time(run) or await _turns(run)
+        ended = await _turns(run) if scope.deadline.left() > 0 else _no_time(run)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
     if isinstance(ended, Limit):
         _close_calls(run)
-    if isinstance(ended, Limit) and scope.cause is None:
-        ended = await _wrapped_up(run, ended)
-    elif isinstance(ended, Ending) and ended.status is Status.COMPLETED and scope.cause is None:
+        if scope.cause is None:
+            ended = await _wrapped_up(run, ended)
+    elif run.summary != "never" and ended.status is Status.COMPLETED and scope.cause is None:
         ended = await _summarised(run, ended)
     _close_calls(run)
     if scope.cause is not None:
@@ -61,14 +64,13 @@ async def drive(run: Run) -> Ending:
     return ended
 
 
-def _no_time(run: Run) -> Limit | None:
-    if run.scope.deadline.left() > 0:
-        return None
+def _no_time(run: Run) -> Limit:
     return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
 
 
 async def _turns(run: Run) -> Ending | Limit:
     """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
+    scope = run.scope
     while True:
         limit = _met(run)
         if limit is not None:
@@ -76,18 +78,21 @@ async def _turns(run: Run) -> Ending | Limit:
         reply = run.reply
         if reply is None:
             try:
-                if not fits(run):
+                # Half of the window always fits.
+                if run.window is not None and run.estimate * 2 > run.window:
                     await fit(run)
                 reply = await exchange(run)
-            except OverBudget as over:
-                return Limit("budget", str(over))
-            except ModelFailed as failed:
+            except (OverBudget, ModelFailed) as failed:
                 reply = await _ask_shorter(run, failed)
                 if not isinstance(reply, Reply):
                     return reply
         run.reply = None
-        if reply.calls and reply.stop != "refusal":
-            run.looping = await _call_tools(run, reply)
+        calls = reply.calls
+        if calls and reply.stop not in ("refusal", "length"):
+            scope.look_at_clock()
+            if run.delegates(calls) and not _last_word_fits(run, len(calls)):
+                await _keep_last_word(run, len(calls))
+            run.looping = await run_calls(run, calls)
         else:
             ending = _answered(run, reply)
             if ending is not None:
@@ -108,7 +113,9 @@ def _met(run: Run) -> Limit | None:
         return Limit("turns", f"the limit of {scope.limits.turns} turns is reached")
     if scope.inbox:
         _join_sent(run)
-    if isinstance(run.messages[-1], AssistantMessage):
+    last = run.messages[-1]
+    # First by what it usually is: to find that a record is of another kind takes long.
+    if type(last) is not UserMessage and type(last) is not ToolMessage and isinstance(last, AssistantMessage):
         run.tell(GO_ON)
     run.turns += 1
     return None
@@ -119,46 +126,49 @@ def _no_turn_left(run: Run) -> bool:
     return isinstance(most, int) and run.turns >= most
 
 
-async def _ask_shorter(run: Run, failed: ModelFailed) -> Reply | Ending | Limit:
+async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | Ending | Limit:
     """Ask again, with a shorter conversation, if it was too long for the model. Raises Stopped."""
     for _ in range(SHORTENED):
+        if isinstance(failed, OverBudget):
+            break
         if failed.error.kind != "context" or not learn_window(run) or not await fit(run):
             break
         try:
             return await exchange(run)
-        except OverBudget as over:
-            return Limit("budget", str(over))
-        except ModelFailed as again:
+        except (OverBudget, ModelFailed) as again:
             failed = again
-    return failed_with(failed)
+    return Limit("budget", str(failed)) if isinstance(failed, OverBudget) else failed_with(failed)
 
 
-async def _call_tools(run: Run, reply: Reply) -> str:
-    run.scope.look_at_clock()
-    if reply.stop == "length":
-        return refuse_calls(run, reply.calls, CUT_OFF)
-    if run.delegates(reply.calls):
-        await _keep_last_word(run, len(reply.calls))
-    return await run_calls(run, reply.calls)
+def _last_word_fits(run: Run, calls: int) -> bool:
+    """Withhold one more model call before children can spend it, if there is room for it everywhere."""
+    output = LAST_WORD_TOKENS
+    if run.settings and run.output_tokens < output:
+        output = run.output_tokens
+    inputs, price = run.estimate + calls * RESULT_TOKENS, run.price
+    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
+    if not ledger.keep(run.scope.account, inputs + output, micros):
+        return False
+    run.speechless = ""
+    return True
 
 
 async def _keep_last_word(run: Run, calls: int) -> None:
-    """Withhold one more model call before children can spend it; without it the run may not delegate."""
+    """As `_last_word_fits`, where that is in question; without it the run may not delegate."""
     output = min(LAST_WORD_TOKENS, run.output_tokens)
-    want = Want(run.estimate + calls * RESULT_TOKENS, output, run.price)
     try:
-        await reserve(run, want, keep=True)
+        await withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.price))
         run.speechless = ""
     except OverBudget as over:
         # What was kept back when the reply came is still there, only not as large as hoped for.
-        run.speechless = str(over) if run.scope.account.last_word is NOTHING else ""
+        run.speechless = "" if run.scope.account.has_word else str(over)
     except Stopped:
         # Each call gets its result all the same: no conversation is left with an open call.
         return
 
 
 def _answered(run: Run, reply: Reply) -> Ending | None:
-    """What a reply without calls amounts to. None: the model is asked again.
+    """What a reply amounts to whose calls, if it has any, are not run. None: the model is asked again.
 
     That is for a structured answer which does not match, and for what was sent to the run meanwhile.
     """
@@ -168,7 +178,7 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
         refuse_calls(run, reply.calls, "Not run: the model declined to answer.")
         return Ending(Status.REFUSED, reply.text, reply.text or "the model declined to answer")
     if reply.stop == "length":
-        return Ending(Status.INCOMPLETE, reply.text, "length")
+        return _cut_off(run, reply)
     if not reply.text.strip():
         return Ending(Status.INCOMPLETE, "", "empty")
     if run.agent.output is None:
@@ -184,12 +194,21 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
     return None
 
 
+def _cut_off(run: Run, reply: Reply) -> Ending | None:
+    """What a reply that met its output limit amounts to. Its calls may be incomplete, and are asked for again."""
+    if not reply.calls:
+        return Ending(Status.INCOMPLETE, reply.text, "length")
+    run.scope.look_at_clock()
+    run.looping = refuse_calls(run, reply.calls, CUT_OFF)
+    return None
+
+
 async def _wrapped_up(run: Run, limit: Limit) -> Ending:
     """Ask once for what there is; without a reply so far there is nothing to ask for."""
     scope = run.scope
     scope.meet(limit)
     ending = limited(limit, run)
-    broke = limit.kind == "budget" and scope.account.last_word is NOTHING
+    broke = limit.kind == "budget" and not scope.account.has_word
     if run.replies == 0 or (broke and "wrap_up" not in run.asides) or scope.cause is not None:
         return ending
     scope.new_phase()
@@ -214,7 +233,7 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     """The summary of an answer, where the agent wants one; the answer itself if that fails."""
     chars = run.scope.limits.result_chars
     long = isinstance(chars, int) and len(ending.text) > chars
-    if run.summary == "never" or (run.summary == "auto" and not long) or run.agent.output is not None:
+    if (run.summary == "auto" and not long) or run.agent.output is not None:
         return ending
     run.scope.hears = False
     run.tell(run.summary_prompt or SUMMARISE, "summary")

@@ -163,7 +163,7 @@ ToolChoice = Literal["auto", "none"]
 Stop = Literal["end", "calls", "length", "refusal"]
 
 
-class Request(Struct, frozen=True, gc=False, kw_only=True):
+class Request(Struct, frozen=True, gc=False):
     """One model call. The same tools are in every request of a run."""
 
     agent: str

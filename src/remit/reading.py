@@ -25,13 +25,15 @@ MOST_NAME = 200
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
+# Told by what they are, not by what they equal: what is another object is looked at piece by piece.
+_NONE = ()
+_ZERO = 0
+_ONE = 1
 _KINDS = get_args(ModelErrorKind)
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
-    """The reply, fit to be recorded, or why there is none."""
-    if ended is not None and ended.how == "returned" and _is_tidy(ended.value):
-        return cast(Reply, ended.value)
+    """The reply, fit to be recorded, or why there is none. What is `believed` need not be read."""
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
     if ended.how == "timed_out" and not isinstance(ended.value, Reply):
@@ -94,23 +96,27 @@ def _bug(message: str) -> ModelError:
     return ModelError(message, kind="bug", retryable=False)
 
 
-def _is_tidy(value: object) -> bool:
-    """Whether it is a reply that can be recorded as it is: most are, and the rest is looked at piece by piece."""
-    if type(value) is not Reply:
-        return False
-    text, calls, usage = value.text, value.calls, value.usage
-    if (
-        type(text) is not str
-        or not text.isascii()
-        or type(value.model) is not str
-        or not value.model.isascii()
-    ):
-        return False
-    if value.stop not in _STOPS or value.thinking != () or value.details is not None:
-        return False
-    if calls != () and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
-        return False
-    return usage is None or _tidy_usage(usage) is usage
+def believed(value: object) -> Usage | None:
+    """What a reply used that can be recorded as it is, as most can; None: it has to be read piece by piece."""
+    if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
+        return None
+    text, calls, usage, model = value.text, value.calls, value.usage, value.model
+    if type(text) is not str or not text.isascii() or value.stop not in _STOPS:
+        return None
+    if type(model) is not str or not model.isascii():
+        return None
+    if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
+        return None
+    if type(usage) is not Usage or usage.requests is not _ONE or usage.estimated is not False:
+        return None
+    inputs, outputs, reads, usd = usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.usd
+    if type(inputs) is not int or type(outputs) is not int or usage.cache_write_tokens is not _ZERO:
+        return None
+    if reads is not _ZERO and (type(reads) is not int or reads < 0):
+        return None
+    if inputs < 0 or outputs < 0 or inputs + outputs + reads > HIGHEST:
+        return None
+    return usage if type(usd) is float and 0.0 <= usd <= HIGHEST else None
 
 
 def _tidy(reply: Reply) -> Reply | str:

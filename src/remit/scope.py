@@ -338,14 +338,14 @@ class Scope:
         if root is not self:
             root.warnings = (*root.warnings, f"{' > '.join(self.path)}: {text}")
 
-    def spend(self, usage: Usage, reservation: ledger.Reservation, *, delegates: bool = False) -> None:
+    def spend(self, usage: Usage, reservation: ledger.Reservation, delegates: bool) -> None:
         """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
-        tokens = usage.input_tokens + usage.output_tokens
+        tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
         self.usage.append(usage)
         self.tokens += tokens
         self.tree.spent.append(usage)
-        micros = to_micros(usage.usd) if usage.usd else 0
-        for overrun in ledger.settle(reservation, (1, tokens, micros), delegates=delegates):
+        used = (1, tokens, to_micros(usd) if usd else 0)
+        for overrun in ledger.settle(reservation, used, delegates):
             self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
 
     def look_at_clock(self) -> None:

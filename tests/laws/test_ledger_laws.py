@@ -462,7 +462,7 @@ class LedgerMachine(RuleBasedStateMachine):
             run.word, run.word_input = verdict.amount, asked.want.input_tokens
         else:
             run.word = NOTHING if spends_word else run.word
-            run.flight = replace(verdict, spare=NOTHING)
+            run.flight = replace(verdict, spares=False)
             assert verdict.spare == self.books.spare_for(asked)
             run.flight, run.spare_input = verdict, asked.want.input_tokens
 
