@@ -198,7 +198,7 @@ def _checked(  # noqa: PLR0917 - for every tree: names cost as much as the check
     """What opens the tree. Raises UsageError for a mistake in the call."""
     ready = prepare(agent, model, models, limits, store, approver, policy, sandbox, workspace, on_event)
     effective = _limits_of(agent, limits)
-    ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))
+    ready.models.check(agent, needs_price=effective.usd is not None)
     prompt = checks.as_message(task)
     past = checks.check_history(history)
     text = task if type(task) is str else prompt.text

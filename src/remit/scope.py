@@ -119,10 +119,12 @@ class TreeContext:
         elif journal.shared:
             past = Tree()
         self.past = _NO_PAST if past is None else past
-        # By the loop's clock, which never jumps: times in one journal can be subtracted.
-        self._since = time.time() - clock()
-        self._wall: Callable[[], float] | None = getattr(loop, "wall", None)
-        """The time, where the loop has its own."""
+        wall: Callable[[], float] | None = getattr(loop, "wall", None)
+        if wall is None:
+            # By the loop's clock, which never jumps: times in one journal can be subtracted.
+            self._time, self._since = clock, time.time() - clock()
+        else:
+            self._time, self._since = wall, 0.0
         # What nobody else can ever read need not be kept twice: the stream has it too.
         if not journal.shared:
             self.publish = stream.keep
@@ -158,8 +160,7 @@ class TreeContext:
         if seq > self._look_at:
             self._look_at = seq + BLOCK
             self.stream.cut()
-        wall = self._wall
-        return seq, self._since + self.clock() if wall is None else wall()
+        return seq, self._since + self._time()
 
     def publish(self, event: Event, /) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
