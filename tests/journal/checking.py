@@ -82,8 +82,8 @@ def _differences(seen: object, expected: object) -> str:
     """The lines that differ; pytest shows no more than the beginning of nested things."""
     if seen == expected:
         return ""
-    lines = [pformat(one, width=160).splitlines() for one in (expected, seen)]
-    return "\n".join(unified_diff(*lines, "expected", "seen", n=1, lineterm=""))
+    before, after = (pformat(one, width=160).splitlines() for one in (expected, seen))
+    return "\n".join(unified_diff(before, after, "expected", "seen", n=1, lineterm=""))
 
 
 def walk(outcome: Outcome) -> Iterator[Outcome]:

@@ -45,8 +45,6 @@ class Engine:
     def __init__(self, tree: TreeContext, models: Models) -> None:
         self.tree = tree
         self.models = models
-        self._delegate = self.delegate
-        """The same for every run: a method is made anew each time it is taken from its object."""
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
         """Of the runs that the journal has, when the tree was resumed."""
@@ -216,7 +214,7 @@ class Engine:
         settings: Mapping[str, Json],
         history: Sequence[Message],
     ) -> Run:
-        run = Run(scope, plan, shared, settings, self._delegate)
+        run = Run(scope, plan, shared, settings, self.delegate)
         if history:
             run.task_at = len(history)
             for message in history:
