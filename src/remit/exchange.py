@@ -37,7 +37,7 @@ from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
 from remit.providers import lane_of, name_of, price_of, streams, window_of
-from remit.reading import believed, estimated, read, usage_of
+from remit.reading import estimated, is_tidy, read, usage_of
 from remit.text import FOREIGN, clean, describe_error, safe_str
 
 log = logging.getLogger("remit")
@@ -330,9 +330,10 @@ class _Sent(Struct, eq=False):
         """What came back, paid and recorded. Never raises: what was reserved has to be settled."""
         run, self.deaf = self.run, True
         value = ended.value if ended is not None and ended.how == "returned" else None
-        usage = believed(value)
-        if usage is not None and isinstance(value, Reply):
-            heard = value
+        if is_tidy(value):
+            heard, usage = value, value.usage
+            if usage is None or usage.usd is None or usage.requests != 1:
+                usage = usage_of(run, heard, self.chars)
         else:
             heard, usage = self._read(ended)
         if not isinstance(heard, Reply):

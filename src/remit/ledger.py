@@ -20,7 +20,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -28,6 +27,7 @@ from remit.amounts import (
     NOTHING,
     Amount,
     Book,
+    Left,
     Over,
     Overrun,
     Want,
@@ -298,16 +298,6 @@ def look(account: Account) -> Over | None:
             if over is not None:
                 return over
     return None
-
-
-class Left(NamedTuple):
-    """What an account can still spend; None where nothing caps it."""
-
-    delegations: int | None = None
-    requests: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    calls: int | None = None
 
 
 def left(account: Account) -> Left:

@@ -6,7 +6,7 @@ Nothing here raises, so that a reservation is always settled with something.
 from __future__ import annotations
 
 import logging
-from typing import cast, get_args
+from typing import TypeGuard, cast, get_args
 
 import msgspec
 
@@ -27,13 +27,11 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
 # Told by what they are, not by what they equal: what is another object is looked at piece by piece.
 _NONE = ()
-_ZERO = 0
-_ONE = 1
 _KINDS = get_args(ModelErrorKind)
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
-    """The reply, fit to be recorded, or why there is none. What is `believed` need not be read."""
+    """The reply, fit to be recorded, or why there is none. What `is_tidy` need not be read."""
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
     if ended.how == "timed_out" and not isinstance(ended.value, Reply):
@@ -96,27 +94,38 @@ def _bug(message: str) -> ModelError:
     return ModelError(message, kind="bug", retryable=False)
 
 
-def believed(value: object) -> Usage | None:
-    """What a reply used that can be recorded as it is, as most can; None: it has to be read piece by piece."""
+def is_tidy(value: object) -> TypeGuard[Reply]:
+    """Whether it is a reply that can be recorded as it is, as most can; otherwise it is read piece by piece."""
     if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
-        return None
-    text, calls, usage, model = value.text, value.calls, value.usage, value.model
-    if type(text) is not str or not text.isascii() or value.stop not in _STOPS:
-        return None
+        return False
+    text, calls, model, stop = value.text, value.calls, value.model, value.stop
+    if type(text) is not str or not text.isascii() or type(stop) is not str or stop not in _STOPS:
+        return False
     if type(model) is not str or not model.isascii():
-        return None
+        return False
     if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
-        return None
-    if type(usage) is not Usage or usage.requests is not _ONE or usage.estimated is not False:
-        return None
-    inputs, outputs, reads, usd = usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.usd
-    if type(inputs) is not int or type(outputs) is not int or usage.cache_write_tokens is not _ZERO:
-        return None
-    if reads is not _ZERO and (type(reads) is not int or reads < 0):
-        return None
-    if inputs < 0 or outputs < 0 or inputs + outputs + reads > HIGHEST:
-        return None
-    return usage if type(usd) is float and 0.0 <= usd <= HIGHEST else None
+        return False
+    return value.usage is None or _is_counted(value.usage)
+
+
+def _is_counted(said: object) -> bool:
+    """Whether what a provider said can be added up as it is."""
+    if type(said) is not Usage or type(said.estimated) is not bool:
+        return False
+    inputs, outputs, reads, writes = (
+        said.input_tokens,
+        said.output_tokens,
+        said.cache_read_tokens,
+        said.cache_write_tokens,
+    )
+    if type(inputs) is not int or type(outputs) is not int or type(said.requests) is not int:
+        return False
+    if type(reads) is not int or type(writes) is not int or reads < 0 or writes < 0:
+        return False
+    if inputs < 0 or outputs < 0 or said.requests < 0 or inputs + outputs + reads + writes > HIGHEST:
+        return False
+    usd = said.usd
+    return usd is None or (type(usd) is float and 0.0 <= usd <= HIGHEST)
 
 
 def _tidy(reply: Reply) -> Reply | str:
