@@ -103,6 +103,8 @@ class Shared(Struct, frozen=True):
     """What runs of one agent at one place have in common, worked out once: siblings are many."""
 
     limits: Limits
+    depth_left: int | None
+    """Levels they may still delegate to; None is unlimited."""
     models: Chain
     model_name: str
     price: Price | None

@@ -26,7 +26,7 @@ MOST_NAME = 200
 _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
 # Told by what they are, not by what they equal: what is another object is looked at piece by piece.
-_NONE = ()
+_NONE, _ZERO, _ONE = (), 0, 1
 _KINDS = get_args(ModelErrorKind)
 
 
@@ -109,23 +109,24 @@ def is_tidy(value: object) -> TypeGuard[Reply]:
 
 
 def _is_counted(said: object) -> bool:
-    """Whether what a provider said can be added up as it is."""
-    if type(said) is not Usage or type(said.estimated) is not bool:
+    """Whether what a provider said can be added up as it is. What is most often 0 or 1 is looked at by identity first."""
+    if type(said) is not Usage or (said.estimated is not False and said.estimated is not True):
         return False
-    inputs, outputs, reads, writes = (
-        said.input_tokens,
-        said.output_tokens,
-        said.cache_read_tokens,
-        said.cache_write_tokens,
-    )
-    if type(inputs) is not int or type(outputs) is not int or type(said.requests) is not int:
+    inputs, outputs, usd = said.input_tokens, said.output_tokens, said.usd
+    if type(inputs) is not int or type(outputs) is not int or inputs < 0 or outputs < 0:
         return False
-    if type(reads) is not int or type(writes) is not int or reads < 0 or writes < 0:
+    if inputs + outputs > HIGHEST or (
+        usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST)
+    ):
         return False
-    if inputs < 0 or outputs < 0 or said.requests < 0 or inputs + outputs + reads + writes > HIGHEST:
-        return False
-    usd = said.usd
-    return usd is None or (type(usd) is float and 0.0 <= usd <= HIGHEST)
+    for count in (said.requests, said.cache_read_tokens, said.cache_write_tokens):
+        if count is not _ZERO and count is not _ONE and not _is_count(count):
+            return False
+    return True
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= HIGHEST
 
 
 def _tidy(reply: Reply) -> Reply | str:
@@ -207,7 +208,7 @@ def _tidy_usage(said: object) -> Usage | None:
         said.cache_read_tokens,
         said.cache_write_tokens,
     ):
-        if type(count) is not int or not 0 <= count <= HIGHEST:
+        if not _is_count(count):
             return None
     if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
         return msgspec.structs.replace(said, usd=None, estimated=True)

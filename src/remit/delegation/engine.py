@@ -81,7 +81,7 @@ class Engine:
             sandbox=sandbox,
             record=record,
         )
-        shared = self._work_out(plan, limits, None, may_delegate=depth is None or depth > 0)
+        shared = self._work_out(plan, limits, None, depth)
         run = self._prepare(scope, plan, shared, plan.agent.settings or {}, history)
         if record is not None:
             self._revive(run, record)
@@ -135,18 +135,31 @@ class Engine:
 
     def _spawn(self, parent: Run, plan: Plan, admitted: Admitted, record: RunRecord | None) -> Run:
         """Narrow the scope and make the child. From here on it is the child that holds the slots."""
-        above = parent.scope
-        above.spawned += record is None
+        above, agent = parent.scope, plan.agent
+        policy, sandbox, settings = agent.policy, agent.sandbox, agent.settings
         try:
-            shared = self._shared_by(parent, plan)
-            scope = self._scope_below(parent, plan, shared.limits, admitted, record)
+            shared = parent.shared.below.get((agent, plan.kit, plan.turns)) or self._share(parent, plan)
+            above.spawned += record is None
+            scope = Scope(
+                self.tree,
+                above,
+                f"{above.run_id}.{above.spawned}" if record is None else record.id,
+                agent.name,
+                shared.limits,
+                shared.depth_left,
+                above.policies if policy is None else (*above.policies, policy),
+                admitted,
+                plan.task,
+                above.sandbox if sandbox is None else sandbox.within(above.sandbox),
+                record,
+                shares_task=parent.lends_task,
+            )
         except BaseException:
             slots.give_back(admitted)
             raise
         try:
             above.adopt(scope)
-            settings = parent.settings if plan.agent.settings is None else plan.agent.settings
-            run = self._prepare(scope, plan, shared, settings, ())
+            run = self._prepare(scope, plan, shared, parent.settings if settings is None else settings, ())
             if record is not None:
                 parent.left_open.pop(record.id, None)
                 self._revive(run, record)
@@ -155,55 +168,34 @@ class Engine:
             scope.close()
             raise
 
-    def _scope_below(
-        self, parent: Run, plan: Plan, limits: Limits, admitted: Admitted, record: RunRecord | None
-    ) -> Scope:
-        above, policy, own = parent.scope, plan.agent.policy, plan.agent.sandbox
-        return Scope(
-            self.tree,
-            above,
-            f"{above.run_id}.{above.spawned}" if record is None else record.id,
-            plan.agent.name,
-            limits,
-            _depth_left(above.depth_left, limits),
-            above.policies if policy is None else (*above.policies, policy),
-            admitted,
-            plan.task,
-            above.sandbox if own is None else own.within(above.sandbox),
-            record,
-            shares_task=parent.lends_task,
-        )
-
-    def _shared_by(self, parent: Run, plan: Plan) -> Shared:
-        """What the children of a run that are of one agent have in common."""
-        below, key = parent.shared.below, (plan.agent, plan.kit, plan.turns)
-        found = below.get(key)
-        if found is None:
-            above = parent.scope
-            limits = _narrowed(above.limits, plan.agent.limits, plan.turns)
-            depth = _depth_left(above.depth_left, limits)
-            found = self._work_out(plan, limits, parent.models, may_delegate=depth is None or depth > 0)
-            below[key] = found
+    def _share(self, parent: Run, plan: Plan) -> Shared:
+        """What the children of a run that are of one agent have in common, worked out for the first of them."""
+        above = parent.scope
+        limits = _narrowed(above.limits, plan.agent.limits, plan.turns)
+        depth = _depth_left(above.depth_left, limits)
+        found = self._work_out(plan, limits, parent.models, depth)
+        parent.shared.below[plan.agent, plan.kit, plan.turns] = found
         return found
 
-    def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, *, may_delegate: bool) -> Shared:
+    def _work_out(self, plan: Plan, limits: Limits, above: Chain | None, depth_left: int | None) -> Shared:
         agent = plan.agent
         chain = self.models.find(agent, above)
         model = chain[0]
-        kit = plan.kit or kit_for(agent, may_delegate=may_delegate)
+        kit = plan.kit or kit_for(agent, may_delegate=depth_left is None or depth_left > 0)
         return Shared(
-            limits=limits,
-            models=chain,
-            model_name=name_of(model),
-            price=price_of(model),
-            lane=self.tree.lanes.find(*lane_of(model)),
-            kit=kit,
-            output_schema=output_schema(agent.output) if agent.output is not None else None,
-            base=kit.tokens + text_tokens(agent.instructions) + 8,
-            window=window_of(model, limits, None),
-            streams=streams(model),
-            subagents=tuple([a.name for a in agent.subagents]) if agent.subagents else (),
-            below={},
+            limits,
+            depth_left,
+            chain,
+            name_of(model),
+            price_of(model),
+            self.tree.lanes.find(*lane_of(model)),
+            kit,
+            None if agent.output is None else output_schema(agent.output),
+            kit.tokens + text_tokens(agent.instructions) + 8,
+            window_of(model, limits, None),
+            streams(model),
+            tuple([a.name for a in agent.subagents]) if agent.subagents else (),
+            {},
         )
 
     def _prepare(
