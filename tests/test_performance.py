@@ -15,9 +15,9 @@ from remit import Agent, Call, Limits, Outcome, Price, Reply, Request, ToolConte
 from remit.scope import current_run
 from remit.testing import ScriptedModel, say
 
-CALLS_PER_TURN = 300
-CALLS_PER_DELEGATION = 1400
-CALLS_PER_CHILD = 800
+CALLS_PER_TURN = 150
+CALLS_PER_DELEGATION = 690
+CALLS_PER_CHILD = 260
 """Ceilings, about a tenth above what they were when this was written: for noticing, not for measuring."""
 
 LIMITS = Limits(
