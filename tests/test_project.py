@@ -25,7 +25,7 @@ FLOORS = {
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",
     "a tree of runs": "delegation",
-    "the door": "checks running wiring door reopening remote asking survey",
+    "the door": "checks signals running wiring door reopening remote asking survey",
     "the command line": "cli __main__",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.

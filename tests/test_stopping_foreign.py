@@ -489,5 +489,9 @@ def test_ctrl_c_stops_the_tree_and_reaches_the_caller() -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=60)
+        try:
+            out, err = program.communicate(timeout=60)
+        finally:
+            # One that does not end would be waited for without a limit.
+            program.kill()
     assert (out, err, program.returncode) == ("interrupted 0\n", "", 0)

@@ -25,6 +25,7 @@ from remit.providers import ModelSource
 from remit.running import Opened, Running, to_end
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
+from remit.signals import heard_at_once
 from remit.wiring import Ready, prepare
 
 if TYPE_CHECKING:
@@ -93,23 +94,28 @@ def run_sync(
 ) -> Outcome:
     """`run` for code without an event loop."""
     _check_no_loop("run_sync", "run")
-    return asyncio.run(
-        run(
-            agent,
-            task,
-            model=model,
-            models=models,
-            limits=limits,
-            store=store,
-            approver=approver,
-            policy=policy,
-            sandbox=sandbox,
-            deps=deps,
-            history=history,
-            workspace=workspace,
-            on_event=on_event,
+    with asyncio.Runner() as runner:
+        # Made first: a Ctrl-C meanwhile leaves nothing behind that was never awaited.
+        runner.get_loop()
+        return runner.run(
+            heard_at_once(
+                run(
+                    agent,
+                    task,
+                    model=model,
+                    models=models,
+                    limits=limits,
+                    store=store,
+                    approver=approver,
+                    policy=policy,
+                    sandbox=sandbox,
+                    deps=deps,
+                    history=history,
+                    workspace=workspace,
+                    on_event=on_event,
+                )
+            )
         )
-    )
 
 
 def start(

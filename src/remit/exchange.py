@@ -330,7 +330,12 @@ class _Sent(Struct, eq=False):
         """What came back, paid and recorded. Never raises: what was reserved has to be settled."""
         run, self.deaf = self.run, True
         value = ended.value if ended is not None and ended.how == "returned" else None
-        if is_tidy(value):
+        try:
+            tidy = is_tidy(value)
+        except FOREIGN:
+            # What cannot even be looked at is read with care, and said to be the model's fault.
+            tidy = False
+        if tidy and isinstance(value, Reply):
             heard, usage = value, value.usage
             if usage is None or usage.usd is None or usage.requests != 1:
                 usage = usage_of(run, heard, self.chars)

@@ -80,8 +80,8 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     hosts = phase.hosts
     loop, idle = hosts.loop, hosts.idle
     host = idle.pop() if idle else Host(hosts)
-    task, context, here = host.task, copy_context(), current_tasks.get(loop)
-    current_tasks[loop] = task
+    context, here = copy_context(), current_tasks.get(loop)
+    current_tasks[loop] = host
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration as stop:
@@ -95,8 +95,8 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
             del current_tasks[loop]
         else:
             current_tasks[loop] = here
-    if hosts.closed or task.cancelling():
-        hosts.take_back(host)
+    if hosts.closed or host.requests:
+        host.end()
     else:
         idle.append(host)
     if phase.stopped:

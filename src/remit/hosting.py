@@ -1,4 +1,4 @@
-"""Where async code that is not ours runs: in tasks that are lent to it, one at a time, and used again.
+"""Where async code that is not ours runs: in tasks that are lent to it, and used again where it did not wait.
 
 Lending a task costs nothing where the code does not wait, while a task of its own would cost it two rounds of the
 event loop. To the code it looks the same: it has a current task that is nobody else's, with which timeouts and cancel
@@ -76,8 +76,7 @@ class Hosts:
 
     def take_back(self, host: Host) -> None:
         """It waits for the next one, unless what ran in it left it cancelled."""
-        task = host.task
-        if self.closed or task.cancelling() or task.done():
+        if self.closed or host.requests:
             host.end()
         else:
             self.idle.append(host)
@@ -90,38 +89,57 @@ class Hosts:
             self.idle.pop().end()
 
 
-class Host(asyncio.Future[None]):
-    """What a lent task waits for. The task does nothing: it is there for the code that runs in its name."""
-
-    __slots__ = ("_hosts", "guest", "must_cancel", "task")
+class Host(asyncio.Task[None]):
+    """A task that does nothing: it is there for the code that runs in its name, which is who a cancel of it is for."""
 
     def __init__(self, hosts: Hosts) -> None:
-        super().__init__(loop=hosts.loop)
         self._hosts = hosts
+        self._over: asyncio.Future[None] = hosts.loop.create_future()
         self.guest: Guest | None = None
         """Who it is lent to; None also in the first step of the code."""
         self.must_cancel: CancelledError | None = None
         """How the code last cancelled itself in its first step."""
+        self.requests = 0
+        """Cancels that were asked for and not taken back."""
         # Of no group: it is lent to code that may have to be left behind.
-        self.task: Task = hosts.loop.create_task(
-            self._stay(), name="remit lends this task", context=hosts.context
+        super().__init__(
+            _stay(self._over), loop=hosts.loop, name="remit lends this task", context=hosts.context
         )
 
-    async def _stay(self) -> None:
-        await self
-
     def cancel(self, msg: object = None) -> bool:
-        """Who cancels the task means its guest, and means it now."""
+        """Who cancels the task means its guest, and means it now: also before asyncio has given it a first step."""
+        if self.done() or self._over.done():
+            return False
+        if self in self._hosts.idle:
+            # Meant for code that has ended: nobody else is to be cancelled by it.
+            self._hosts.idle.remove(self)
+            self.end()
+            return True
+        self.requests += 1
         if self.guest is not None:
             self.guest.cancel(msg)
-        elif self.done() or self in self._hosts.idle:
-            return super().cancel(msg)
         else:
             self.must_cancel = _cancellation(msg)
         return True
 
+    def cancelling(self) -> int:
+        return self.requests
+
+    def uncancel(self) -> int:
+        """As asyncio has it since 3.13: what was taken back before it was thrown is not thrown."""
+        self.requests = max(0, self.requests - 1)
+        if not self.requests:
+            self.must_cancel = None
+            if self.guest is not None:
+                self.guest.spare()
+        return self.requests
+
     def end(self) -> None:
-        wake(self)
+        wake(self._over)
+
+
+async def _stay(over: asyncio.Future[None]) -> None:
+    await over
 
 
 def _cancellation(why: object) -> CancelledError:
@@ -163,10 +181,7 @@ class Guest:
         host.guest = self
         self._future: asyncio.Future[object] | None = None
         """What it waits for, while it does."""
-        self._must_cancel: CancelledError | None = None
-        if host.task.cancelling():
-            # It cancelled itself; a task that has not had its first turn does not even tell its host.
-            self._must_cancel = host.must_cancel or CancelledError()
+        self._must_cancel = host.must_cancel
         self.finished = False
         self.ended: Ended | None = None
         """How it ended by itself; None when it was cancelled or left."""
@@ -185,6 +200,10 @@ class Guest:
         """
         if not self.finished and (self._future is None or not self._future.cancel(why)):
             self._must_cancel = _cancellation(why)
+
+    def spare(self) -> None:
+        """Not throw what was asked for, if it has not been thrown."""
+        self._must_cancel = None
 
     def stop(self, grace_s: float) -> None:
         """Cancel it where it waits, without the round of the loop that it takes to ask whoever attends to it.
@@ -253,7 +272,7 @@ class Guest:
         self._future = None
         loop = self._hosts.loop
         here = current_tasks.get(loop)
-        current_tasks[loop] = self._host.task
+        current_tasks[loop] = self._host
         try:
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stop:
@@ -281,7 +300,6 @@ class Guest:
     def _finish(self) -> None:
         self.finished = True
         self._host.guest = None
-        self._hosts.take_back(self._host)
-        waiter = self.waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        # Not lent again: who has waited may have told others of its task, and they may still cancel it.
+        self._host.end()
+        self.ring()

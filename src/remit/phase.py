@@ -8,6 +8,7 @@ that may swallow it, and never has to pass through an `await` that ignores it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import types
 from collections.abc import Callable, Generator
@@ -169,7 +170,9 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 def wake(future: asyncio.Future[None]) -> None:
     """Resolve it unless that has happened already."""
     if not future.done():
-        future.set_result(None)
+        # A signal's handler may cancel it between that line and this.
+        with contextlib.suppress(asyncio.InvalidStateError):
+            future.set_result(None)
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> bool:

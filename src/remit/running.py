@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -46,15 +45,25 @@ class _Begun(Struct, frozen=True):
     """What it has run in so far; None: it has not run at all."""
 
 
+class _TreeTask(asyncio.Task[Outcome]):
+    """What runs a tree. Cancelled before its first step it has that first: otherwise nothing would stop what has begun."""
+
+    begun = False
+
+    def cancel(self, msg: object = None) -> bool:
+        if self.begun or self.done():
+            return super().cancel(msg)
+        self.get_loop().call_soon(super().cancel, msg)
+        return True
+
+
 class Running:
     """A tree while it runs. Leaving its `async with` block stops what is still running."""
 
     def __init__(self, tree: Callable[[], Awaitable[Opened]] | _Begun) -> None:
         self._given: Callable[[], Awaitable[Opened]] | _Begun | None = tree
-        self._runs = False
-        """Whether its task has come to do anything."""
         self._tree: TreeContext | None = None
-        self._task: asyncio.Task[Outcome] | None = None
+        self._task: _TreeTask | None = None
         self._waiters: list[asyncio.Future[None]] = []
         """Who waits for the outcome."""
 
@@ -81,35 +90,20 @@ class Running:
         if not isinstance(given, _Begun):
             opened = await given()
             given = _Begun(opened.tree, _live(opened))
-        self._tree = given.tree
-        self._start(given)
+        self._tree = tree = given.tree
+        self._task = _TreeTask(
+            self._run(given.life), loop=tree.loop, name=f"remit {tree.root}", context=given.context
+        )
         return self
 
-    def _start(self, begun: _Begun) -> asyncio.Task[Outcome]:
-        tree = begun.tree
-        # For a task that is cancelled before it has begun, and so never comes to say it itself.
-        unbegun = functools.partial(self._cancelled_unbegun, begun)
-        self._task = tree.loop.create_task(
-            self._run(begun.life, unbegun), name=f"remit {tree.root}", context=begun.context
-        )
-        self._task.add_done_callback(unbegun)
-        return self._task
-
-    async def _run(self, life: Awaitable[Outcome], unbegun: Callable[[object], None]) -> Outcome:
-        self._runs = True
-        if self._task is not None:
-            self._task.remove_done_callback(unbegun)
+    async def _run(self, life: Awaitable[Outcome]) -> Outcome:
+        assert self._task is not None
+        self._task.begun = True
         try:
             return await life
         finally:
             # Said here: who waits for the task itself hears of it two rounds of the loop later.
             self._tell()
-
-    def _cancelled_unbegun(self, begun: _Begun, _: object) -> None:
-        if begun.context is not None and not self._runs:
-            # The tree has begun all the same: it is stopped as in a task that has, in order.
-            begun.tree.loop.call_soon(self._start(begun).cancel)
-        self._tell()
 
     def _tell(self) -> None:
         for waiter in self._waiters:

@@ -103,6 +103,9 @@ class Subject(NamedTuple):
     """The host of an address, in lower case, for patterns such as `domain:example.com`."""
 
 
+_WORKED_OUT = ("_manner", "describer", "summariser", "plain", "tier_name", "asks")
+
+
 class Tool:
     """A function an agent can call.
 
@@ -115,8 +118,6 @@ class Tool:
 
     delegates: bool = False
     """True for the runtime's own tools that start children."""
-    plain: Callable[..., Coroutine[object, object, object]] | None = None
-    """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
 
     def __init__(
         self,
@@ -159,14 +160,22 @@ class Tool:
         spaces = (self._globals, names or {})
         signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
         self.takes_context = signature.context is not None
-        own_way = self.takes_context or type(self).invoke is not Tool.invoke
-        self.plain = fn if not own_way and is_plain(fn) else None
         self._parameters = (
             None if parameters is None else _checked_parameters(self, parameters, self._signature)
         )
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """What is worked out once is worked out anew after a change: above all, a tier that was raised asks."""
+        super().__setattr__(name, _checked_tier(self.name, cast(str, value)) if name == "tier" else value)
+        for known in _WORKED_OUT:
+            self.__dict__.pop(known, None)
+
+    def _is_own(self, method: str) -> bool:
+        """Whether a subclass, or somebody who set it, has its own."""
+        return getattr(type(self), method) is not getattr(Tool, method) or method in self.__dict__
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
@@ -195,14 +204,20 @@ class Tool:
     @functools.cached_property
     def describer(self) -> Callable[[JsonObject], str] | None:
         """What says what `describe` says; None where that is always nothing."""
-        own = self._describe is not None or type(self).describe is not Tool.describe
+        own = self._describe is not None or self._is_own("describe")
         return self.describe if own else self._manner.context
 
     @functools.cached_property
     def summariser(self) -> Callable[[str, bool], str] | None:
         """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
-        own = self._summarise is not None or type(self).summarise is not Tool.summarise
+        own = self._summarise is not None or self._is_own("summarise")
         return None if own else self._manner.summary
+
+    @functools.cached_property
+    def plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
+        """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
+        fn = self._fn
+        return None if self.takes_context or self._is_own("invoke") or not is_plain(fn) else fn
 
     @functools.cached_property
     def tier_name(self) -> str:

@@ -1,0 +1,233 @@
+"""Attacks on what runs in whose name: tasks that are cancelled early, late or by others; replies and tools that change."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from remit import Agent, Call, Limits, Reply, Request, Status, Usage, run, run_sync, start, tool
+from remit.messages import ToolMessage
+from remit.testing import ScriptedModel, call, calls, say
+from remit.tooling import Tier
+
+pytestmark = pytest.mark.real_time
+
+
+class Sleeper:
+    """A model that waits, and knows how many of its calls are in flight."""
+
+    name = "sleeper"
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        self.in_flight += 1
+        try:
+            await asyncio.sleep(30)
+        finally:
+            self.in_flight -= 1
+        return Reply("late")
+
+
+def others() -> list[asyncio.Task[object]]:
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def cancel_all(but: asyncio.Task[object] | None) -> None:
+    for task in asyncio.all_tasks():
+        if task is not but:
+            task.cancel()
+
+
+async def test_everything_cancelled_when_a_tree_first_waits() -> None:
+    """Law 4: cancelled before its task had a first step, a tree has stopped when `run` comes back."""
+    model = Sleeper()
+    running = asyncio.ensure_future(run(Agent("lead"), "go", model=model))
+    # In the round after the one in which the tree begins, and before its task's own first step.
+    asyncio.get_running_loop().call_soon(cancel_all, asyncio.current_task())
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert model.in_flight == 0
+    await asyncio.sleep(0)
+    assert others() == []
+
+
+async def test_a_started_tree_cancelled_before_its_first_step() -> None:
+    """It has an outcome all the same, and its readers hear of the end."""
+    async with start(Agent("lead"), "go", model=Sleeper()) as running:
+        cancel_all(asyncio.current_task())
+        seen = [event.kind async for event in running.events()]
+        outcome = await running.outcome()
+    assert outcome.status is Status.CANCELLED
+    assert seen[-1] == "run_ended"
+    await asyncio.sleep(0)
+    assert others() == []
+
+
+def tools_of(*functions: Callable[..., object]) -> list[object]:
+    return [tool(tier="observe")(f) for f in functions]
+
+
+async def test_a_late_cancel_of_a_task_that_was_lent_harms_nobody() -> None:
+    """Who cancels a call that has ended cancels nothing: not the next call, and not the model."""
+    lent: list[asyncio.Task[object] | None] = []
+
+    async def quick() -> str:
+        lent.append(asyncio.current_task())
+        return "quick"
+
+    async def kill() -> str:
+        assert lent[0] is not None
+        lent[0].cancel()
+        await asyncio.sleep(0.01)
+        return "killed"
+
+    class Waits(ScriptedModel):
+        async def reply(self, request: Request, emit: object) -> Reply:
+            await asyncio.sleep(0.001)
+            return await super().reply(request, emit)  # pyright: ignore[reportArgumentType]
+
+    model = Waits([call("quick"), call("kill"), call("quick"), say("done")])
+    outcome = await run(Agent("lead", tools=tools_of(quick, kill)), "go", model=model)  # pyright: ignore[reportArgumentType]
+    assert outcome.ok, outcome.reason
+    assert [entry.success for entry in outcome.calls] == [True, True, True]
+
+
+async def test_cancelling_the_call_before_does_not_cancel_this_one() -> None:
+    """A search that cancels its predecessor, as people write it, finds that it is not its own predecessor."""
+    last: list[asyncio.Task[object] | None] = []
+
+    async def search(what: str) -> str:
+        if last and last[0] is not None:
+            last[0].cancel()
+        last[:] = [asyncio.current_task()]
+        await asyncio.sleep(0.001)
+        return f"found {what}"
+
+    model = ScriptedModel([call("search", what="a"), call("search", what="b"), say("done")])
+    outcome = await run(Agent("lead", tools=tools_of(search)), "go", model=model)  # pyright: ignore[reportArgumentType]
+    assert [entry.success for entry in outcome.calls] == [True, True]
+
+
+async def test_a_call_can_cancel_another_that_has_just_begun() -> None:
+    """Also before asyncio has given the lent task a first step of its own; and a cancel taken back leaves timeouts alone."""
+    began: list[asyncio.Task[object] | None] = []
+
+    async def slow() -> str:
+        began.append(asyncio.current_task())
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "not cancelled"
+
+    async def other() -> str:
+        assert began[0] is not None
+        began[0].cancel()
+        return "done"
+
+    async def forgives() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        task.uncancel()
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(30)
+        except TimeoutError:
+            return "timed out"
+        return "not timed out"
+
+    model = ScriptedModel([calls(call("slow"), call("other"), call("forgives")), say("done")])
+    outcome = await run(Agent("lead", tools=tools_of(slow, other, forgives)), "go", model=model)  # pyright: ignore[reportArgumentType]
+    results = [message.content for message in outcome.messages if isinstance(message, ToolMessage)]
+    assert results == ["cancelled", "done", "timed out"]
+
+
+class Bomb:
+    """Cannot be compared with anything."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __eq__(self, other: object) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3)])
+async def test_a_reply_that_cannot_be_looked_at_is_paid_for(error: BaseException) -> None:
+    """Law 8: what was reserved for it is settled, so the next call finds room; and it is the model's failure."""
+
+    class Hostile:
+        name = "hostile"
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def reply(self, request: Request, emit: object) -> Reply:
+            self.asked += 1
+            if request.agent == "kid":
+                return Reply("x", stop=Bomb(error), usage=Usage(1, 10, 5))  # pyright: ignore[reportArgumentType]
+            if self.asked < 6:
+                return Reply(calls=(Call("c", "task", {"agent": "kid", "prompt": "go"}),), stop="calls")
+            return Reply("done")
+
+    lead = Agent("lead", subagents=[Agent("kid")])
+    limits = Limits(tokens=20_000, seconds=20)
+    outcome = await asyncio.wait_for(run(lead, "go", model=Hostile(), limits=limits), 30)
+    assert outcome.ok, outcome.reason
+    assert [child.usage.requests for child in outcome.children] == [1] * len(outcome.children)
+    assert all("cannot be read" in child.reason for child in outcome.children)
+
+
+async def test_a_tier_that_is_raised_asks() -> None:
+    """A tool that was used freely and is then made to ask, itself or a copy of it, asks."""
+
+    @tool(tier="observe")
+    async def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    async def said(one: object) -> str:
+        model = ScriptedModel([call("wipe"), say("done")])
+        outcome = await run(Agent("lead", tools=[one]), "go", model=model)  # pyright: ignore[reportArgumentType]
+        return str(outcome.messages[2])
+
+    assert "wiped" in await said(wipe)
+    stricter = copy.copy(wipe)
+    stricter.tier = Tier.CONFIRM
+    assert "Denied" in await said(stricter)
+    wipe.tier = "confirm"  # pyright: ignore[reportAttributeAccessIssue]
+    assert "Denied" in await said(wipe)
+
+
+def test_signals_wake_the_loop_of_run_sync() -> None:
+    """Law 4: a Ctrl-C that comes just before the loop goes to sleep is heard at once, not when it next wakes up."""
+    seen: list[int] = []
+
+    @tool(tier="observe")
+    async def look() -> str:
+        """Look at where signals are told."""
+        seen.append(signal.set_wakeup_fd(-1))
+        signal.set_wakeup_fd(seen[0])
+        signal.raise_signal(signal.SIGUSR1)
+        await asyncio.sleep(0.01)
+        return "looked"
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        outcome = run_sync(
+            Agent("lead", tools=[look]), "go", model=ScriptedModel([call("look"), say("done")])
+        )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert outcome.ok
+    assert seen[0] != -1
+    assert signal.set_wakeup_fd(-1) == -1, "it is as it was before"
