@@ -60,14 +60,19 @@ class Part:
 
     def count(self, event: Event) -> None:
         """Add what an event says was used."""
-        if isinstance(event, RunStarted):
-            self.spent[0] += 1
-        elif isinstance(event, ReplyReceived | ModelCallFailed):
-            usage = event.usage
-            self.spent[1] += usage.requests
-            self.spent[2] += usage.tokens
-            self.spent[3] += to_micros(usage.usd) if usage.usd is not None else 0
-            self.spent[4] += usage.usd is None and usage.tokens > 0
+        # By class: `isinstance` takes several times as long for a record that is of another one.
+        kind, spent = type(event), self.spent
+        if kind is RunStarted:
+            spent[0] += 1
+        elif kind is ReplyReceived or kind is ModelCallFailed:
+            usage = cast(ReplyReceived, event).usage
+            tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
+            spent[1] += usage.requests
+            spent[2] += tokens
+            if usd:
+                spent[3] += to_micros(usd)
+            elif usd is None and tokens:
+                spent[4] += 1
 
 
 class Buffer:
