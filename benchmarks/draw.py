@@ -106,7 +106,7 @@ def picture(samples: Samples) -> str:
     def at(value: float) -> float:
         return left + width * math.log10(max(1.0, value)) / math.log10(most)
 
-    box = f'viewBox="0 0 {left + width + 80} {height}"'
+    box = f'viewBox="0 0 {left + width + 180} {height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="12" fill="#334155">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
@@ -120,20 +120,25 @@ def picture(samples: Samples) -> str:
     y = top
     for one in rows:
         parts.append(f'<text x="10" y="{y + 13}">{one.title}</text>')
+        x, end = at(one.target), y + bar * len(peers)
+        goal = (
+            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y - 3}" y2="{end}" stroke="#dc2626" stroke-width="1.5"/>'
+        )
+        labels: list[str] = []
         for peer in peers:
             value = median(samples, one.job, peer, one.key)
             if value is None:
                 continue
             parts.append(
                 f'<rect x="{left}" y="{y}" width="{at(value) - left:.0f}" height="{bar - 3}" fill="{colours[peer]}"/>'
-                f'<text x="{at(value) + 5:.0f}" y="{y + 11}">{PEERS[peer]} {value:.1f}x</text>'
+            )
+            labels.append(
+                f'<text x="{at(value) + 5:.0f}" y="{y + 11}" stroke="#ffffff" stroke-width="4" paint-order="stroke">'
+                f"{PEERS[peer]} {value:.1f}x</text>"
             )
             y += bar
-        end = y - 1
-        x = at(one.target)
-        parts.append(
-            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{end - bar * len(peers)}" y2="{end}" stroke="#dc2626"/>'
-        )
+        # Letters last, with white around them: the target's line would strike them out.
+        parts += [goal, *labels]
         y += 22
     parts.append(f'<text x="{left + width - 190}" y="20" fill="#dc2626">red line: the target</text></svg>')
     return "\n".join(parts) + "\n"
