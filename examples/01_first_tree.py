@@ -55,7 +55,7 @@ def play_explorer(request: Request):
     wanted = request.messages[0].text.removeprefix("Where is ").rstrip("?")
     found = results(request)
     if not found:
-        return call("grep", pattern=f"class {wanted}:", delay=0.3)
+        return call("grep", pattern=f"class {wanted}", delay=0.3)
     if wanted == "Phase" and len(found) == 1:
         return call("task", agent="reader", prompt=found[0], delay=0.3)
     return say(f"{wanted} is in {found[0]}." + "".join(f" It says: {text}" for text in found[1:]), delay=0.4)

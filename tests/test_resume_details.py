@@ -7,6 +7,7 @@ import asyncio
 from stories import a, by_turn, change, died, journal, look, stare
 
 from remit import Agent, Limits, Outcome, Usage, allow, resume, run, start, tool
+from remit.dispatch import NOT_FINISHED, UNKNOWN
 from remit.events import (
     ApprovalAnswered,
     CallEnded,
@@ -251,6 +252,38 @@ async def test_a_child_that_a_person_cancelled_as_the_process_died_stays_cancell
     assert "not this one" in outcome.children[0].reason
     assert [r.run_id for r in again.requests] == ["r1.2", "r1"]
     assert fold(await journal(store)).outcome().children == outcome.children
+
+
+async def test_a_child_that_is_not_taken_up_again_has_no_open_call() -> None:
+    """Law 5: each call that it had open has a result; of one that changes things nobody knows whether it happened."""
+
+    @tool
+    async def rebuild() -> str:
+        """Changes something, slowly."""
+        await asyncio.sleep(50)
+        return "rebuilt"
+
+    lead = Agent("lead", subagents=[Agent("worker", tools=[look, stare, rebuild])])
+
+    def model() -> ScriptedModel:
+        worker = by_turn(calls(call("look", what="a"), call("stare", seconds=50), call("rebuild")), say("ok"))
+        return ScriptedModel(
+            {"lead": by_turn(call("task", agent="worker", prompt="go"), say("done")), "worker": worker}
+        )
+
+    whole = MemoryStore()
+    policy = ["allow rebuild"]
+    async with start(lead, "go", model=model(), store=whole, policy=policy) as running:
+        await asyncio.sleep(10)
+        await running.cancel("enough", run="r1.1")
+        await running.outcome()
+    store = await died(whole, a(CancelRequested, run="r1.1"))
+    outcome = await resume(store, "r1", agent=lead, model=model(), policy=policy)
+    child = outcome.children[0]
+    assert (outcome.text, child.status) == ("done", "cancelled")
+    assert results(child) == ["saw a", NOT_FINISHED, UNKNOWN]
+    assert [entry.name for entry in child.calls] == ["look", "stare", "rebuild"]
+    assert fold(await journal(store)).outcome() == outcome
 
 
 async def test_what_goes_on_is_decided_once() -> None:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import remit
 from remit import (
     Agent,
     Limits,
@@ -20,6 +21,7 @@ from remit import (
     Usage,
     UsageError,
     run,
+    run_sync,
     start,
     tool,
 )
@@ -369,3 +371,16 @@ async def test_after_an_overrun_no_child_starts() -> None:
     assert not rejected.ok
     assert "tokens" in rejected.content
     assert outcome.status is Status.OVER_BUDGET
+
+
+def test_words_for_what_is_no_tool_name_what_helps() -> None:
+    """A function that is not decorated, and a name that nothing has: what is said can be done as it is written."""
+
+    def plain() -> str:
+        return "x"
+
+    assert hasattr(remit, "tool")
+    with pytest.raises(UsageError, match=r"Decorate it with @remit\.tool\.$"):
+        Agent("lead", tools=[plain])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match=r"decorated with @remit\.tool\.$"):
+        run_sync(Agent("lead", tools=["reed"]), "go", model=ScriptedModel([say("x")]))

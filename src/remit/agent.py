@@ -181,7 +181,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
     seen: dict[str, None] = {}
     for item in cast("Sequence[object]", tools):
         if not isinstance(item, (Tool, str, ToolSource)):
-            hint = " Decorate it with @remit.tooling." if callable(item) else ""
+            hint = " Decorate it with @remit.tool." if callable(item) else ""
             raise UsageError(f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{hint}")
         name = item if isinstance(item, str) else item.name
         if not isinstance(item, (Tool, str)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
-from weakref import KeyedRef
+from weakref import WeakSet
 
 import msgspec
 
@@ -122,8 +122,7 @@ def check_workspace(workspace: object) -> Path | None:
 
 
 def check_tools(agent: Agent) -> None:
-    known = _checked.get(id(agent))
-    if known is not None and known() is agent:
+    if agent in _checked:
         return
     seen: set[int] = set()
     found = [agent]
@@ -133,20 +132,11 @@ def check_tools(agent: Agent) -> None:
             seen.add(id(one))
             kit_for(one, may_delegate=True)
             found.extend(one.subagents)
-    _checked[id(agent)] = KeyedRef(agent, _forget, id(agent))
+    _checked.add(agent)
 
 
-_checked: dict[int, KeyedRef[int, Agent]] = {}
-"""Agents whose tools can be had, those of all their subagents included: agents never change.
-
-By their ids, since every tree asks: a WeakSet takes ten times as long to answer.
-"""
-
-
-def _forget(gone: KeyedRef[int, Agent]) -> None:
-    # Another agent may have come to the same id before this is called.
-    if _checked.get(gone.key) is gone:
-        del _checked[gone.key]
+_checked: WeakSet[Agent] = WeakSet()
+"""Agents whose tools can be had, those of all their subagents included: agents never change."""
 
 
 def as_message(task: object) -> UserMessage:

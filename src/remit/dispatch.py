@@ -291,9 +291,14 @@ async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, obje
     return begun if isinstance(begun, ToolResult) else await begun
 
 
+def may_have_happened(past: CallRecord) -> bool:
+    """Whether a call without a recorded end may have changed something."""
+    return past.started and past.tier == Tier.CONFIRM and not past.delegates
+
+
 def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
     """What is said of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
-    if past.started and past.tier == Tier.CONFIRM and not past.delegates:
+    if may_have_happened(past):
         return ToolResult(UNKNOWN, ok=False)
     if REDACTED.encode() in msgspec.json.encode(call.args):
         return ToolResult(WITHHELD, ok=False)
@@ -357,7 +362,7 @@ def _finished(
 ) -> Done:
     """Tell of a call that it has its result."""
     name = call.name
-    key, circles = hash((name, _encode(call.args), result.content)), run.circles
+    key, circles = key_of(call, result), run.circles
     if circles is not None and NUDGE_AT <= (times := circles.times(key) + 1) < STOP_AT:
         # Before it is told, so that the journal has what the model reads.
         result = _nudged(result, times)

@@ -203,33 +203,13 @@ def _checked(  # noqa: PLR0917 - for every tree: names cost as much as the check
 ) -> _Opening:
     """What opens the tree. Raises UsageError for a mistake in the call."""
     ready = prepare(agent, model, models, limits, store, approver, policy, sandbox, workspace, on_event)
-    effective = _limits_of(agent, limits)
+    effective = root_limits(agent, limits, ROOT_DEFAULTS)
     ready.models.check(agent, needs_price=effective.usd is not None)
     prompt = checks.as_message(task)
     past = checks.check_history(history)
     text = task if type(task) is str else prompt.text
     plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
     return _Opening(ready, plan, effective, past, approver, deps, on_event)
-
-
-MOST_KNOWN = 256
-
-_known: dict[tuple[int, int], tuple[Limits | None, Limits | None, Limits]] = {}
-"""What holds at the root, by the ids of the caller's limits and of the agent's own, which are kept here with it.
-
-By ids: limits have many fields, and a key of two of them takes longer to look up than all that is done with it.
-"""
-
-
-def _limits_of(agent: Agent, limits: Limits | None) -> Limits:
-    own = agent.limits
-    key = (id(limits), id(own))
-    known = _known.get(key)
-    if known is None:
-        if len(_known) >= MOST_KNOWN:
-            _known.clear()
-        known = _known[key] = (limits, own, root_limits(agent, limits, ROOT_DEFAULTS))
-    return known[2]
 
 
 async def _claim(journal: Journal) -> None:

@@ -11,7 +11,6 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from math import ceil
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,7 +18,7 @@ from msgspec import Struct
 import remit.foreign as foreign
 import remit.ledger as ledger
 import remit.slots as slots
-from remit.amounts import LEAST_OUTPUT, Want
+from remit.amounts import LEAST_OUTPUT, Want, cost
 from remit.errors import ModelError
 from remit.events import (
     VERSION,
@@ -30,7 +29,7 @@ from remit.events import (
     ReplyReceived,
     TurnStarted,
 )
-from remit.execution import OUTPUT_TOKENS, Run, message_tokens
+from remit.execution import Run, message_tokens
 from remit.lanes import Lane
 from remit.ledger import Over, Reservation, Ticket
 from remit.limits import Usage
@@ -102,10 +101,8 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
                 raise ModelFailed(closed, max(1, attempt))
             attempt = 0
             continue
-        if lane.width is None:
-            # As `step_in` has it, without the call: most lanes are as wide as they were.
-            lane.in_flight += 1
-        elif not await _step_in(run, lane, front=purpose != "turn"):
+        front = purpose != "turn"
+        if not lane.step_in(front=front) and not await _wait_for_place(run, lane, front=front):
             continue
         attempt += 1
         heard = await _attempt(run, purpose, attempt, last)
@@ -165,21 +162,10 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
             raise stop
         return heard
     finally:
-        if lane.width is None and type(heard) is Reply:
-            lane.in_flight -= 1
+        if isinstance(heard, _Failed) and heard.error.kind in TOO_MANY:
+            lane.refused(heard.error.retry_after, str(heard.error))
         else:
-            _leave(lane, heard)
-
-
-def _leave(lane: Lane, heard: Reply | _Failed | None) -> None:
-    if isinstance(heard, _Failed) and heard.error.kind in TOO_MANY:
-        lane.refused(heard.error.retry_after, str(heard.error))
-    else:
-        lane.leave(answered=isinstance(heard, Reply))
-
-
-async def _step_in(run: Run, lane: Lane, *, front: bool) -> bool:
-    return lane.step_in(front=front) or await _wait_for_place(run, lane, front=front)
+            lane.leave(answered=isinstance(heard, Reply))
 
 
 def _closed(run: Run) -> ModelError | None:
@@ -212,24 +198,20 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-async def withhold(run: Run, want: Want) -> Reservation:
-    """Head-room for the run's last word, waiting only for calls in flight. Raises OverBudget or Stopped."""
+def withhold(run: Run, want: Want) -> Awaitable[Reservation] | None:
+    """Head-room for the run's last word: None when it is held, or what waits for calls in flight.
+
+    Awaiting that raises OverBudget or Stopped.
+    """
     verdict = ledger.withhold(run.scope.account, want, _nobody)
-    return verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, None)
+    return None if isinstance(verdict, Reservation) else _granted(run, verdict, None)
 
 
 def _ask_ledger(run: Run, purpose: Purpose) -> Reservation | Over | Ticket:
     """The worst case of the next request; a turn that may delegate asks for a last word to spare besides."""
-    account, inputs, price = run.scope.account, run.estimate, run.price
-    output = run.output_tokens if run.settings else OUTPUT_TOKENS
-    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
-    if run.kit.delegates and purpose == "turn":
-        paid = 0 if price is None else ceil(inputs * price.input + LEAST_OUTPUT * price.output)
-        held = ledger.hold_both(account, inputs + output, micros, output, inputs + LEAST_OUTPUT, paid)
-        spare = None if held else Want(inputs, LEAST_OUTPUT, price)
-    else:
-        held, spare = ledger.hold(account, inputs + output, micros, output), None
-    return held or ledger.reserve(account, Want(inputs, output, price), _nobody, spare=spare)
+    inputs, price, output = run.estimate, run.price, run.output_tokens
+    spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
+    return ledger.reserve(run.scope.account, Want(inputs, output, price), _nobody, spare=spare)
 
 
 async def _granted(
@@ -310,7 +292,7 @@ class _Sent(Struct, eq=False):
                 purpose,
                 reservation.tokens,
                 estimate,
-                None if price is None else ceil(estimate * price.input) / 1_000_000,
+                None if price is None else cost(price, estimate, 0) / 1_000_000,
             )
         )
         return Request(

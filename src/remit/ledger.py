@@ -23,20 +23,8 @@ from itertools import count
 
 from msgspec import Struct
 
-from remit.amounts import (
-    NOTHING,
-    Amount,
-    Book,
-    Left,
-    Over,
-    Overrun,
-    Want,
-    fits_easily,
-    in_the_way,
-    least_free,
-    overrun_of,
-    put_back,
-)
+from remit.amounts import NOTHING, Amount, Want
+from remit.books import Book, Left, Over, Overrun, fits_easily, in_the_way, least_free, overrun_of
 from remit.limits import NO_CAP, Limits, caps_of
 
 ROOMY_OUTPUT = 256
@@ -152,21 +140,19 @@ def reserve(
 
     `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
-    _, tokens, micros = want.amount(want.output_tokens)
+    tokens, micros = want.most()
     if spare is None:
         held = hold(account, tokens, micros, want.output_tokens)
     else:
-        _, beside, paid = spare.amount(spare.output_tokens)
-        held = hold_both(account, tokens, micros, want.output_tokens, beside, paid)
+        held = hold_both(account, tokens, micros, want.output_tokens, *spare.most())
     return held or _weigh(Ticket(account, want, wake, keep=False, spare=spare))
 
 
 def hold(account: Account, tokens: int, micros: int, output: int) -> Reservation | None:
     """Head-room for one model call that simply has it everywhere, as most have: nobody waits for any of it."""
+    if not fits_easily(account.capped, 1, tokens, micros):
+        return None
     for b in account.capped:
-        if b.free_tokens < tokens or b.free_requests < 1 or b.free_micros < micros or b.waiting or b.overran:
-            put_back(account.capped, b, tokens, micros)
-            return None
         b.free_requests -= 1
         b.free_tokens -= tokens
         b.free_micros -= micros
@@ -197,7 +183,7 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
-    _, tokens, micros = want.amount(want.output_tokens)
+    tokens, micros = want.most()
     if keep(account, tokens, micros):
         return Reservation(account, tokens, micros, want.output_tokens)
     return _weigh(Ticket(account, want, wake, keep=True, spare=None))

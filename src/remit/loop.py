@@ -7,11 +7,10 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Awaitable
 
 import msgspec
 
-import remit.ledger as ledger
 from remit.amounts import Want
 from remit.artifacts import keep
 from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
@@ -20,7 +19,7 @@ from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, withhold
 from remit.execution import NOT_IN_FORM, Run
-from remit.messages import AssistantMessage, Reply, ToolMessage, UserMessage
+from remit.messages import AssistantMessage, Reply
 from remit.outcome import Status
 from remit.phase import Stopped
 from remit.schema import parse_output
@@ -90,8 +89,8 @@ async def _turns(run: Run) -> Ending | Limit:
         calls = reply.calls
         if calls and reply.stop not in ("refusal", "length"):
             scope.look_at_clock()
-            if run.delegates(calls) and not _last_word_fits(run, len(calls)):
-                await _keep_last_word(run, len(calls))
+            if run.delegates(calls) and (waiting := _keep_last_word(run, len(calls))) is not None:
+                await waiting
             run.looping = await run_calls(run, calls)
         else:
             ending = _answered(run, reply)
@@ -113,9 +112,7 @@ def _met(run: Run) -> Limit | None:
         return Limit("turns", f"the limit of {scope.limits.turns} turns is reached")
     if scope.inbox:
         _join_sent(run)
-    last = run.messages[-1]
-    # First by what it usually is: to find that a record is of another kind takes long.
-    if type(last) is not UserMessage and type(last) is not ToolMessage and isinstance(last, AssistantMessage):
+    if type(run.messages[-1]) is AssistantMessage:
         run.tell(GO_ON)
     run.turns += 1
     return None
@@ -140,25 +137,18 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
     return Limit("budget", str(failed)) if isinstance(failed, OverBudget) else failed_with(failed)
 
 
-def _last_word_fits(run: Run, calls: int) -> bool:
-    """Withhold one more model call before children can spend it, if there is room for it everywhere."""
-    output = LAST_WORD_TOKENS
-    if run.settings and run.output_tokens < output:
-        output = run.output_tokens
-    inputs, price = run.estimate + calls * RESULT_TOKENS, run.price
-    micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
-    if not ledger.keep(run.scope.account, inputs + output, micros):
-        return False
-    run.speechless = ""
-    return True
-
-
-async def _keep_last_word(run: Run, calls: int) -> None:
-    """As `_last_word_fits`, where that is in question; without it the run may not delegate."""
+def _keep_last_word(run: Run, calls: int) -> Awaitable[None] | None:
+    """Withhold one more model call before children can spend it: at once, or once what is in flight has settled."""
     output = min(LAST_WORD_TOKENS, run.output_tokens)
+    held = withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.price))
+    run.speechless = ""
+    return None if held is None else _last_word(run, held)
+
+
+async def _last_word(run: Run, held: Awaitable[object]) -> None:
+    """Wait for it; without it the run may not delegate."""
     try:
-        await withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.price))
-        run.speechless = ""
+        await held
     except OverBudget as over:
         # What was kept back when the reply came is still there, only not as large as hoped for.
         run.speechless = "" if run.scope.account.has_word else str(over)

@@ -44,12 +44,33 @@ class Work(Protocol):
 Waiting: TypeAlias = "asyncio.Future[None] | Work"
 
 
-class Phase:
+class Breath:
+    """When everybody else is to have the event loop, for work that never waits."""
+
+    __slots__ = ("_until", "held")
+
+    def __init__(self) -> None:
+        self.held = 0
+        """Pieces of work since everybody else last could run."""
+
+    def is_due(self, now: float) -> bool:
+        """Asked after each piece of work."""
+        self.held = held = self.held + 1
+        if held == 1:
+            self._until = now + MOST_S_HELD
+        if now < self._until and held < MOST_TURNS_HELD:
+            return False
+        self.held = 0
+        return True
+
+
+class Phase(Breath):
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("_until", "first", "grace_s", "held", "hosts", "on_cancelled", "others", "stopped")
+    __slots__ = ("first", "grace_s", "hosts", "on_cancelled", "others", "stopped")
 
     def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
+        self.held = 0
         self.hosts = hosts
         self.stopped = False
         self.grace_s = 5.0
@@ -58,8 +79,6 @@ class Phase:
         """Most phases have one wait at a time: no dictionary for that."""
         self.others: dict[Waiting, None] | None = None
         """Those that began while there were others, in order: who waited first is woken first, every time."""
-        self.held = 0
-        """Turns since everybody else last could run."""
         self.on_cancelled = on_cancelled
         """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
 
@@ -83,8 +102,8 @@ class Phase:
     def _end(self, one: Waiting) -> None:
         if not isinstance(one, asyncio.Future):
             one.stop(self.grace_s)
-        elif not one.done():
-            one.set_result(None)
+        else:
+            wake(one)
 
     def close(self) -> None:
         """Nothing waits in it any more."""
@@ -127,15 +146,10 @@ class Phase:
 
     def holds_loop(self) -> bool:
         """Whether it is time to `breathe`: asked once a turn."""
-        now = self.hosts.clock()
-        self.held = held = self.held + 1
-        if held == 1:
-            self._until = now + MOST_S_HELD
-        return now >= self._until or held >= MOST_TURNS_HELD
+        return self.is_due(self.hosts.clock())
 
     async def breathe(self) -> None:
         """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
-        self.held = 0
         try:
             await _bare_yield()
         except asyncio.CancelledError:

@@ -10,7 +10,7 @@ import remit.dispatch as dispatch
 import remit.ledger as ledger
 from remit.amounts import Amount
 from remit.approval import what
-from remit.events import VERSION, ModelCallFailed, RunEnded
+from remit.events import VERSION, CallEnded, Event, ModelCallFailed, RunEnded
 from remit.exchange import turn_to
 from remit.execution import NOT_IN_FORM, Circles, Run, message_tokens
 from remit.history import CallRecord, RunRecord, Spending
@@ -18,6 +18,7 @@ from remit.limits import Usage
 from remit.messages import UserMessage
 from remit.outcome import Outcome
 from remit.scope import Scope, Sent, TreeContext
+from remit.text import call_context, result_summary
 from remit.tree import apply
 
 LOST = "the process ended while the model was asked, so nobody knows what it said"
@@ -39,17 +40,45 @@ def count_lost(tree: TreeContext) -> None:
             usage=usage,
             retry_in_s=0.0,
         )
-        tree.publish(event)
         tree.spent.append(usage)
-        apply(tree.past, event)
+        _tell(tree, event)
 
 
-def interrupt(tree: TreeContext, record: RunRecord, outcome: Outcome) -> None:
-    """Write down the end of a run that was left open and is not taken up again."""
+def interrupt(tree: TreeContext, record: RunRecord, outcome: Outcome) -> Outcome:
+    """Write down the end of a run that was left open and is not taken up again: the calls it had open, and its own."""
+    for one in record.open_calls():
+        _tell(tree, _given_up(tree, record, one))
+    outcome = msgspec.structs.replace(
+        outcome,
+        messages=tuple(record.messages),
+        calls=tuple(log for log in (c.log for c in record.calls) if log is not None),
+    )
     told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
-    event = RunEnded(**_stamped(tree, record), outcome=told)
+    _tell(tree, RunEnded(**_stamped(tree, record), outcome=told))
+    return outcome
+
+
+def _tell(tree: TreeContext, event: Event) -> None:
     tree.publish(event)
     apply(tree.past, event)
+
+
+def _given_up(tree: TreeContext, record: RunRecord, one: CallRecord) -> CallEnded:
+    """The result of a call that nobody makes any more: no conversation is left with an open call."""
+    call = one.call
+    said = dispatch.UNKNOWN if dispatch.may_have_happened(one) else dispatch.NOT_FINISHED
+    return CallEnded(
+        **_stamped(tree, record),
+        call=call.id,
+        tool=call.name,
+        success=False,
+        content=said,
+        display_name=call.name,
+        context=call_context(call.name, call.args),
+        summary=result_summary(call.name, said, False),
+        turn=one.turn,
+        unfinished=True,
+    )
 
 
 def restore_grants(run: Run, tree: TreeContext) -> None:

@@ -16,7 +16,7 @@ from remit.errors import UsageError
 from remit.events import Event, MessageSent
 from remit.messages import user
 from remit.outcome import Outcome
-from remit.phase import MOST_S_HELD, MOST_TURNS_HELD, wake
+from remit.phase import Breath, wake
 from remit.ports import Posted
 from remit.progress import ChildProgress, ProgressReader
 from remit.scope import Scope, Sent, TreeContext, current_run
@@ -217,7 +217,7 @@ async def _deafen(ears: asyncio.Task[None]) -> None:
 
 
 async def _let_go(opened: Opened) -> None:
-    """Close of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
+    """Let go of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
     tree = opened.tree
     if tree.opened is not None:
         await _end(tree.opened.close, tree)
@@ -272,25 +272,8 @@ def _from_here(life: Coroutine[object, None, Outcome], awaited: object) -> Gener
             return (yield from life.__await__())
 
 
-class _Breath:
-    """When everybody else is to have the event loop, for trees one after another that never wait."""
-
-    def __init__(self) -> None:
-        self._held = 0
-        self._since = 0.0
-
-    def is_due(self, now: float) -> bool:
-        """Asked at the end of each."""
-        if self._held == 0:
-            self._since = now
-        self._held += 1
-        if self._held < MOST_TURNS_HELD and now - self._since < MOST_S_HELD:
-            return False
-        self._held = 0
-        return True
-
-
-_breath = _Breath()
+_breath = Breath()
+"""Of trees one after another."""
 
 
 async def _settled(task: asyncio.Task[Outcome]) -> None:

@@ -186,7 +186,8 @@ def test_time_is_linear(name: str) -> None:
         return time.process_time() - began
 
     small = max(min(cost(20_000) for _ in range(2)), 0.002)
-    assert cost(160_000) < small * 40
+    # Once is enough: a pause of the machine makes one reading long, squared work makes every one.
+    assert any(cost(160_000) < small * 40 for _ in range(3))
 
 
 def test_a_page_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

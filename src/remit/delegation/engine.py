@@ -111,11 +111,14 @@ class Engine:
         from remit.restoring import interrupt  # noqa: PLC0415 - for trees that go on
 
         parent.left_open.pop(record.id, None)
-        outcome = self.outcomes[record.id]
+        outcomes = self.outcomes
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
         # Its own end comes last, as in any tree.
         for one in reversed(below):
-            interrupt(self.tree, one, self.outcomes[one.id])
+            children = tuple([outcomes[child] for child in one.children])
+            known = msgspec.structs.replace(outcomes[one.id], children=children)
+            outcomes[one.id] = interrupt(self.tree, one, known)
+        outcome = outcomes[record.id]
         parent.ended_child(outcome)
         return outcome
 

@@ -62,7 +62,7 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     known = ", ".join(sorted(tools)) or "none"
     raise UsageError(
         f"Agent {agent.name!r}: there is no tool called {tool!r}.{hint} Built-in tools: {known}; your own are functions"
-        " decorated with @remit.tooling."
+        " decorated with @remit.tool."
     )
 
 

@@ -1,0 +1,222 @@
+"""The book of an account with a cap: what is free, where the rest went, and what it says when it is full."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from remit.amounts import Amount
+from remit.limits import NO_CAP, Caps
+
+if TYPE_CHECKING:
+    from remit.ledger import Ticket
+
+
+class Left(NamedTuple):
+    """What an account can still spend; None where nothing caps it."""
+
+    delegations: int | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    calls: int | None = None
+
+
+class Over(Struct, frozen=True):
+    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
+
+    owner: str
+    resource: str
+    cap: int
+    used: int
+    overran: bool = False
+    need: int = 0
+    """What was asked for, where it is more than one."""
+
+    @property
+    def words(self) -> str:
+        if self.overran:
+            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
+        cap, used = (
+            (_usd(self.cap), _usd(self.used))
+            if self.resource == "usd"
+            else (f"{self.cap:,}", f"{self.used:,}")
+        )
+        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
+        needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
+        more = f", {needs} needed" if self.need else ""
+        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
+
+
+class Overrun(Struct, frozen=True, order=True):
+    """A call that used more than it had reserved."""
+
+    resource: str
+    reserved: int
+    used: int
+
+
+class Book:
+    """What an account with a cap, and everything below it, may still have, and where the rest went.
+
+    Plain numbers, since they are what every model call reads and writes. Without a cap, what is free is a number
+    that nothing uses up.
+    """
+
+    __slots__ = (
+        "caps",
+        "free_calls",
+        "free_delegations",
+        "free_micros",
+        "free_requests",
+        "free_tokens",
+        "overran",
+        "owner",
+        "spare_micros",
+        "spare_requests",
+        "spare_tokens",
+        "spent_micros",
+        "spent_requests",
+        "spent_tokens",
+        "waiting",
+        "withheld_micros",
+        "withheld_requests",
+        "withheld_tokens",
+    )
+
+    def __init__(self, owner: str, caps: Caps) -> None:
+        self.owner = owner
+        self.caps = caps
+        self.free_requests, self.free_tokens, self.free_micros, self.free_calls, self.free_delegations = caps
+        self.spent_requests = self.spent_tokens = self.spent_micros = 0
+        self.withheld_requests = self.withheld_tokens = self.withheld_micros = 0
+        self.spare_requests = self.spare_tokens = self.spare_micros = 0
+        self.overran = ""
+        self.waiting: list[Ticket] | tuple[()] = ()
+
+    @property
+    def spent(self) -> Amount:
+        return Amount(self.spent_requests, self.spent_tokens, self.spent_micros)
+
+    @property
+    def withheld(self) -> Amount:
+        return Amount(self.withheld_requests, self.withheld_tokens, self.withheld_micros)
+
+    @property
+    def spare(self) -> Amount:
+        return Amount(self.spare_requests, self.spare_tokens, self.spare_micros)
+
+    @property
+    def reserved(self) -> Amount:
+        """What calls in flight hold: all that is not free and has no other name."""
+        caps = self.caps
+        return Amount(
+            caps.requests
+            - self.free_requests
+            - self.spent_requests
+            - self.withheld_requests
+            - self.spare_requests,
+            caps.tokens - self.free_tokens - self.spent_tokens - self.withheld_tokens - self.spare_tokens,
+            caps.micros - self.free_micros - self.spent_micros - self.withheld_micros - self.spare_micros,
+        )
+
+    def has_room(self, amount: Amount) -> bool:
+        return (
+            self.free_requests >= amount.requests
+            and self.free_tokens >= amount.tokens
+            and self.free_micros >= amount.micros
+        )
+
+    def take(self, amount: Amount) -> None:
+        self.free_requests -= amount.requests
+        self.free_tokens -= amount.tokens
+        self.free_micros -= amount.micros
+
+    def give(self, amount: Amount) -> None:
+        self.free_requests += amount.requests
+        self.free_tokens += amount.tokens
+        self.free_micros += amount.micros
+
+    def hold(self, spare: Amount) -> None:
+        """Take it as spare."""
+        self.take(spare)
+        self.spare_requests += spare.requests
+        self.spare_tokens += spare.tokens
+        self.spare_micros += spare.micros
+
+    def restore(self, spent: Amount, calls: int, delegations: int, overran: str) -> None:
+        self.give(self.spent)
+        self.take(spent)
+        self.spent_requests, self.spent_tokens, self.spent_micros = spent
+        self.free_calls = self.caps.calls - calls
+        self.free_delegations = self.caps.delegations - delegations
+        self.overran = overran
+
+    def line_up(self, ticket: Ticket) -> None:
+        queue = self.waiting or []
+        self.waiting = queue
+        heapq.heappush(queue, ticket)
+
+    def first(self) -> Ticket | None:
+        """The first that still waits here."""
+        while self.waiting and self.waiting[0].gone:
+            heapq.heappop(self.waiting)
+        return self.waiting[0] if self.waiting else None
+
+    @property
+    def calls(self) -> int:
+        return self.caps.calls - self.free_calls
+
+    @property
+    def delegations(self) -> int:
+        return self.caps.delegations - self.free_delegations
+
+
+def in_the_way(b: Book) -> Over | None:
+    """What keeps a child from starting. What calls in flight hold may come free, except their requests."""
+    caps, spent, withheld = b.caps, b.spent, b.withheld
+    if b.free_delegations < 1:
+        return Over(b.owner, "delegations", caps.delegations, b.delegations)
+    if b.overran:
+        return overrun_of(b)
+    if b.free_requests + b.spare_requests < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - b.free_requests - b.spare_requests)
+    if spent.tokens + withheld.tokens >= caps.tokens:
+        return Over(b.owner, "tokens", caps.tokens, spent.tokens + withheld.tokens)
+    if spent.micros + withheld.micros >= caps.micros:
+        return Over(b.owner, "usd", caps.micros, spent.micros + withheld.micros)
+    return None
+
+
+def overrun_of(b: Book) -> Over:
+    cap, used = (b.caps.tokens, b.spent_tokens) if b.overran == "tokens" else (b.caps.micros, b.spent_micros)
+    return Over(b.owner, b.overran, cap if cap < NO_CAP else 0, used, overran=True)
+
+
+def least_free(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
+    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
+    delegations = requests = tokens = micros = calls = NO_CAP
+    for b in books:
+        shut, caps = bool(b.overran), b.caps
+        delegations = min(delegations, b.free_delegations)
+        calls = min(calls, b.free_calls)
+        requests = min(requests, b.free_requests, 0 if shut and caps.requests < NO_CAP else requests)
+        tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
+        micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
+    return delegations, requests, tokens, micros, calls
+
+
+def fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int) -> bool:
+    """Whether it fits everywhere beside all that is held there, and nobody waits for any of it."""
+    for b in books:
+        if b.waiting or b.overran or b.free_requests < requests:
+            return False
+        if b.free_tokens < tokens or b.free_micros < micros:
+            return False
+    return True
+
+
+def _usd(micros: int) -> str:
+    return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")
