@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -432,16 +433,17 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
 
     def slow(taken: Event) -> bytes:
         if taken.seq == 3:
-            # What the writer's thread does, between the look at the claim and the buffer.
-            inner._claims["a"].error = given_up
-            inner._writer._forget(given_up)
+            # What the writer's thread does, between the look at the claim and the page.
+            threading.Thread(target=inner._writer._forget, args=(given_up,)).start()
+            time.sleep(0.05)
         return encode(taken)
 
     monkeypatch.setattr(journal, "encode", slow)
     inner._writer._retry_at = time.monotonic() + 0.2
-    for seq in (2, 3):
+    for seq in (2, 3, 4):
         with suppress(StoreError):
             store.append(event("a", seq))
+            await asyncio.sleep(0.05)
     await asyncio.sleep(0.5)
     await store.close()
     with closing(sqlite3.connect(tmp_path / "runs.db")) as raw:

@@ -33,7 +33,7 @@ NAMES = sorted(path.name.removesuffix(".jsonl") for path in FOLDER.glob("*.jsonl
 
 
 def read(name: str) -> list[Event]:
-    return list(decode_lines((FOLDER / f"{name}.jsonl").read_bytes().splitlines()))
+    return list(decode_lines((FOLDER / f"{name}.jsonl").read_bytes()))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -353,7 +353,7 @@ def test_a_damaged_event_is_read_or_is_one_kind_of_error(event: Event, where: in
 def test_a_journal_is_read_line_by_line() -> None:
     """Blank lines between events are nothing."""
     lines = [b"\n", *(line for event in EVENTS for line in (encode(event), b"  \n"))]
-    assert decode_lines(lines) == EVENTS
+    assert decode_lines(b"".join(lines)) == EVENTS
 
 
 def test_a_message_is_known_by_its_role() -> None:

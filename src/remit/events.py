@@ -8,7 +8,7 @@ that asked for it, a result in the `CallEnded` that has it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import msgspec
@@ -364,9 +364,8 @@ def _decoder() -> msgspec.json.Decoder[AnyEvent]:
     return msgspec.json.Decoder(AnyEvent)
 
 
-def encode(event: Event) -> bytes:
-    """One event as JSON."""
-    return _encoder.encode(event)
+encode: Callable[[Event], bytes] = _encoder.encode
+"""One event as JSON."""
 
 
 def decode(data: bytes | str) -> AnyEvent:
@@ -380,5 +379,9 @@ def decode(data: bytes | str) -> AnyEvent:
         raise msgspec.DecodeError(str(error)) from None
 
 
-def decode_lines(lines: Iterable[bytes | str]) -> list[AnyEvent]:
-    return [decode(line) for line in lines if line.strip()]
+def decode_lines(data: bytes | str) -> list[AnyEvent]:
+    """The same for many, a line each."""
+    try:
+        return _decoder().decode_lines(data)
+    except (UsageError, UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -178,7 +178,7 @@ class Request(Struct, frozen=True, gc=False):
     settings: Mapping[str, Json]
 
 
-class Reply(Struct, frozen=True, gc=False):
+class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
     """What came back from one model call."""
 
     text: str = ""

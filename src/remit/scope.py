@@ -125,6 +125,7 @@ class TreeContext:
             self._time, self._since = clock, time.time() - clock()
         else:
             self._time, self._since = wall, 0.0
+        self._hand_out = stream.keep
         # What nobody else can ever read need not be kept twice: the stream has it too.
         if not journal.shared:
             self.publish = stream.keep
@@ -169,11 +170,12 @@ class TreeContext:
             journal.append(event)
             if journal.taken_over:
                 self._leave()
-        self.stream.publish(event)
+        self._hand_out(event)
 
     def watched(self) -> Stream:
         """The stream, for somebody who reads it from now on: every event is handed out then."""
         self.__dict__.pop("publish", None)
+        self._hand_out = self.stream.publish
         return self.stream
 
     def _leave(self) -> None:

@@ -147,7 +147,7 @@ async def test_what_has_no_json_is_refused(tmp_path: Path) -> None:
 
 
 async def test_rows_can_be_read_with_other_programs(tmp_path: Path) -> None:
-    """One row is one event, as JSON that SQLite itself understands."""
+    """One row of the view is one event, as JSON that SQLite itself understands."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     for event in (started(root, 1), warned(root, 4, "ä"), ended(root, 5, run=f"{root}.1")):

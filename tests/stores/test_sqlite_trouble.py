@@ -40,9 +40,9 @@ def locked(path: Path) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
+def ask(path: Path, sql: str, values: tuple[str, ...] = ()) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        return connection.execute(sql).fetchall()
+        return connection.execute(sql, values).fetchall()
 
 
 def says(error: StoreError, path: Path, *words: str) -> None:
@@ -206,6 +206,14 @@ async def test_a_limit_on_file_size(tmp_path: Path) -> None:
     assert seqs
 
 
+def damage(path: Path, number: int, line: str) -> None:
+    """Has another line stand in the first page of a file."""
+    data = str(ask(path, "SELECT data FROM remit_pages")[0][0])
+    lines = data.split("\n")
+    lines[number - 1] = line
+    ask(path, "UPDATE remit_pages SET data = replace(data, ?, ?)", (data, "\n".join(lines)))
+
+
 async def test_garbage_in_a_row(tmp_path: Path) -> None:
     """A row that cannot be read is named, with the events before it already given."""
     path = tmp_path / "runs.db"
@@ -214,13 +222,13 @@ async def test_garbage_in_a_row(tmp_path: Path) -> None:
     for seq in range(1, 6):
         store.append(warned(root, seq))
     await store.flush()
-    ask(path, "UPDATE remit_events SET data = '{\"kind\":' WHERE seq = 4")
+    damage(path, 4, '{"kind":')
     events = aiter(store.read(root))
     assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
     error = await refused(anext(events))
     says(error, path, root, "cannot be read: 4 of the run", "delete the run")
     assert [event.seq for event in await read(store, root, after=4)] == [5]
-    ask(path, 'UPDATE remit_events SET data = \'{"kind":"of_the_future"}\' WHERE seq = 4')
+    damage(path, 4, '{"kind":"of_the_future"}')
     says(await refused(read(store, root)), path, "newer remit")
     await store.close()
 
@@ -341,7 +349,7 @@ async def test_a_file_that_is_damaged_under_way(tmp_path: Path) -> None:
     root = await new_tree(store)
     store.append(started(root, 1))
     await store.flush()
-    ask(path, "DROP TABLE remit_events")
+    ask(path, "DROP TABLE remit_pages")
     store.append(warned(root, 2))
     says(await refused(store.flush()), path, "no such table")
     with pytest.raises(StoreError, match="no such table"):

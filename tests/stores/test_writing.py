@@ -217,7 +217,7 @@ async def test_a_bug_in_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.M
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
 
-    def broken(self: Redactor, texts: Sequence[bytes]) -> list[bytes]:
+    def broken(self: Redactor, texts: Sequence[bytes]) -> bytes:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Redactor, "redact_all", broken)

@@ -354,7 +354,7 @@ class Engine:
             tuple(run.artifacts),
             ending.error,
             None if completed else run.failed_tool,
-            self.tree.clock() - run.started_at,
+            round(self.tree.clock() - run.started_at, 6),
             tuple(scope.warnings),
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets as entropy
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -15,9 +15,10 @@ import remit.commands
 import remit.stores.tables as tables
 from remit.commands import AnyCommand
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event, decode, encode
+from remit.events import Event, decode, decode_lines, encode
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
+from remit.stores.batch import PAGE_BYTES, Page
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
@@ -97,24 +98,37 @@ class JournalStore:
         return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text))
 
     def append(self, event: Event) -> None:
-        claim = self._claims.get(event.root)
-        if claim is None or claim.error is not None or event.seq <= claim.last:
-            raise self._refusal(event, claim)
-        try:
-            data = encode(event)
-        except Exception as error:
-            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
-        writer = self._writer
-        size = len(data)
-        if writer.taken_bytes - writer.written_bytes + size > MOST_BUFFERED:
-            raise self._overflow(claim)
-        writer.taken_bytes += size
-        writer.taken += 1
-        claim.last = event.seq
-        writer.buffer.texts.append(data)
-        writer.buffer.events.append(event)
+        writer, seq = self._writer, event.seq
+        with writer.lock:
+            claim = self._claims.get(event.root)
+            if claim is None or claim.error is not None or seq <= claim.last:
+                raise self._refusal(event, claim)
+            try:
+                text = encode(event)
+            except Exception as error:
+                raise StoreError(f"Event {seq} of the run {event.root!r} has no JSON: {error}") from error
+            page = claim.page
+            if not page.open:
+                page = self._turn_page(claim)
+            claim.last = seq
+            page.texts.append(text)
+            page.events.append(event)
+            page.size = size = page.size + len(text)
+            if size >= PAGE_BYTES:
+                page.open = False
+            writer.taken += 1
+            writer.waiting_bytes += len(text)
         if writer.worker.asleep:
             writer.worker.wake()
+
+    def _turn_page(self, claim: Claim) -> Page:
+        """A new one for what comes. Raises StoreError where too much waits already."""
+        writer = self._writer
+        if writer.waiting_bytes > MOST_BUFFERED:
+            raise self._overflow(claim)
+        claim.page = page = Page(claim.root)
+        writer.pages.append(page)
+        return page
 
     def _refusal(self, event: Event, claim: Claim | None) -> StoreError:
         if self._closed:
@@ -151,16 +165,39 @@ class JournalStore:
         self._check()
         if root in self._claims:
             await self._flush()
-        while page := await self._read(lambda link, after=after: tables.events_after(link, root, after), []):
-            for seq, data in page:
-                try:
-                    event = decode(data)
-                except msgspec.DecodeError as error:
-                    raise self._unreadable(root, seq, error) from None
-                if event.root != root or event.seq != seq:
-                    raise self._unreadable(root, seq, ValueError("it is an event of another run"))
+        while pages := await self._read(lambda link, after=after: tables.pages_after(link, root, after), []):
+            for last, data in pages:
+                for event in self._events(root, data, after):
+                    after = event.seq
+                    yield event
+                after = max(after, last)
+
+    def _events(self, root: str, data: str, after: int) -> Iterator[Event]:
+        """Those of a page that come after `after`. Raises StoreError at the first that cannot be read."""
+        try:
+            events: Iterable[Event] = decode_lines(data)
+        except msgspec.DecodeError:
+            events = self._one_by_one(root, data, after)
+        for event in events:
+            if event.root != root:
+                raise self._unreadable(root, event.seq, ValueError("it is an event of another run"))
+            if event.seq > after:
                 yield event
-            after = page[-1][0]
+
+    def _one_by_one(self, root: str, data: str, after: int) -> Iterator[Event]:
+        """The events of a page in which not all can be read."""
+        seq = 0
+        for line in data.split("\n"):
+            try:
+                event = decode(line)
+            except msgspec.DecodeError as error:
+                seq += 1
+                # Nobody asked for it.
+                if seq > after:
+                    raise self._unreadable(root, seq, error) from None
+            else:
+                seq = event.seq
+                yield event
 
     def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
         return StoreError(

@@ -20,6 +20,12 @@ CONNECT_S = 4
 _LOCK = 0x72656D69
 """Names our advisory lock: "remi"."""
 
+_LINES = r"""
+    SELECT root, (line::json ->> 'seq')::bigint AS seq, line::json ->> 'kind' AS kind, line::json ->> 'run' AS run,
+        (line::json ->> 'at')::double precision AS at, line AS data
+    FROM remit_pages, regexp_split_to_table(data, '\n') AS line
+    """
+
 _LINK_SETTINGS: dict[str, object] = {
     "connect_timeout": CONNECT_S,
     "application_name": "remit",
@@ -110,7 +116,7 @@ class PostgresDatabase:
             if not version:
                 link.change("CREATE TABLE remit_meta (version INTEGER NOT NULL)")
                 link.change("INSERT INTO remit_meta (version) VALUES (0)")
-            for sql in migrations.steps(version, blob="BYTEA"):
+            for sql in migrations.steps(version, blob="BYTEA", lines=_LINES):
                 link.change(sql)
             link.change("UPDATE remit_meta SET version = ?", (migrations.VERSION,))
             link.commit()

@@ -18,6 +18,10 @@ BUSY_S = 1.0
 """How long SQLite itself waits for a lock, before the writer does something else and tries again."""
 
 
+PAGE_BYTES = 16_384
+"""Of the file: events are written many at a time, and each page is a call to the system or two."""
+
+
 class SqliteStore(JournalStore):
     """A file. It is opened, and made where there is none, when it is first used.
 
@@ -140,6 +144,7 @@ class SqliteFile:
 
     def _migrate(self, link: SqliteLink) -> None:
         # Only heard before the first table; without a word where there is one.
+        link.rows(f"PRAGMA page_size = {PAGE_BYTES}")
         link.rows("PRAGMA auto_vacuum = INCREMENTAL")
         link.rows("PRAGMA journal_mode = WAL")
         link.begin()
@@ -148,7 +153,7 @@ class SqliteFile:
             version = cast(int, link.rows("PRAGMA user_version")[0][0])
             if version > migrations.VERSION:
                 raise Trouble(migrations.newer(self.where, version), passing=False)
-            for sql in migrations.steps(version, blob="BLOB"):
+            for sql in migrations.steps(version, blob="BLOB", lines=_LINES):
                 link.change(sql)
             link.change(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
             link.change(f"PRAGMA user_version = {migrations.VERSION}")
@@ -172,7 +177,7 @@ class SqliteFile:
                 link.rows("PRAGMA synchronous = FULL")
                 link.rows("PRAGMA foreign_keys = ON")
                 # Both in step, 16 MB: a page that changes often is copied into the file less often.
-                link.rows("PRAGMA wal_autocheckpoint = 4000")
+                link.rows("PRAGMA wal_autocheckpoint = 1000")
                 link.rows("PRAGMA journal_size_limit = 16384000")
         except BaseException:
             link.close()
@@ -186,6 +191,12 @@ class SqliteFile:
         what = _PASSING.get(code) or _LASTING.get(code) or "cannot be used ({error})."
         return Trouble(f"{self.where} {what.format(error=error)}", passing=passing)
 
+
+_LINES = """
+    SELECT remit_pages.root AS root, json_extract(value, '$.seq') AS seq, json_extract(value, '$.kind') AS kind,
+        json_extract(value, '$.run') AS run, json_extract(value, '$.at') AS at, value AS data
+    FROM remit_pages, json_each('[' || replace(data, char(10), ',') || ']')
+    """
 
 _HALF_MADE = (
     sqlite3.SQLITE_READONLY_ROLLBACK,

@@ -23,9 +23,9 @@ log = logging.getLogger("remit")
 CHUNK_CHARS = 65_536
 """Characters of an artifact in one row."""
 
-PAGE_ROWS = 500
-PAGE_BYTES = 4_000_000
-"""A page of events ends after so many rows, or with the row that reaches so many bytes."""
+READ_ROWS = 500
+READ_BYTES = 4_000_000
+"""Pages are read together: so many, or until the one that reaches so many bytes."""
 
 
 class Lease(Struct, frozen=True):
@@ -123,7 +123,7 @@ def release(link: Link, root: str, owner: str) -> None:
 
 
 def _forget(link: Link, root: str) -> None:
-    for table in ("commands", "chunks", "artifacts", "events", "trees"):
+    for table in ("commands", "chunks", "artifacts", "pages", "trees"):
         link.change(f"DELETE FROM remit_{table} WHERE root = ?", (root,))  # noqa: S608 - the names above
 
 
@@ -144,21 +144,21 @@ def clear_unused(link: Link) -> None:
         _forget(link, root)
 
 
-def events_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
-    """One page of a tree's events: `seq` and JSON. Empty at the end."""
-    page: list[tuple[int, str]] = []
+def pages_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
+    """Some pages of a tree: the last `seq` in each, and lines of JSON. Empty at the end."""
+    pages: list[tuple[int, str]] = []
     size = 0
     rows = link.stream(
-        "SELECT seq, data FROM remit_events WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?",
-        (root, after, PAGE_ROWS),
+        "SELECT last, data FROM remit_pages WHERE root = ? AND last > ? ORDER BY last LIMIT ?",
+        (root, after, READ_ROWS),
     )
     with closing(rows):
         for row in rows:
-            page.append(cast(tuple[int, str], row))
-            size += len(page[-1][1])
-            if size >= PAGE_BYTES:
+            pages.append(cast(tuple[int, str], row))
+            size += len(pages[-1][1])
+            if size >= READ_BYTES:
                 break
-    return page
+    return pages
 
 
 def add_chunks(link: Link, root: str, version: int, first: int, texts: Sequence[str]) -> int:

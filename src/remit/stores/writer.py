@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-import remit.stores.batch as batches
 import remit.stores.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.redaction import Redactor
+from remit.stores.batch import Batch, Page, take
 from remit.stores.owner import HEARTBEAT_S
 from remit.stores.place import Link, Place, Trouble, unexpected
 from remit.stores.worker import Promise, Worker, tell_all
@@ -41,7 +42,7 @@ Work = Callable[[Link, bool], T]
 class Claim:
     """A tree that is ours."""
 
-    __slots__ = ("error", "given_up", "last", "loop", "root")
+    __slots__ = ("error", "last", "loop", "page", "root")
 
     def __init__(self, root: str, last: int) -> None:
         self.root = root
@@ -49,10 +50,10 @@ class Claim:
         """Who runs it: once that is closed, nobody does."""
         self.last = last
         """The `seq` of the last event that was taken."""
+        self.page = Page(root, is_open=False)
+        """Where its next event goes, while that is open."""
         self.error: StoreError | None = None
         """Why nothing more of it is taken."""
-        self.given_up = False
-        """Whether events of it that were taken have been dropped, so that none after them may be written."""
 
 
 class Job(Promise[T], Generic[T]):
@@ -75,20 +76,22 @@ class Job(Promise[T], Generic[T]):
 
 
 class Writer:
-    """Owns the buffer and the writing connection. Methods are for the loop's thread unless they say otherwise."""
+    """Owns what waits to be written, and the writing connection. Methods are for the loop's thread unless they say otherwise."""
 
     def __init__(self, place: Place, owner: str, redactor: Redactor) -> None:
         self.claims: dict[str, Claim] = {}
         self.taken = 0
-        self.taken_bytes = 0
+        self.waiting_bytes = 0
         self.written = 0
-        self.written_bytes = 0
-        self.buffer = batches.Buffer()
+        self.pages: deque[Page] = deque()
+        """What waits, in the order in which it came."""
+        self.lock = threading.Lock()
+        """Held for whatever is added to them or taken."""
         self._place = place
         self._owner = owner
         self._redactor = redactor
         self._link: Link | None = None
-        self._batch: batches.Batch | None = None
+        self._batch: Batch | None = None
         self._jobs: deque[Job[object]] = deque()
         self._waiting: deque[tuple[int, float, Promise[None]]] = deque()
         self._trouble: Trouble | None = None
@@ -139,7 +142,7 @@ class Writer:
     # From here on, the writer's own thread.
 
     def _idle(self) -> bool:
-        return not self.buffer.events and not self._jobs
+        return not self.pages and not self._jobs
 
     def _turn(self) -> float | None:
         now = time.monotonic()
@@ -211,12 +214,12 @@ class Writer:
 
     def _write(self) -> None:
         """Commits all that is buffered, in order."""
-        while self._batch is not None or self.buffer.events:
+        while self._batch is not None or self.pages:
             if self._batch is None:
-                self._batch = batches.take(self.buffer, self._redactor)
-                for root in [r for r in self._batch.parts if self._gave_up(r)]:
-                    # Taken while others of its tree were given up: written, it would stand behind a hole.
-                    del self._batch.parts[root]
+                with self.lock:
+                    pages = take(self.pages)
+                    self.waiting_bytes -= sum(page.size for page in pages)
+                self._batch = Batch(pages, self._redactor)
             batch = self._batch
             link = self._open()
             try:
@@ -224,17 +227,12 @@ class Writer:
             except Trouble:
                 batch.unsure = True
                 raise
-            for error in lost:
-                self.lose(error[0], error[1])
+            for root, error in lost.items():
+                self.lose(root, error)
             self._batch = None
             self._settle(batch)
 
-    def _gave_up(self, root: str) -> bool:
-        claim = self.claims.get(root)
-        return claim is not None and claim.given_up
-
-    def _settle(self, batch: batches.Batch) -> None:
-        self.written_bytes += batch.taken_bytes
+    def _settle(self, batch: Batch) -> None:
         self.written += batch.count
         self.worker.progress()
         self._tell_written()
@@ -272,20 +270,17 @@ class Writer:
             self._retry_at = time.monotonic() + BACK_OFF_S[min(self._tries, len(BACK_OFF_S) - 1)]
             self._tries += 1
             return
-        error = StoreError(str(trouble))
-        for claim in list(self.claims.values()):
-            claim.error = claim.error or error
-        self._forget(error)
+        self._forget(StoreError(str(trouble)))
 
     def _forget(self, error: StoreError) -> None:
-        """Gives up what is buffered; those who wait hear why."""
-        for claim in list(self.claims.values()):
-            claim.given_up = True
-        self._batch = None
-        self.buffer.events.clear()
-        self.buffer.texts.clear()
-        # All claims are refused by now, so nothing more is taken meanwhile.
-        self.written, self.written_bytes = self.taken, self.taken_bytes
+        """Gives up what waits, and takes no more: what came later would stand behind a hole. Those who wait hear why."""
+        with self.lock:
+            for claim in list(self.claims.values()):
+                claim.error = claim.error or error
+                claim.page.open = False
+            self._batch = None
+            self.pages.clear()
+            self.written, self.waiting_bytes = self.taken, 0
         self._fail_waiting(error, time.monotonic() + 2 * PATIENCE_S)
 
     def _expire(self) -> None:
