@@ -429,16 +429,16 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
     """A journal loses a tail, never a middle."""
     store = await begun(tmp_path / "runs.db", "a")
     inner: Any = store
-    given_up, encode = StoreError("The disk is gone."), journal.encode
+    given_up, line_of = StoreError("The disk is gone."), journal.line_of
 
-    def slow(taken: Event) -> bytes:
+    def slow(taken: Event) -> Any:
         if taken.seq == 3:
             # What the writer's thread does, between the look at the claim and the page.
             threading.Thread(target=inner._writer._forget, args=(given_up,)).start()
             time.sleep(0.05)
-        return encode(taken)
+        return line_of(taken)
 
-    monkeypatch.setattr(journal, "encode", slow)
+    monkeypatch.setattr(journal, "line_of", slow)
     inner._writer._retry_at = time.monotonic() + 0.2
     for seq in (2, 3, 4):
         with suppress(StoreError):
@@ -447,7 +447,8 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
     await asyncio.sleep(0.5)
     await store.close()
     with closing(sqlite3.connect(tmp_path / "runs.db")) as raw:
-        assert raw.execute("SELECT seq FROM remit_events").fetchall() == [(1,)]
+        # The writer may have been in the middle of the second.
+        assert raw.execute("SELECT seq FROM remit_events").fetchall() in ([(1,)], [(1,), (2,)])
 
 
 @pytest.mark.timeout(20)

@@ -8,7 +8,7 @@ that asked for it, a result in the `CallEnded` that has it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -366,6 +366,9 @@ def _decoder() -> msgspec.json.Decoder[AnyEvent]:
 
 encode: Callable[[Event], bytes] = _encoder.encode
 """One event as JSON."""
+
+encode_lines: Callable[[Sequence[object]], bytes] = _encoder.encode_lines
+"""Many, a line each; what is JSON already is taken as it is."""
 
 
 def decode(data: bytes | str) -> AnyEvent:

@@ -135,7 +135,7 @@ async def test_closing_a_locked_store(tmp_path: Path) -> None:
 async def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is said to be full; with room again everything that waited is written, in order."""
     path = tmp_path / "runs.db"
-    room = {"pages": 100}
+    room = {"pages": 40}
     connect = SqliteFile._connect
 
     def in_little_room(self: SqliteFile, *, writing: bool) -> SqliteLink:

@@ -1,58 +1,24 @@
-"""Events on their way into the tables: gathered in pages, redacted, counted, and written in one transaction.
-
-A page is a row: events of one tree, one behind the other, each a line of JSON.
-"""
+"""Pages on their way into the tables: made lines of JSON, redacted, counted, and written in one transaction."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from functools import cache
 from typing import cast
 
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
-from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted
+from remit.events import ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode_lines
 from remit.limits import Usage, to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
+from remit.stores.pages import Page
 from remit.stores.place import Link
 
-PAGE_BYTES = 500_000
-"""A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
-get it back."""
-
-MOST_BYTES = 8_000_000
-"""Of events in one transaction, or one page."""
+TOGETHER = 128
+"""Events that are made JSON of, and are redacted, together."""
 
 TASK_CHARS = 200
-
-
-class Page:
-    """Events of one tree. Added to by one thread and taken by another, both of which hold the writer's lock."""
-
-    __slots__ = ("events", "open", "root", "size", "texts")
-
-    def __init__(self, root: str, *, is_open: bool = True) -> None:
-        self.root = root
-        self.open = is_open
-        """Whether more can be added."""
-        self.events: list[Event] = []
-        self.texts: list[bytes] = []
-        """Their JSON. Two lists instead of pairs, for the garbage collector's sake."""
-        self.size = 0
-
-
-def take(pages: deque[Page]) -> list[Page]:
-    """As many pages as go into one transaction. The lock is held."""
-    taken: list[Page] = []
-    room = MOST_BYTES
-    while pages and room > 0:
-        page = pages.popleft()
-        page.open = False
-        room -= page.size
-        taken.append(page)
-    return taken
 
 
 class Part:
@@ -62,7 +28,8 @@ class Part:
 
     def __init__(self, page: Page, redactor: Redactor) -> None:
         first, last = page.events[0], page.events[-1]
-        data = redactor.redact_all(page.texts)
+        some = [page.lines[at : at + TOGETHER] for at in range(0, len(page.lines), TOGETHER)]
+        data = b"\n".join([redactor.redact_lines(encode_lines(lines)[:-1]) for lines in some])
         self.text, self.size = data.decode(), len(data)
         self.last_at = last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
@@ -107,8 +74,18 @@ class Batch:
     """What is written together. Kept as it is until it is written, however often that is tried."""
 
     def __init__(self, pages: Iterable[Page], redactor: Redactor) -> None:
-        self.parts = [(page, Part(page, redactor)) for page in pages]
-        self.count = sum(len(page.events) for page, _ in self.parts)
+        self.parts: list[tuple[Page, Part]] = []
+        self.count = 0
+        self.broken: dict[str, Exception] = {}
+        """Trees of which a page cannot be written, nor anything after it."""
+        for page in pages:
+            self.count += len(page.events)
+            if page.root in self.broken:
+                continue
+            try:
+                self.parts.append((page, Part(page, redactor)))
+            except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
+                self.broken[page.root] = error
         self.unsure = False
         """Whether an earlier try may have worked without our hearing of it."""
 

@@ -7,20 +7,21 @@ import contextlib
 import os
 import secrets as entropy
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
+from msgspec import Raw
 
 import remit.commands
 import remit.stores.tables as tables
 from remit.commands import AnyCommand
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event, decode, decode_lines, encode
+from remit.events import Event, decode, decode_lines
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
-from remit.stores.batch import PAGE_BYTES, Page
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
+from remit.stores.pages import LATER_BYTES, PAGE_BYTES, Page, line_of
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
 from remit.stores.worker import Promise, Worker, answer
@@ -103,32 +104,27 @@ class JournalStore:
             claim = self._claims.get(event.root)
             if claim is None or claim.error is not None or seq <= claim.last:
                 raise self._refusal(event, claim)
+            if writer.waiting_bytes > MOST_BUFFERED:
+                raise self._overflow(claim)
             try:
-                text = encode(event)
+                line = line_of(event)
             except Exception as error:
                 raise StoreError(f"Event {seq} of the run {event.root!r} has no JSON: {error}") from error
             page = claim.page
             if not page.open:
-                page = self._turn_page(claim)
+                page = claim.page = Page(event.root)
+                writer.pages.append(page)
             claim.last = seq
-            page.texts.append(text)
+            size = LATER_BYTES if line is event else len(cast(Raw, line))
             page.events.append(event)
-            page.size = size = page.size + len(text)
-            if size >= PAGE_BYTES:
+            page.lines.append(line)
+            page.size += size
+            if page.size >= PAGE_BYTES:
                 page.open = False
             writer.taken += 1
-            writer.waiting_bytes += len(text)
+            writer.waiting_bytes += size
         if writer.worker.asleep:
             writer.worker.wake()
-
-    def _turn_page(self, claim: Claim) -> Page:
-        """A new one for what comes. Raises StoreError where too much waits already."""
-        writer = self._writer
-        if writer.waiting_bytes > MOST_BUFFERED:
-            raise self._overflow(claim)
-        claim.page = page = Page(claim.root)
-        writer.pages.append(page)
-        return page
 
     def _refusal(self, event: Event, claim: Claim | None) -> StoreError:
         if self._closed:
@@ -317,10 +313,10 @@ class JournalStore:
             # The writer last: only it can put the log back into the file.
             self._reader.worker.stop()
             try:
-                await self._ended(self._reader.worker)
+                await self._reader.worker.ended(PATIENCE_S)
             finally:
                 self._writer.worker.stop()
-        await self._ended(self._writer.worker)
+        await self._writer.worker.ended(PATIENCE_S)
 
     # Between the loop and the threads.
 
@@ -343,11 +339,6 @@ class JournalStore:
     async def _answer(self, promise: Promise[T], worker: Worker | None = None) -> T:
         stuck = f"{self._place.where} does not answer. Check that it can be reached and is not overloaded."
         return await answer(promise, worker or self._writer.worker, PATIENCE_S, stuck)
-
-    async def _ended(self, worker: Worker) -> None:
-        end = asyncio.get_running_loop().time() + PATIENCE_S
-        while worker.alive and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - a thread's end sets no event
-            await asyncio.sleep(0.001)
 
     def _check(self) -> None:
         if self._closed:

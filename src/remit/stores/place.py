@@ -70,5 +70,5 @@ class Place(Protocol):
         ...
 
     def open_reader(self) -> Link | None:
-        """None when there is nothing to read before a writer has been there."""
+        """None when there is nothing to read before a writer has been there. Brings older tables up to date."""
         ...

@@ -82,7 +82,11 @@ class PostgresDatabase:
     def open_reader(self) -> Link | None:
         link = self._connect()
         try:
-            if self._version(link) == migrations.VERSION:
+            version = self._version(link)
+            if version and version < migrations.VERSION:
+                # An older remit's: its runs can be looked at once it is up to date.
+                self._migrate(link)
+            if version:
                 return link
         except BaseException:
             link.close()

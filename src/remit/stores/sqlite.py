@@ -57,8 +57,12 @@ class SqliteFile:
         return link
 
     def open_reader(self) -> Link | None:
-        if not self._is_file() or self._version() < migrations.VERSION:
+        version = self._version() if self._is_file() else 0
+        if not version:
             return None
+        if version < migrations.VERSION:
+            # An older remit's: its runs can be looked at once it is up to date.
+            self.open_writer().close()
         return self._connect(writing=False)
 
     def _is_file(self) -> bool:

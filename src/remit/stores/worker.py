@@ -17,6 +17,9 @@ from remit.errors import StoreError
 
 T = TypeVar("T")
 
+MOST_LINGER = 5
+"""How many times longer a busy thread waits for more to do."""
+
 
 class Promise(Generic[T]):
     """What a thread will answer to a loop. It never holds an exception that nobody would fetch."""
@@ -79,6 +82,8 @@ class Worker:
         self._stopping = False
         self._busy_since: float | None = None
         self._thread: threading.Thread | None = None
+        self._last: Promise[None] | None = None
+        """Answered when the thread ends."""
 
     def start(self) -> None:
         """Does nothing when it runs."""
@@ -116,32 +121,45 @@ class Worker:
         self._stopping = True
         self._tokens.put(True)
 
+    async def ended(self, within_s: float) -> None:
+        """Waits until the thread has ended, but no longer than that."""
+        self._last = last = Promise[None]()
+        if self._thread is not None and self._thread.is_alive():
+            await asyncio.wait({last.future}, timeout=within_s)
+            if last.future.done():
+                # It has told, and has nothing else to do.
+                self._thread.join(1.0)
+
     def _run(self) -> None:
         try:
             while True:
                 # Read before the turn: what was asked for before the stop is seen by this turn.
                 last = self._stopping
                 self._urged = False
-                self._busy_since = time.monotonic()
+                self._busy_since = began = time.monotonic()
                 delay = self._turn()
                 self._busy_since = None
                 if last:
                     return
-                self._sleep(delay)
+                # A turn that took long, on a busy machine, is followed by a longer wait: fewer of them do more.
+                self._sleep(delay, min(MOST_LINGER * self._linger_s, time.monotonic() - began))
         finally:
             self._busy_since = None
             self._end()
+            if self._last is not None:
+                self._last.tell()
 
-    def _sleep(self, delay: float | None) -> None:
+    def _sleep(self, delay: float | None, took: float) -> None:
+        linger_s = max(self._linger_s, took)
         self.asleep = True
         if not self._idle():
             # It came between the turn and the line above, and its sender saw no need to wake us.
             self.asleep = False
-            delay = self._linger_s
+            delay = linger_s
         urgent = self._get(delay)
         self.asleep = False
-        if urgent is False and self._linger_s:
-            self._get(self._linger_s)
+        if urgent is False and linger_s:
+            self._get(linger_s)
 
     def _get(self, delay: float | None) -> bool | None:
         try:

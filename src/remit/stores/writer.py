@@ -17,8 +17,9 @@ from typing import Generic, TypeVar, cast
 import remit.stores.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.redaction import Redactor
-from remit.stores.batch import Batch, Page, take
+from remit.stores.batch import Batch
 from remit.stores.owner import HEARTBEAT_S
+from remit.stores.pages import Page, take
 from remit.stores.place import Link, Place, Trouble, unexpected
 from remit.stores.worker import Promise, Worker, tell_all
 
@@ -220,6 +221,8 @@ class Writer:
                     pages = take(self.pages)
                     self.waiting_bytes -= sum(page.size for page in pages)
                 self._batch = Batch(pages, self._redactor)
+                for root, error in self._batch.broken.items():
+                    self._batch.count += self._drop(root, StoreError(unexpected(self._place.where, error)))
             batch = self._batch
             link = self._open()
             try:
@@ -231,6 +234,19 @@ class Writer:
                 self.lose(root, error)
             self._batch = None
             self._settle(batch)
+
+    def _drop(self, root: str, error: StoreError) -> int:
+        """Takes no more of a tree, and forgets what waits of it: that would stand behind a hole. How many events."""
+        with self.lock:
+            claim = self.claims.get(root)
+            if claim is not None:
+                claim.error = claim.error or error
+                claim.page.open = False
+            dropped = [page for page in self.pages if page.root == root]
+            for page in dropped:
+                self.pages.remove(page)
+                self.waiting_bytes -= page.size
+        return sum(len(page.events) for page in dropped)
 
     def _settle(self, batch: Batch) -> None:
         self.written += batch.count

@@ -1,0 +1,138 @@
+"""Pages: many events in one row, read from any place, of older files too, and one tree's trouble is its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import remit.stores.journal as journal
+import remit.stores.migrations as migrations
+from remit.errors import StoreError
+from remit.events import Event, ReplyReceived, TurnStarted, encode
+from remit.limits import Usage
+from remit.messages import Call, Reply
+from remit.stores.pages import line_of
+from remit.stores.sqlite import SqliteStore
+from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
+
+pytestmark = pytest.mark.real_time
+
+
+def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def turn(root: str, seq: int) -> TurnStarted:
+    return TurnStarted(turn=seq, **head(root, seq))
+
+
+def asked(root: str, seq: int, args: dict[str, object]) -> ReplyReceived:
+    reply = Reply(calls=(Call("c1", "look", args),), stop="calls")
+    return ReplyReceived(turn=1, reply=reply, usage=Usage(), **head(root, seq))
+
+
+async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
+    """Whatever kinds they are: they are read back as they were, from the beginning or from the middle of a page."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    given: list[Event] = [started(root, 1)]
+    given += [turn(root, seq) if seq % 2 else warned(root, seq, "ä\n") for seq in range(2, 300)]
+    given += [replied(root, 300, Usage(requests=1, input_tokens=5)), ended(root, 301)]
+    for event in given:
+        store.append(event)
+    assert await read(store, root) == given
+    for after in (1, 150, 300):
+        assert await read(store, root, after) == given[after:]
+    line = await known(store, root)
+    await store.close()
+    assert line.events == 301
+    assert (line.requests, line.tokens, line.status) == (1, 5, "completed")
+    assert len(rows(path, "SELECT * FROM remit_pages")) < 10
+
+
+async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is full is followed by another, in the same order."""
+    monkeypatch.setattr(journal, "PAGE_BYTES", 2_000)
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    for seq in range(1, 201):
+        store.append(warned(root, seq))
+    assert [event.seq for event in await read(store, root)] == list(range(1, 201))
+    await store.close()
+    assert len(rows(path, "SELECT * FROM remit_pages")) > 10
+
+
+async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> None:
+    """The arguments of a call are the model's, which may use its dictionary again."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    args: dict[str, object] = {"n": 1}
+    store.append(asked(root, 1, args))
+    args["n"] = 2
+    (event,) = await read(store, root)
+    await store.close()
+    assert isinstance(event, ReplyReceived)
+    assert event.reply.calls[0].args == {"n": 1}
+
+
+def test_only_short_events_wait_as_they_are() -> None:
+    """Those that wait hold no more memory than the run does, and long ones are counted as what they are."""
+    short, long = replied("r", 1, Usage()), Reply("x" * 5_000)
+    assert line_of(short) is short
+    lengthy = ReplyReceived(turn=1, reply=long, usage=Usage(), **head("r", 2))
+    assert bytes(line_of(lengthy)) == encode(lengthy)
+
+
+async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path) -> None:
+    """Half a character is found by the writer: that tree loses its end and is told why, another loses nothing."""
+    store = SqliteStore(tmp_path / "runs.db")
+    broken, sound = await new_tree(store), await new_tree(store)
+    store.append(turn(broken, 1))
+    await store.flush()
+    odd = ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(broken, 2))
+    for event in (odd, turn(sound, 1), turn(broken, 3)):
+        store.append(event)
+    assert "could not do what it was asked" in str(await refused(store.flush(broken)))
+    await store.flush(sound)
+    with pytest.raises(StoreError):
+        store.append(turn(broken, 4))
+    store.append(turn(sound, 2))
+    assert [event.seq for event in await read(store, sound)] == [1, 2]
+    await store.release(broken)
+    await store.close()
+    other = SqliteStore(tmp_path / "runs.db")
+    assert [event.seq for event in await read(other, broken)] == [1]
+    await other.close()
+
+
+async def test_a_file_with_a_row_for_each_event_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Nothing of it is lost, and what comes later stands behind it."""
+    path, root = tmp_path / "runs.db", "old"
+    given: list[Event] = [started(root, 1), warned(root, 2, "ä"), turn(root, 3)]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for sql in (sql for step in migrations.MIGRATIONS[:2] for sql in step):
+            connection.execute(sql.format(blob="BLOB"))
+        connection.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 2")
+        connection.execute(
+            "INSERT INTO remit_trees (root, owner, expires, claimed_at, agent, task, started_at, last_at, last_seq,"
+            " events, bytes) VALUES ('old', '', 0, 0, 'lead', 'a task', 1, 3, 3, 3, 300)"
+        )
+        for event in given:
+            connection.execute(
+                "INSERT INTO remit_events VALUES (?, ?, ?, ?, ?, ?)",
+                (root, event.seq, event.kind, event.run, event.at, encode(event).decode()),
+            )
+    store = SqliteStore(path)
+    assert await read(store, root) == given
+    await store.claim(root, new=False)
+    store.append(ended(root, 4))
+    assert await read(store, root) == [*given, ended(root, 4)]
+    await store.close()
+    assert [row[0] for row in rows(path, "SELECT seq FROM remit_events ORDER BY seq")] == [1, 2, 3, 4]
