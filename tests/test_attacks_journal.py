@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -420,35 +419,6 @@ async def test_a_store_that_is_removed_while_a_tree_runs_is_missed(tmp_path: Pat
         outcome = await running.outcome()
     assert changed == []
     assert any("removed" in warning for warning in outcome.warnings)
-
-
-@pytest.mark.real_time
-async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A journal loses a tail, never a middle."""
-    store = await begun(tmp_path / "runs.db", "a")
-    inner: Any = store
-    given_up, line_of = StoreError("The disk is gone."), journal.line_of
-
-    def slow(taken: Event) -> Any:
-        if taken.seq == 3:
-            # What the writer's thread does, between the look at the claim and the page.
-            threading.Thread(target=inner._writer._forget, args=(given_up,)).start()
-            time.sleep(0.05)
-        return line_of(taken)
-
-    monkeypatch.setattr(journal, "line_of", slow)
-    inner._writer._retry_at = time.monotonic() + 0.2
-    for seq in (2, 3, 4):
-        with suppress(StoreError):
-            store.append(event("a", seq))
-            await asyncio.sleep(0.05)
-    await asyncio.sleep(0.5)
-    await store.close()
-    with closing(sqlite3.connect(tmp_path / "runs.db")) as raw:
-        # The writer may have been in the middle of the second.
-        assert raw.execute("SELECT seq FROM remit_events").fetchall() in ([(1,)], [(1,), (2,)])
 
 
 @pytest.mark.timeout(20)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from contextlib import closing
+import threading
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from remit.errors import StoreError
 from remit.events import Event, ReplyReceived, TurnStarted, encode
 from remit.limits import Usage
 from remit.messages import Call, JsonObject, Reply
-from remit.stores.pages import line_of
+from remit.stores.pages import Line, line_of
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
 
@@ -112,6 +115,33 @@ async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: P
     other = SqliteStore(tmp_path / "runs.db")
     assert [event.seq for event in await read(other, broken)] == [1]
     await other.close()
+
+
+async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal loses a tail, never a middle."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    store.append(warned(root, 1))
+    await store.flush()
+
+    def slow(event: Event) -> Line:
+        if event.seq == 3:
+            # What the writer's thread does, between the look at the claim and the page.
+            threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
+            time.sleep(0.05)
+        return line_of(event)
+
+    monkeypatch.setattr(journal, "line_of", slow)
+    for seq in (2, 3, 4):
+        with suppress(StoreError):
+            store.append(warned(root, seq))
+            await asyncio.sleep(0.05)
+    await store.close()
+    # The writer may have been in the middle of the second or third.
+    assert rows(path, "SELECT seq FROM remit_events") in ([(1,)], [(1,), (2,)], [(1,), (2,), (3,)])
 
 
 async def test_a_file_with_a_row_for_each_event_is_brought_up_to_date(tmp_path: Path) -> None:
