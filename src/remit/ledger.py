@@ -141,7 +141,8 @@ def reserve(
     `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
     tokens, micros = want.most()
-    if spare is None:
+    # With a last word withheld already, no other is held.
+    if spare is None or account.has_word or not account.capped:
         held = hold(account, tokens, micros, want.output_tokens)
     else:
         held = hold_both(account, tokens, micros, want.output_tokens, *spare.most())
@@ -162,9 +163,7 @@ def hold(account: Account, tokens: int, micros: int, output: int) -> Reservation
 def hold_both(  # noqa: PLR0917 - by position: names cost more than what it does
     account: Account, tokens: int, micros: int, output: int, spare_tokens: int, spare_micros: int
 ) -> Reservation | None:
-    """As `hold`, with a last word to spare besides; with one withheld already, no other is held."""
-    if account.has_word or not account.capped:
-        return hold(account, tokens, micros, output)
+    """As `hold`, with a last word to spare besides."""
     both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
     if not fits_easily(account.capped, 2, both_tokens, both_micros):
         return None

@@ -119,10 +119,11 @@ def _is_counted(said: object) -> bool:
         usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST)
     ):
         return False
-    for count in (said.requests, said.cache_read_tokens, said.cache_write_tokens):
-        if count is not _ZERO and count is not _ONE and not _is_count(count):
-            return False
-    return True
+    return (
+        (said.requests is _ONE or _is_count(said.requests))
+        and (said.cache_read_tokens is _ZERO or _is_count(said.cache_read_tokens))
+        and (said.cache_write_tokens is _ZERO or _is_count(said.cache_write_tokens))
+    )
 
 
 def _is_count(value: object) -> bool:
