@@ -418,8 +418,11 @@ def test_a_model_without_its_key() -> None:
     [
         ((), "There is nothing to do"),
         (("Go", "--limits", "dept=2"), "'dept' is no limit. Did you mean 'depth'?"),
-        (("Go", "--max-turns", "many"), "turns"),
-        (("Go", "--timeout", "soon"), "seconds"),
+        (("Go", "--max-turns", "many"), "--max-turns must be a number, not 'many'."),
+        (("Go", "--max-turns", ""), "--max-turns must be"),
+        (("Go", "--max-turns", "5,depth=9"), "--max-turns must be"),
+        (("Go", "--max-budget-usd", "-1"), "--max-budget-usd must be from 0"),
+        (("Go", "--timeout", "soon"), "--timeout must be a number of seconds, or a time such as 90s"),
         (("Go", "--allow", "write it"), "write it"),
         (("Go", "--sandbox", "closed"), "--sandbox"),
         (("Go", "--json-schema", "nowhere.json"), "--json-schema 'nowhere.json' cannot be read"),

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from runbench import project, remit, run
 
 import remit.cli.exits as exits
-from remit import Agent, Status, run_sync, tool
+from remit import Agent, Limits, Status, run_sync, tool
 from remit.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.real_time
@@ -78,6 +78,17 @@ def test_a_run_of_another_program_gets_no_other_agent(folder: Path) -> None:
     assert said.code == exits.WRONG_USE
     assert "was not started by `remit run`" in said.err
     assert not (folder / "a.txt").exists()
+
+
+def test_a_run_of_a_program_says_where_it_goes_on(folder: Path) -> None:
+    """Whoever resumes a run whose agent and model only its program has is told so, not only that a name means nothing."""
+    store = f"sqlite:///{folder / 'own.db'}"
+    model = ScriptedModel([call("ls"), say("Stopped.")])
+    outcome = run_sync(Agent("mine", tools=["ls"]), "Go", model=model, store=store, limits=Limits(turns=1))
+    said = remit("resume", outcome.run_id, "--journal", store)
+    assert said.code == exits.WRONG_USE
+    assert f"{outcome.run_id} was not started by `remit run`" in said.err
+    assert f"remit.resume(store, '{outcome.run_id}', agent=..., model=...)" in said.err
 
 
 def test_going_on_does_not_lead_in_a_circle() -> None:

@@ -10,6 +10,8 @@ import click
 import msgspec
 from msgspec import Struct
 
+from remit.definitions.limit_values import read_limit
+from remit.definitions.nodes import Node, Wrong
 from remit.errors import UsageError
 from remit.messages import Json, JsonObject
 from remit.ports import Store
@@ -190,10 +192,22 @@ _SINGLE = {"max_turns": "turns", "max_budget_usd": "usd", "timeout": "seconds", 
 
 
 def _limits(given: dict[str, object]) -> str:
-    """One list of all of them; the single ones have the last word."""
+    """One list of all of them; the single ones have the last word. Raises UsageError for one of those."""
     parts = [_text(given["limits"]).strip(", ")]
-    parts += [f"{name}={_text(given[flag])}" for flag, name in _SINGLE.items() if given[flag] is not None]
+    for flag, name in _SINGLE.items():
+        if given[flag] is not None:
+            written = _text(given[flag])
+            _check_limit(f"--{flag.replace('_', '-')}", name, written)
+            parts.append(f"{name}={written}")
     return ",".join(part for part in parts if part)
+
+
+def _check_limit(flag: str, name: str, written: str) -> None:
+    """Here, where it is known which option was written."""
+    try:
+        read_limit(name, Node(written, 0, plain=True))
+    except Wrong as wrong:
+        raise UsageError(f"{flag} {wrong.text}.") from None
 
 
 def _workspace(given: object) -> str:

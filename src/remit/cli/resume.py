@@ -84,7 +84,16 @@ async def go_on(
         exits.fail(f"Nothing is recorded of {root} yet. Try again in a moment.")
     if not text.prompt and tree.status is not None and tree.status not in REOPENED:
         return tell_ended(_structured(tree.outcome(), before), showing)
-    job = put_together(said.over(before or _guessed(record)), setup.models)._replace(journal=url)
+    try:
+        job = put_together(said.over(before or _guessed(record)), setup.models)._replace(journal=url)
+    except UsageError as error:
+        if before is not None:
+            raise
+        raise UsageError(
+            f"{root} was not started by `remit run`, so its agent and its model are not known here. Go on with it in"
+            f" its own program: remit.resume(store, {root!r}, agent=..., model=...). Or name them here, with --agent"
+            f" and --model. ({error})"
+        ) from None
     if text.prompt:
         if before is None:
             _check_same(job.agent, record)
