@@ -382,6 +382,18 @@ def decode(data: bytes | str) -> AnyEvent:
         raise msgspec.DecodeError(str(error)) from None
 
 
+class _Numbered(Struct):
+    seq: int
+
+
+def seq_of(data: bytes | str) -> int | None:
+    """The number of an event, also of one that `decode` does not know; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(data, type=_Numbered).seq
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
 def decode_lines(data: bytes | str) -> list[AnyEvent]:
     """The same for many, a line each."""
     try:

@@ -16,7 +16,7 @@ import remit.commands
 import remit.stores.tables as tables
 from remit.commands import AnyCommand
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event, decode, decode_lines
+from remit.events import Event, decode, decode_lines, seq_of
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.stores.chunks import chunks
@@ -166,7 +166,8 @@ class JournalStore:
                 for event in self._events(root, data, after):
                     after = event.seq
                     yield event
-                after = max(after, last)
+                if after < last:
+                    raise self._unreadable(root, last, ValueError("its page ends before it"))
 
     def _events(self, root: str, data: str, after: int) -> Iterator[Event]:
         """Those of a page that come after `after`. Raises StoreError at the first that cannot be read."""
@@ -182,18 +183,25 @@ class JournalStore:
 
     def _one_by_one(self, root: str, data: str, after: int) -> Iterator[Event]:
         """The events of a page in which not all can be read."""
-        seq = 0
-        for line in data.split("\n"):
+        last, wrong = after, None
+        for line in filter(str.strip, data.split("\n")):
+            event = None
             try:
                 event = decode(line)
-            except msgspec.DecodeError as error:
-                seq += 1
-                # Nobody asked for it.
-                if seq > after:
-                    raise self._unreadable(root, seq, error) from None
-            else:
                 seq = event.seq
+            except msgspec.DecodeError as error:
+                seq = seq_of(line)
+                wrong = wrong or self._unreadable(root, seq or last + 1, error)
+            # One without a number is known by the next: events are in order.
+            if seq is not None and seq <= after:
+                wrong = None
+            elif seq is not None and wrong is not None:
+                raise wrong
+            if event is not None:
+                last = max(last, event.seq)
                 yield event
+        if wrong is not None:
+            raise wrong
 
     def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
         return StoreError(
