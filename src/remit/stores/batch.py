@@ -97,8 +97,8 @@ class Batch:
             if root in lost:
                 continue
             held = tables.lease(link, root) if self.unsure else None
-            # Written in one transaction: all of a page is there, or nothing.
-            if held is not None and held.last_seq >= last_seq:
+            # Written in one transaction: all of a page is there, or nothing. Another owner's events are not these.
+            if held is not None and held.owner == owner and held.last_seq >= last_seq:
                 continue
             if _count(link, owner, page, part):
                 link.change(
