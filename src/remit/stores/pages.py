@@ -64,7 +64,10 @@ def line_of(event: Event) -> Line:
         return event
     if kind is CallEnded:
         ended = cast(CallEnded, event)
-        later = not ended.details and not ended.parts and len(ended.content) < LONG_CHARS
+        later = (
+            # An empty one too: it may be filled later.
+            ended.details is None and not ended.parts and len(ended.content) + len(ended.note) < LONG_CHARS
+        )
     elif kind is ReplyReceived:
         reply = cast(ReplyReceived, event).reply
         # The arguments and the details are the model's, which may have kept them.
@@ -75,7 +78,7 @@ def line_of(event: Event) -> Line:
         outcome = cast(RunEnded, event).outcome
         later = (
             outcome.output is None
-            and not outcome.calls
+            and not (outcome.calls or outcome.messages or outcome.children)
             and len(outcome.text) + len(outcome.partial) < LONG_CHARS
         )
     else:
