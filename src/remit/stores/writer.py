@@ -86,8 +86,9 @@ class Writer:
         self.written = 0
         self.pages: deque[Page] = deque()
         """What waits, in the order in which it came."""
-        self.lock = threading.Lock()
-        """Held for whatever is added to them or taken."""
+        self.lock = threading.RLock()
+        """Held for whatever is added to them or taken. Also by the same thread again: the garbage collector may come at
+        any time, and end a run that nobody holds any more, which is an event."""
         self._place = place
         self._owner = owner
         self._redactor = redactor
