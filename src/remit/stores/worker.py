@@ -84,6 +84,8 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._last: Promise[None] | None = None
         """Answered when the thread ends."""
+        self._over = False
+        """Whether the thread has nothing more to do."""
 
     def start(self) -> None:
         """Does nothing when it runs."""
@@ -124,11 +126,13 @@ class Worker:
     async def ended(self, within_s: float) -> None:
         """Waits until the thread has ended, but no longer than that."""
         self._last = last = Promise[None]()
-        if self._thread is not None and self._thread.is_alive():
+        if not self.alive:
+            return
+        # In this order, as the thread does it the other way round: either it sees the promise, or we see its end.
+        if not self._over:
             await asyncio.wait({last.future}, timeout=within_s)
-            if last.future.done():
-                # It has told, and has nothing else to do.
-                self._thread.join(1.0)
+        if self._over and self._thread is not None:
+            self._thread.join(1.0)
 
     def _run(self) -> None:
         try:
@@ -146,6 +150,7 @@ class Worker:
         finally:
             self._busy_since = None
             self._end()
+            self._over = True
             if self._last is not None:
                 self._last.tell()
 
