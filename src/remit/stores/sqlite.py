@@ -197,10 +197,13 @@ class SqliteFile:
 
 
 _LINES = """
-    SELECT remit_pages.root AS root, json_extract(value, '$.seq') AS seq, json_extract(value, '$.kind') AS kind,
+    SELECT page.root AS root, json_extract(value, '$.seq') AS seq, json_extract(value, '$.kind') AS kind,
         json_extract(value, '$.run') AS run, json_extract(value, '$.at') AS at, value AS data
-    FROM remit_pages, json_each('[' || replace(data, char(10), ',') || ']')
+    FROM (SELECT root, last, '[' || replace(data, char(10), ',') || ']' AS lines FROM remit_pages) AS page,
+        json_each(CASE WHEN json_valid(lines) THEN lines
+            ELSE json_array(json_object('seq', last, 'kind', 'unreadable')) END)
     """
+"""A page that is no JSON, or too deep for SQLite, is one row: the others can still be seen."""
 
 _HALF_MADE = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
