@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
+from msgspec import Raw, structs
 
-from remit.errors import StoreError
-from remit.events import Event
-from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import new_tree, warned
+import remit.stores.journal as journal
+from remit.errors import StoreError, TreeOwned
+from remit.events import CallEnded, Event, ReplyReceived, RunEnded, encode
+from remit.limits import Usage
+from remit.messages import AssistantMessage, Call, Json, Reply
+from remit.outcome import Outcome, Status
+from remit.stores.pages import Line, line_of
+from remit.stores.place import Trouble
+from remit.stores.postgres import PostgresStore
+from remit.stores.sqlite import SqliteLink, SqliteStore
+from remit.stores.worker import Worker
+from remit.testing.specimens import head, new_tree, read, refused, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -63,7 +76,9 @@ NEWER = '{"kind":"not_known_yet","seq":%s}'
         (lambda _: [], 0, [1, 2, 3], "8"),
         # What nobody asked for is in nobody's way.
         (lambda lines: [NEWER % 5, *lines[1:]], 5, [6, 7, 8], ""),
+        (lambda lines: ["garbage", *lines[1:]], 5, [6, 7, 8], ""),
         (lambda lines: ["garbage", *lines[1:]], 6, [7, 8], ""),
+        (lambda lines: ["garbage", NEWER % 6, *lines[2:]], 5, [], "6"),
         (lambda lines: ["", *lines, ""], 0, [1, 2, 3, 5, 6, 7, 8], ""),
     ],
 )
@@ -79,3 +94,155 @@ async def test_nothing_is_left_out_of_a_damaged_page_without_a_word(
     found, said = await read_some(path, root, after)
     assert found == left
     assert (f"cannot be read: {named} of the run" in said) if named else not said
+
+
+def called(root: str, seq: int, details: Json) -> CallEnded:
+    return CallEnded(call="c1", tool="look", success=True, content="seen", details=details, **head(root, seq))
+
+
+@pytest.mark.parametrize("details", [{}, []])
+async def test_details_that_are_filled_later_are_written_as_they_were(
+    tmp_path: Path, details: dict[str, Json] | list[Json]
+) -> None:
+    """A tool may give an empty dictionary and keep it."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    store.append(called(root, 1, details))
+    if isinstance(details, dict):
+        details["late"] = True
+    else:
+        details.append("late")
+    (event,) = await read(store, root)
+    await store.close()
+    assert isinstance(event, CallEnded)
+    assert not event.details
+
+
+def test_an_outcome_with_messages_or_children_does_not_wait_as_it_is() -> None:
+    """Both hold arguments of calls, which may change."""
+    bare = Outcome(status=Status.COMPLETED, agent="lead", run_id="r")
+    said = AssistantMessage("", (Call("c1", "look", {"n": 1}),))
+    for outcome in (structs.replace(bare, messages=(said,)), structs.replace(bare, children=(bare,))):
+        assert isinstance(line_of(RunEnded(outcome=outcome, **head("r", 1))), Raw)
+
+
+async def test_a_finalizer_may_add_an_event_while_one_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector comes whenever it likes, and what it ends may be a run of another tree that has a last word."""
+    store = SqliteStore(tmp_path / "runs.db")
+    one, other = await new_tree(store), await new_tree(store)
+    waiting = [warned(other, 1)]
+
+    def collect(event: Event) -> Line:
+        if waiting:
+            store.append(waiting.pop())
+        return line_of(event)
+
+    monkeypatch.setattr(journal, "line_of", collect)
+    adding = threading.Thread(target=store.append, args=(warned(one, 1),), daemon=True)
+    adding.start()
+    adding.join(2.0)
+    assert not adding.is_alive()
+    assert [len(await read(store, root)) for root in (one, other)] == [1, 1]
+    await store.close()
+
+
+async def test_events_of_another_owner_are_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is tried again, and meanwhile another took the tree and is further than we were: ours are lost."""
+    path = tmp_path / "runs.db"
+    store, taker = SqliteStore(path), SqliteStore(path)
+    root = await new_tree(store)
+    store.append(warned(root, 1))
+    await store.flush()
+    sound, ours = SqliteLink.commit, threading.Event()
+
+    def commit(link: SqliteLink) -> None:
+        if threading.current_thread() is store._writer.worker._thread and not ours.is_set():
+            raise Trouble("The server went away.", passing=True)
+        sound(link)
+
+    monkeypatch.setattr(SqliteLink, "commit", commit)
+    store.append(warned(root, 2, "ours"))
+    await asyncio.sleep(0.1)
+    change(path, "UPDATE remit_trees SET owner = '', expires = 0")
+    await taker.claim(root, new=False)
+    for seq in (2, 3):
+        taker.append(warned(root, seq, "theirs"))
+    await taker.flush()
+    ours.set()
+    await refused(store.flush(root), root, TreeOwned)
+    await taker.close()
+    await store.close()
+
+
+async def test_who_lets_a_tree_go_hears_that_its_end_was_lost(tmp_path: Path) -> None:
+    """It is found out by the writer, perhaps only now; the next owner would go on behind a hole."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    store.append(warned(root, 1))
+    store.append(ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(root, 2)))
+    assert "could not do what it was asked" in str(await refused(store.release(root)))
+    # It is let go all the same.
+    await store.claim(root, new=True)
+    await store.close()
+
+
+async def test_a_thread_that_has_just_ended_is_not_waited_for() -> None:
+    """It may have looked for somebody to tell right before somebody came."""
+    worker = Worker("test", lambda: None, lambda: True, lambda: None)
+    run = worker._run
+
+    def slow() -> None:
+        run()
+        time.sleep(0.3)
+
+    worker._run = slow
+    worker.start()
+    worker.stop()
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await worker.ended(5.0)
+    assert time.monotonic() - began < 2.0
+    assert not worker.alive
+
+
+async def test_one_damaged_page_does_not_hide_the_others_from_people(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await two_pages(path)
+    change(path, "UPDATE remit_pages SET data = 'garbage' WHERE last = 3")
+    rows = change(path, "SELECT seq, kind FROM remit_events ORDER BY seq")
+    assert rows == [(3, "unreadable"), *((seq, "warned") for seq in range(5, 9))]
+
+
+ODD_TEXTS = ("\0", "\\u0000", "a\u2028b\x85\r\n", '"\\', "\U0001f600")
+
+
+async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
+    """A zero character in one text must not take away the sight of all events."""
+    store = PostgresStore(postgres_url)
+    root = await new_tree(store)
+    given = [warned(root, seq, text) for seq, text in enumerate(ODD_TEXTS, 1)]
+    for event in given:
+        store.append(event)
+    await store.flush()
+    with psycopg.connect(postgres_url) as connection:
+        rows = connection.execute("SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq").fetchall()
+    assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
+    assert await read(store, root) == given
+    await store.close()
+
+
+async def test_people_see_odd_texts_in_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    given = [warned(root, seq, text) for seq, text in enumerate(ODD_TEXTS, 1)]
+    for event in given:
+        store.append(event)
+    await store.flush()
+    rows = change(path, "SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq")
+    await store.close()
+    assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]

@@ -90,6 +90,9 @@ class JournalStore:
         try:
             if claim.error is None:
                 await self._flush()
+                if claim.error is not None:
+                    # Found out just now, so nobody was told.
+                    raise copy(claim.error)
         finally:
             done = self._let_go(root)
         await self._answer(done)
@@ -192,11 +195,11 @@ class JournalStore:
             except msgspec.DecodeError as error:
                 seq = seq_of(line)
                 wrong = wrong or self._unreadable(root, seq or last + 1, error)
-            # One without a number is known by the next: events are in order.
-            if seq is not None and seq <= after:
+            if seq is not None:
+                # One without a number stands below the next: nobody asked for it if that is the first they asked for.
+                if wrong is not None and seq > after + (event is not None):
+                    raise wrong
                 wrong = None
-            elif seq is not None and wrong is not None:
-                raise wrong
             if event is not None:
                 last = max(last, event.seq)
                 yield event
