@@ -21,7 +21,7 @@ from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
-from remit.stores.pages import LATER_BYTES, PAGE_BYTES, Page, line_of
+from remit.stores.pages import LATER_BYTES, LEVEL_BYTES, PAGE_BYTES, Page, line_of
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
 from remit.stores.worker import Promise, Worker, answer
@@ -118,7 +118,7 @@ class JournalStore:
                 page = claim.page = Page(event.root)
                 writer.pages.append(page)
             claim.last = seq
-            size = LATER_BYTES if line is event else len(cast(Raw, line))
+            size = LATER_BYTES + LEVEL_BYTES * event.depth if line is event else len(cast(Raw, line))
             page.events.append(event)
             page.lines.append(line)
             page.size += size

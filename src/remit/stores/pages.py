@@ -23,6 +23,9 @@ MOST_BYTES = 8_000_000
 LATER_BYTES = 1_000
 """About what an event takes of which the writer makes JSON. Other texts of it than those are short."""
 
+LEVEL_BYTES = 20
+"""What its path takes for each level: the names of all runs above."""
+
 LONG_CHARS = 2_000
 """From here on a text is long."""
 
