@@ -182,12 +182,14 @@ async def test_events_of_another_owner_are_not_taken_for_ours(
     await store.close()
 
 
-async def test_who_lets_a_tree_go_hears_that_its_end_was_lost(tmp_path: Path) -> None:
-    """It is found out by the writer, perhaps only now; the next owner would go on behind a hole."""
+@pytest.mark.parametrize("wait_s", [0.0, 0.2])
+async def test_who_lets_a_tree_go_hears_that_its_end_was_lost(tmp_path: Path, wait_s: float) -> None:
+    """It is found out by the writer, before or only now; the next owner would go on behind a hole."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     store.append(warned(root, 1))
     store.append(ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(root, 2)))
+    await asyncio.sleep(wait_s)
     assert "could not do what it was asked" in str(await refused(store.release(root)))
     # It is let go all the same.
     await store.claim(root, new=True)

@@ -90,9 +90,8 @@ class JournalStore:
         try:
             if claim.error is None:
                 await self._flush()
-                if claim.error is not None:
-                    # Found out just now, so nobody was told.
-                    raise copy(claim.error)
+            if claim.error is not None and not claim.told:
+                raise claim.tell(claim.error)
         finally:
             done = self._let_go(root)
         await self._answer(done)
@@ -135,7 +134,7 @@ class JournalStore:
         if claim is None:
             return StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
         if claim.error is not None:
-            return copy(claim.error)
+            return claim.tell(claim.error)
         return StoreError(
             f"Event {event.seq} of the run {event.root!r} comes after event {claim.last}. Events are added in order."
         )
@@ -146,14 +145,14 @@ class JournalStore:
             f"{self._place.where} has not been writable for so long that {MOST_BUFFERED // 1_000_000} MB of events "
             f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}"
         )
-        return copy(claim.error)
+        return claim.tell(claim.error)
 
     async def flush(self, root: str | None = None) -> None:
         self._check()
         await self._flush()
         for claim in self._claims.values():
             if claim.error is not None and root in (None, claim.root):
-                raise copy(claim.error)
+                raise claim.tell(claim.error)
 
     async def _flush(self) -> None:
         promise = self._writer.flush()

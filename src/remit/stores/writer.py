@@ -43,7 +43,7 @@ Work = Callable[[Link, bool], T]
 class Claim:
     """A tree that is ours."""
 
-    __slots__ = ("error", "last", "loop", "page", "root")
+    __slots__ = ("error", "last", "loop", "page", "root", "told")
 
     def __init__(self, root: str, last: int) -> None:
         self.root = root
@@ -55,6 +55,13 @@ class Claim:
         """Where its next event goes, while that is open."""
         self.error: StoreError | None = None
         """Why nothing more of it is taken."""
+        self.told = False
+        """Whether anybody has heard of that."""
+
+    def tell(self, error: StoreError) -> StoreError:
+        """Its error, for somebody who hears it."""
+        self.told = True
+        return copy(error)
 
 
 class Job(Promise[T], Generic[T]):
