@@ -29,7 +29,7 @@ from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.worker import Worker
-from remit.testing.specimens import head, new_tree, read, refused, started, warned
+from remit.testing.specimens import head, known, new_tree, read, refused, started, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -317,3 +317,26 @@ async def test_pages_of_a_deep_tree_have_an_end_too(tmp_path: Path) -> None:
     await store.close()
     ((longest,),) = change(path, "SELECT max(length(data)) FROM remit_pages")
     assert cast(int, longest) < 2 * PAGE_BYTES
+
+
+async def test_a_hundred_thousand_events_at_once_are_not_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take 40 MB, whatever is guessed of them: a run that is in a hurry must not lose its journal for that."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    sound, added = SqliteLink.commit, threading.Event()
+
+    def late(link: SqliteLink) -> None:
+        added.wait(20.0)
+        sound(link)
+
+    monkeypatch.setattr(SqliteLink, "commit", late)
+    try:
+        for seq in range(1, 100_001):
+            store.append(TurnStarted(turn=1, **head(root, seq)))
+    finally:
+        added.set()
+    await store.flush()
+    assert (await known(store, root)).events == 100_000
+    await store.close()

@@ -20,14 +20,15 @@ get it back."""
 MOST_BYTES = 8_000_000
 """Of events in one transaction, or one page."""
 
-LATER_BYTES = 1_000
-"""About what an event takes of which the writer makes JSON. Other texts of it than those are short."""
+LATER_BYTES = 400
+"""About what an event takes of which the writer makes JSON: measured, as it waits. Not more, or a burst of them would
+look like trouble."""
 
 LEVEL_BYTES = 20
 """What its path takes for each level: the names of all runs above."""
 
-LONG_CHARS = 2_000
-"""From here on a text is long."""
+LONG_CHARS = 1_000
+"""From here on a text is long. Other texts of such an event than those that are looked at are short."""
 
 Line = Event | Raw
 
