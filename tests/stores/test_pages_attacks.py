@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -18,7 +16,6 @@ import pytest
 from msgspec import Raw, structs
 
 import remit.stores.journal as journal
-import remit.stores.migrations as migrations
 from remit.errors import StoreError, TreeOwned
 from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, encode
 from remit.limits import Usage
@@ -29,7 +26,7 @@ from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.worker import Worker
-from remit.testing.specimens import head, known, new_tree, read, refused, started, warned
+from remit.testing.specimens import head, known, new_tree, read, refused, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -72,9 +69,9 @@ NEWER = '{"kind":"not_known_yet","seq":%s}'
     ("damage", "after", "left", "named"),
     [
         (lambda lines: [NEWER % 5, *lines[1:]], 0, [1, 2, 3], "5"),
-        (lambda lines: ["garbage", *lines[1:]], 0, [1, 2, 3], "4"),
-        (lambda lines: ["garbage", *lines[1:]], 3, [], "4"),
-        (lambda lines: [",".join(lines)], 0, [1, 2, 3], "4"),
+        (lambda lines: ["garbage", *lines[1:]], 0, [1, 2, 3], "5"),
+        (lambda lines: ["garbage", *lines[1:]], 3, [], "5"),
+        (lambda lines: [",".join(lines)], 0, [1, 2, 3], "8"),
         (lambda lines: [*lines[:1], "{", *lines[2:]], 0, [1, 2, 3, 5], "6"),
         (lambda lines: lines[:2], 0, [1, 2, 3, 5, 6], "8"),
         (lambda _: [], 0, [1, 2, 3], "8"),
@@ -252,56 +249,6 @@ async def test_people_see_odd_texts_in_sqlite(tmp_path: Path) -> None:
     rows = change(path, "SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq")
     await store.close()
     assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
-
-
-def make_older(path: Path, given: list[Event]) -> None:
-    """A file of version 2, with a row for each event of one tree."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for sql in (sql for step in migrations.MIGRATIONS[:2] for sql in step):
-            connection.execute(sql.format(blob="BLOB"))
-        connection.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
-        connection.execute("PRAGMA user_version = 2")
-        connection.execute(
-            "INSERT INTO remit_trees (root, owner, expires, claimed_at, agent, task, started_at, last_at, last_seq,"
-            " events, bytes) VALUES ('old', '', 0, 0, 'lead', 'a task', 1, 3, 3, 3, 300)"
-        )
-        for event in given:
-            row = ("old", event.seq, event.kind, event.run, event.at, encode(event).decode())
-            connection.execute("INSERT INTO remit_events VALUES (?, ?, ?, ?, ?, ?)", row)
-
-
-@pytest.fixture
-def archive() -> Iterator[Path]:
-    """A folder that others may enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory(prefix="remit-pages-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-
-
-@pytest.mark.parametrize("mode", [0o555, 0o755])
-async def test_an_older_file_that_may_not_be_written_can_be_read(archive: Path, mode: int) -> None:
-    """As it is, since it cannot be brought up to date: an archive is there to be looked at."""
-    path = archive / "runs.db"
-    given: list[Event] = [started("old", 1), warned("old", 2), warned("old", 3)]
-    make_older(path, given)
-    store = SqliteStore(path)
-    if os.geteuid() == 0:
-        # Root may write everywhere.
-        os.chown(archive, 65534, 65534)
-        os.chown(path, 65534, 65534)
-        os.seteuid(65534)
-    try:
-        os.chmod(path, 0o444)  # noqa: PTH101 - Path's is not for async functions
-        os.chmod(archive, mode)  # noqa: PTH101
-        assert await read(store, "old") == given
-        assert await read(store, "old", 2) == given[2:]
-        assert [tree.events for tree in await store.trees()] == [3]
-        await store.close()
-        os.chmod(archive, 0o755)  # noqa: PTH101
-    finally:
-        if os.getuid() == 0:
-            os.seteuid(0)
 
 
 async def test_pages_of_a_deep_tree_have_an_end_too(tmp_path: Path) -> None:

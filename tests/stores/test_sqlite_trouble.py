@@ -233,6 +233,31 @@ async def test_garbage_in_a_row(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("seqs", [(4, 5, 6), (6, 8, 9)], ids=["dense", "with live events between"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_garbage_in_a_later_page(tmp_path: Path, seqs: tuple[int, int, int], place: int) -> None:
+    """Wherever in its page an event stands that cannot be read, it is named and never passed over."""
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    for some in ((1, 2, 3), seqs):
+        for seq in some:
+            store.append(warned(root, seq))
+        await store.flush()
+    ((data,),) = ask(path, f"SELECT data FROM remit_pages WHERE last = {seqs[-1]}")
+    lines = str(data).split("\n")
+    lines[place] = '{"kind":'
+    ask(path, f"UPDATE remit_pages SET data = ? WHERE last = {seqs[-1]}", ("\n".join(lines),))
+    events = aiter(store.read(root))
+    before = [1, 2, 3, *seqs[:place]]
+    assert [(await anext(events)).seq for _ in before] == before
+    error = await refused(anext(events))
+    named = int(str(error).partition("cannot be read: ")[2].split()[0])
+    assert seqs[place] <= named < min(seqs[place + 1 :], default=named + 1)
+    assert [event.seq for event in await read(store, root, after=named)] == [*seqs[place + 1 :]]
+    await store.close()
+
+
 @contextmanager
 def as_nobody(folder: Path) -> Iterator[None]:
     """Root may write everywhere, so that tests of what may not be written are somebody else's."""

@@ -165,45 +165,42 @@ class JournalStore:
             await self._flush()
         while pages := await self._read(lambda link, after=after: tables.pages_after(link, root, after), []):
             for last, data in pages:
-                for event in self._events(root, data, after):
+                for event in self._events(root, last, data, after):
                     after = event.seq
                     yield event
                 if after < last:
                     raise self._unreadable(root, last, ValueError("its page ends before it"))
 
-    def _events(self, root: str, data: str, after: int) -> Iterator[Event]:
+    def _events(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
         """Those of a page that come after `after`. Raises StoreError at the first that cannot be read."""
         try:
             events: Iterable[Event] = decode_lines(data)
         except msgspec.DecodeError:
-            events = self._one_by_one(root, data, after)
+            events = self._one_by_one(root, last, data, after)
         for event in events:
             if event.root != root:
                 raise self._unreadable(root, event.seq, ValueError("it is an event of another run"))
             if event.seq > after:
                 yield event
 
-    def _one_by_one(self, root: str, data: str, after: int) -> Iterator[Event]:
+    def _one_by_one(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
         """The events of a page in which not all can be read."""
-        last, wrong = after, None
-        for line in filter(str.strip, data.split("\n")):
-            event = None
+        found: list[tuple[int, Event | msgspec.DecodeError]] = []
+        seq = last + 1
+        for line in reversed([line for line in data.split("\n") if line.strip()]):
             try:
                 event = decode(line)
                 seq = event.seq
+                found.append((seq, event))
             except msgspec.DecodeError as error:
-                seq = seq_of(line)
-                wrong = wrong or self._unreadable(root, seq or last + 1, error)
-            if seq is not None:
-                # One without a number stands below the next: nobody asked for it if that is the first they asked for.
-                if wrong is not None and seq > after + (event is not None):
-                    raise wrong
-                wrong = None
-            if event is not None:
-                last = max(last, event.seq)
+                # The highest that it can have: counted from the front, one that was asked for could be passed over.
+                seq = seq_of(line) or seq - 1
+                found.append((seq, error))
+        for seq, event in reversed(found):
+            if isinstance(event, Event):
                 yield event
-        if wrong is not None:
-            raise wrong
+            elif seq > after:
+                raise self._unreadable(root, seq, event) from None
 
     def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
         return StoreError(

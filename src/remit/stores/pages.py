@@ -21,8 +21,7 @@ MOST_BYTES = 8_000_000
 """Of events in one transaction, or one page."""
 
 LATER_BYTES = 400
-"""About what an event takes of which the writer makes JSON: measured, as it waits. Not more, or a burst of them would
-look like trouble."""
+"""About what an event takes of which the writer makes JSON. Not more, or a burst of them would look like trouble."""
 
 LEVEL_BYTES = 20
 """What its path takes for each level: the names of all runs above."""
