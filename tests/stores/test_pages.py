@@ -10,14 +10,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 import remit.stores.journal as journal
 import remit.stores.migrations as migrations
 from remit.errors import StoreError
 from remit.events import Event, ReplyReceived, TurnStarted, encode
 from remit.limits import Usage
-from remit.messages import Call, JsonObject, Reply
+from remit.messages import Call, JsonObject, Reply, user
 from remit.stores.pages import Line, line_of
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
@@ -93,6 +93,10 @@ def test_only_short_events_wait_as_they_are() -> None:
     line = line_of(lengthy)
     assert isinstance(line, Raw)
     assert bytes(line) == encode(lengthy)
+    begun = started("r", 3)
+    assert line_of(begun) is begun
+    for other in (started("r", 3, task="x" * 5_000), structs.replace(begun, history=(user("before"),))):
+        assert isinstance(line_of(other), Raw)
 
 
 async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path) -> None:

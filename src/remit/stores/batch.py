@@ -44,10 +44,10 @@ class Part:
             kind = type(event)
             if kind is ReplyReceived or kind is ModelCallFailed:
                 self._count(cast(ReplyReceived, event).usage)
-            elif kind is RunStarted:
+            elif kind is RunStarted and isinstance(event, RunStarted):
                 self.spent[0] += 1
                 if event.run == page.root:
-                    self._begin(cast(RunStarted, event), redactor)
+                    self._begin(event, redactor)
             elif kind is RunEnded and event.run == page.root:
                 self.resumed, self.status = False, cast(RunEnded, event).outcome.status
             elif kind is RunResumed and event.run == page.root:

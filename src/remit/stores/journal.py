@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets as entropy
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -117,11 +117,11 @@ class JournalStore:
                 page = claim.page = Page(event.root)
                 writer.pages.append(page)
             claim.last = seq
-            size = LATER_BYTES + LEVEL_BYTES * event.depth if line is event else len(cast(Raw, line))
+            size = len(line) if isinstance(line, Raw) else LATER_BYTES + LEVEL_BYTES * event.depth
             page.events.append(event)
             page.lines.append(line)
-            page.size += size
-            if page.size >= PAGE_BYTES:
+            page.size = total = page.size + size
+            if total >= PAGE_BYTES:
                 page.open = False
             writer.taken += 1
             writer.waiting_bytes += size

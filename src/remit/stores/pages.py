@@ -7,11 +7,20 @@ a third of the time, and no memory. Of any other JSON is made when it comes.
 from __future__ import annotations
 
 from collections import deque
-from typing import cast
 
 from msgspec import Raw
 
-from remit.events import CallEnded, CallStarted, Event, ReplyReceived, RunEnded, TurnStarted, encode
+from remit.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    ReplyReceived,
+    RunEnded,
+    RunStarted,
+    TurnStarted,
+    encode,
+)
+from remit.messages import TextPart, UserMessage
 
 PAGE_BYTES = 500_000
 """A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
@@ -60,30 +69,35 @@ def take(pages: deque[Page]) -> list[Page]:
     return taken
 
 
+def _is_short(message: UserMessage) -> bool:
+    parts = message.content
+    # A list could still grow.
+    part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
+    return isinstance(part, TextPart) and len(part.text) < LONG_CHARS
+
+
 def line_of(event: Event) -> Line:
     """What waits of an event: itself, if nothing in it can change and it is not long. Raises where it has no JSON."""
+    # By class first: `isinstance` takes long for a record that is of another one.
     kind = type(event)
     if kind is TurnStarted or kind is CallStarted:
         return event
-    if kind is CallEnded:
-        ended = cast(CallEnded, event)
-        later = (
-            # An empty one too: it may be filled later.
-            ended.details is None and not ended.parts and len(ended.content) + len(ended.note) < LONG_CHARS
-        )
-    elif kind is ReplyReceived:
-        reply = cast(ReplyReceived, event).reply
+    if kind is ReplyReceived and isinstance(event, ReplyReceived):
+        reply = event.reply
         # The arguments and the details are the model's, which may have kept them.
-        later = (
-            not reply.calls and reply.details is None and not reply.thinking and len(reply.text) < LONG_CHARS
-        )
-    elif kind is RunEnded:
-        outcome = cast(RunEnded, event).outcome
-        later = (
-            outcome.output is None
-            and not (outcome.calls or outcome.messages or outcome.children)
-            and len(outcome.text) + len(outcome.partial) < LONG_CHARS
-        )
-    else:
-        later = False
-    return event if later else Raw(encode(event))
+        if not reply.calls and reply.details is None and not reply.thinking and len(reply.text) < LONG_CHARS:
+            return event
+    elif kind is RunStarted and isinstance(event, RunStarted):
+        if not event.history and _is_short(event.task) and len(event.instructions) < LONG_CHARS:
+            return event
+    elif kind is RunEnded and isinstance(event, RunEnded):
+        outcome = event.outcome
+        led = outcome.output is not None or outcome.calls or outcome.messages or outcome.children
+        if not led and len(outcome.text) + len(outcome.partial) < LONG_CHARS:
+            return event
+    elif kind is CallEnded and isinstance(event, CallEnded):
+        # Not with empty details either: they may be filled later.
+        short = len(event.content) + len(event.note) < LONG_CHARS
+        if event.details is None and not event.parts and short:
+            return event
+    return Raw(encode(event))
