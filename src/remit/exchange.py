@@ -124,7 +124,7 @@ def turn_to(run: Run, place: int) -> None:
     model = run.models[place]
     run.model_at, run.model, run.model_name, run.price = place, model, name_of(model), price_of(model)
     run.streams, run.window = streams(model), window_of(model, run.scope.limits, run.learnt)
-    run.lane = run.scope.tree.lanes.find(*lane_of(model))
+    run.lane = run.scope.tree.lanes.find(*lane_of(model, run.model_name))
 
 
 def _next_model(run: Run, error: ModelError) -> bool:

@@ -154,6 +154,7 @@ class Run:
         "model_used",
         "models",
         "output_schema",
+        "output_tokens",
         "pending",
         "price",
         "replies",
@@ -194,6 +195,7 @@ class Run:
         self.model_name = shared.model_name
         self.price = shared.price
         self.settings = settings
+        self.output_tokens = _output_tokens(settings) if settings else OUTPUT_TOKENS
         self.kit = shared.kit
         self.delegate = delegate
         self.lane = shared.lane
@@ -256,11 +258,6 @@ class Run:
         self.left_open: dict[str, CallRecord] = _NO_CALLS
         """Calls of that reply that have a child which is still to be taken up, by the child's id."""
 
-    @property
-    def output_tokens(self) -> int:
-        most = self.settings.get("max_output_tokens") if self.settings else None
-        return most if isinstance(most, int) else OUTPUT_TOKENS
-
     def delegates(self, calls: Sequence[Call]) -> bool:
         """Whether any of these calls asks for a child."""
         names = self.kit.delegating
@@ -291,6 +288,11 @@ class Run:
     def add(self, message: Message) -> None:
         self.messages.append(message)
         self.estimate += message_tokens(message)
+
+
+def _output_tokens(settings: Mapping[str, Json]) -> int:
+    most = settings.get("max_output_tokens")
+    return most if isinstance(most, int) else OUTPUT_TOKENS
 
 
 def message_tokens(message: Message) -> int:

@@ -201,12 +201,11 @@ def name_of(model: Model) -> str:
         return type(model).__name__
 
 
-def lane_of(model: Model) -> tuple[str, int | None]:
+def lane_of(model: Model, name: str) -> tuple[str, int | None]:
     """Which requests count together, and how many of them may be in flight; None is any number."""
     lane: object = getattr(model, "lane", None)
     most: object = getattr(model, "in_flight", None)
-    name = lane if isinstance(lane, str) else name_of(model)
-    return name, most if isinstance(most, int) and most > 0 else None
+    return lane if isinstance(lane, str) else name, most if isinstance(most, int) and most > 0 else None
 
 
 def price_of(model: Model) -> Price | None:

@@ -184,14 +184,15 @@ class Engine:
         agent = plan.agent
         chain = self.models.find(agent, above)
         model = chain[0]
+        name = name_of(model)
         kit = plan.kit or kit_for(agent, may_delegate=depth_left is None or depth_left > 0)
         return Shared(
             limits,
             depth_left,
             chain,
-            name_of(model),
+            name,
             price_of(model),
-            self.tree.lanes.find(*lane_of(model)),
+            self.tree.lanes.find(*lane_of(model, name)),
             kit,
             None if agent.output is None else output_schema(agent.output),
             kit.tokens + text_tokens(agent.instructions) + 8,
