@@ -29,7 +29,9 @@ kit.built_in.source = built_in
 class Ready(Struct, frozen=True):
     """What a tree is started with, checked."""
 
-    store: Store | str | None
+    store: Store | None
+    ours: bool
+    """Whether the store was opened for this tree alone."""
     models: Models
     policies: tuple[PolicyFunction | None, ...]
     sandbox: Sandbox
@@ -40,11 +42,7 @@ class Ready(Struct, frozen=True):
         store = self.store
         if store is None:
             return Private(MemoryStore, root)
-        if isinstance(store, str):
-            from remit.stores import open_store  # noqa: PLC0415 - for those who name one
-
-            return Journal(open_store(store), root, ours=True)
-        return Journal(store, root, ours=False)
+        return Journal(store, root, ours=self.ours)
 
 
 def prepare(  # noqa: PLR0917 - for every tree: names cost as much as the checks
@@ -61,15 +59,14 @@ def prepare(  # noqa: PLR0917 - for every tree: names cost as much as the checks
 ) -> Ready:
     """Raises UsageError for a mistake in the call."""
     checks.check_call(agent, limits, approver, on_event)
-    if store is not None:
-        _check_store(store)
+    place = None if store is None else _open(store)
     found = Models(model, models, _Named)
     checks.check_tools(agent)
     caller = None if policy is None else compile_policy(policy, "run()")
     outer = OPEN if sandbox is None else read_sandbox(sandbox, "run()") or OPEN
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
     folder = None if workspace is None else checks.check_workspace(workspace)
-    return Ready(store, found, (caller, agent.policy), box, folder)
+    return Ready(place, isinstance(store, str), found, (caller, agent.policy), box, folder)
 
 
 class _Named:
@@ -94,10 +91,11 @@ class _Named:
         return self._shelf.find(name)
 
 
-def _check_store(store: Store | str) -> None:
+def _open(store: Store | str) -> Store:
+    """Makes nothing yet: a store does that when it is first used."""
     if isinstance(store, str):
         from remit.stores import open_store  # noqa: PLC0415 - for those who name one
 
-        open_store(store)
-    else:
-        checks.check_store(store)
+        return open_store(store)
+    checks.check_store(store)
+    return store
