@@ -69,9 +69,9 @@ class Shell:
     def zombies(self) -> list[str]:
         me = f"{os.getpid()}"
         found: list[str] = []
-        for entry in Path("/proc").glob("[0-9]*/stat"):
+        for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                name, _, rest = entry.read_text().rpartition(") ")
+                name, _, rest = (entry / "stat").read_text().rpartition(") ")
                 if rest.split()[:2] == ["Z", me]:
                     found.append(name)
         return found

@@ -292,10 +292,10 @@ _ATTACKS = {
 def _with(tag: str) -> list[int]:
     """Processes that have this word in their command line, watchers not counted."""
     found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if tag in entry.read_bytes().decode("utf-8", "replace").split("\0"):
-                found.append(int(entry.parent.name))
+            if tag in (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0"):
+                found.append(int(entry.name))
     return found
 
 

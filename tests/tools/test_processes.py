@@ -21,7 +21,7 @@ import remit
 import remit.tools.terminal as terminals
 from remit import Agent, Limits
 from remit.testing import ScriptedModel, call, say
-from remit.tools.processes import KILLED, MARK, Ended, Process, read_ended, sweep
+from remit.tools.processes import KILLED, MARK, Ended, Process, marked, read_ended, sweep
 from remit.tools.terminal import make_terminal, terminal
 
 pytestmark = [
@@ -69,10 +69,13 @@ async def _until(condition: Callable[[], object]) -> None:
 def _sleepers(nap: int) -> list[str]:
     """Processes that sleep for so many seconds, marked or not."""
     found: list[str] = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if entry.read_bytes() in (f"/bin/sleep\0{nap}\0".encode(), f"sleep\0{nap}\0".encode()):
-                found.append(entry.parent.name)
+            if (entry / "cmdline").read_bytes() in (
+                f"/bin/sleep\0{nap}\0".encode(),
+                f"sleep\0{nap}\0".encode(),
+            ):
+                found.append(entry.name)
     return found
 
 
@@ -331,3 +334,19 @@ def test_a_sweep_kills_by_mark_and_nothing_else() -> None:
         for process in (mine, other):
             process.kill()
             process.wait()
+
+
+def test_a_process_that_ends_meanwhile_keeps_nobody_from_being_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks below /proc may be told at any moment that there is no such process."""
+
+    def ended(self: Path) -> bool:
+        raise ProcessLookupError(3, "No such process", str(self))
+
+    mark = secrets.token_hex(8)
+    environment = {MARK: mark}
+    with subprocess.Popen(["/bin/sleep", "20"], env=environment) as process:
+        try:
+            monkeypatch.setattr(Path, "exists", ended)
+            assert list(marked(mark)) == [process.pid]
+        finally:
+            process.kill()

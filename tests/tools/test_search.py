@@ -273,13 +273,13 @@ def _children() -> set[str]:
     """The processes that this one has started and that still are, zombies too."""
     me = str(os.getpid())
     found: set[str] = set()
-    for place in Path("/proc").glob("[0-9]*/stat"):
+    for place in Path("/proc").glob("[0-9]*"):
         try:
-            fields = place.read_text().rpartition(")")[2].split()
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[1] == me:
-            found.add(place.parent.name)
+            found.add(place.name)
     return found
 
 

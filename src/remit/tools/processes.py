@@ -305,10 +305,11 @@ class Process:
 def marked(mark: str) -> Iterator[int]:
     """Processes of this user that have the mark in their environment."""
     sign = f"{MARK}={mark}".encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
+    # Only the numbers by a pattern: looking for what is below one trips over a process that ends meanwhile.
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if sign in entry.read_bytes().split(b"\0"):
-                yield int(entry.parent.name)
+            if sign in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
 
 
 def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:

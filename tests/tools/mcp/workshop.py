@@ -27,10 +27,10 @@ NEEDS_PROC = pytest.mark.skipif(sys.platform != "linux", reason="processes are l
 def running(mark: str) -> list[int]:
     """Processes that have the mark in their environment."""
     sign, found = f"{MARK}={mark}".encode(), list[int]()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if sign in entry.read_bytes().split(b"\0"):
-                found.append(int(entry.parent.name))
+            if sign in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
     return found
 
 
