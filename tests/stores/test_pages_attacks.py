@@ -17,10 +17,11 @@ from msgspec import Raw, structs
 
 import remit.stores.journal as journal
 from remit.errors import StoreError, TreeOwned
-from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, encode
+from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Call, Json, Reply
 from remit.outcome import Outcome, Status
+from remit.ports import Store
 from remit.stores.pages import PAGE_BYTES, Line, line_of
 from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
@@ -223,14 +224,19 @@ async def test_one_damaged_page_does_not_hide_the_others_from_people(tmp_path: P
 ODD_TEXTS = ("\0", "\\u0000", "a\u2028b\x85\r\n", '"\\', "\U0001f600")
 
 
-async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
-    """A zero character in one text must not take away the sight of all events."""
-    store = PostgresStore(postgres_url)
+async def with_odd_texts(store: Store) -> tuple[str, list[Warned]]:
     root = await new_tree(store)
     given = [warned(root, seq, text) for seq, text in enumerate(ODD_TEXTS, 1)]
     for event in given:
         store.append(event)
     await store.flush()
+    return root, given
+
+
+async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
+    """A zero character in one text must not take away the sight of all events."""
+    store = PostgresStore(postgres_url)
+    root, given = await with_odd_texts(store)
     with psycopg.connect(postgres_url) as connection:
         rows = connection.execute("SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq").fetchall()
     assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
@@ -239,13 +245,10 @@ async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
 
 
 async def test_people_see_odd_texts_in_sqlite(tmp_path: Path) -> None:
+    """Each event is a row, with its very text."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
-    root = await new_tree(store)
-    given = [warned(root, seq, text) for seq, text in enumerate(ODD_TEXTS, 1)]
-    for event in given:
-        store.append(event)
-    await store.flush()
+    root, given = await with_odd_texts(store)
     rows = change(path, "SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq")
     await store.close()
     assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
