@@ -29,6 +29,7 @@ from remit import (
     tool,
 )
 from remit.events import ApprovalAnswered, CallEnded, decode, encode
+from remit.messages import Json
 from remit.policy import ApprovalRequest, Decision
 from remit.ports import Emit
 from remit.slots import Pool
@@ -346,23 +347,20 @@ async def test_what_comes_too_late_is_said() -> None:
 
 
 async def test_a_child_that_cannot_be_made_leaves_nothing() -> None:
-    """Laws 4 and 12: a child whose model breaks while it is being started costs its call and nothing else."""
+    """Laws 4 and 12: a child that breaks while it is being started costs its call and nothing else."""
 
-    class Moody:
-        name = "moody"
+    class Moody(dict[str, Json]):
         reads = 0
 
-        @property
-        def price(self) -> None:
+        def get(self, key: str, default: Json = None) -> Json:
             self.reads += 1
             if self.reads > 1:
                 raise RuntimeError("moody")
+            return default
 
-        async def reply(self, request: Request, emit: Emit) -> Reply:
-            return Reply("x")
-
-    good = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")]})
-    lead = Agent("lead", model=good, subagents=[Agent("kid", model=Moody())])
+    good = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("x")]})
+    kid = Agent("kid", settings=Moody(temperature=1))
+    lead = Agent("lead", model=good, subagents=[kid])
     store = MemoryStore()
     outcome = await run(lead, "go", store=store, limits=Limits(concurrency=1, seconds=50))
     assert outcome.ok

@@ -19,6 +19,7 @@ class Bells:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.alarm = Alarm(self.loop, copy_context())
+        self.alarm.start()
         self.rang: list[tuple[str, float]] = []
 
     def deadline(self, seconds: float | None, parent: Deadline | None = None, name: str = "") -> Deadline:
@@ -230,3 +231,25 @@ async def test_a_closed_alarm_is_still() -> None:
     bells.deadline(10)
     await asyncio.sleep(100)
     assert bells.rang == [("soft", 109), ("hard", 110)]
+
+
+async def test_what_was_set_before_the_alarm_was_started_rings_too() -> None:
+    bells = Bells()
+    bells.alarm = Alarm(bells.loop, copy_context())
+    bells.deadline(20, name="later ")
+    bells.deadline(10, name="first ").close()
+    bells.deadline(12, name="")
+    bells.alarm.start()
+    await asyncio.sleep(30)
+    assert bells.rang == [("soft", 10.8), ("hard", 12), ("later soft", 18), ("later hard", 20)]
+
+
+async def test_an_alarm_that_is_not_started_leaves_the_loop_alone() -> None:
+    bells = Bells()
+    bells.alarm = alarm = Alarm(bells.loop, copy_context())
+    bells.deadline(10)
+    await asyncio.sleep(20)
+    assert bells.rang == []
+    alarm.close()
+    await asyncio.sleep(20)
+    assert bells.rang == []

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
-from weakref import WeakSet
 
 import msgspec
 
-from remit.agent import Agent
+from remit.agent import Agent, PerAgent
 from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.foreign import is_async
@@ -122,7 +121,7 @@ def check_workspace(workspace: object) -> Path | None:
 
 
 def check_tools(agent: Agent) -> None:
-    if agent in _checked:
+    if id(agent) in _checked.found:
         return
     seen: set[int] = set()
     found = [agent]
@@ -132,11 +131,11 @@ def check_tools(agent: Agent) -> None:
             seen.add(id(one))
             kit_for(one, may_delegate=True)
             found.extend(one.subagents)
-    _checked.add(agent)
+    _checked.keep(agent, None)
 
 
-_checked: WeakSet[Agent] = WeakSet()
-"""Agents whose tools can be had, those of all their subagents included: agents never change."""
+_checked = PerAgent[None]()
+"""Agents whose tools can be had, those of all their subagents included."""
 
 
 def as_message(task: object) -> UserMessage:

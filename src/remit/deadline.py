@@ -41,6 +41,7 @@ class Alarm:
 
     Most of what is set is done with long before its time. So it is only noted, sorted when the timer rings, and
     the timer rings early, half-way to what is next: what is set later and due before is then no reason to set it anew.
+    Before `start` there is no timer at all: a tree that never waits does not let it ring, and needs none.
     """
 
     __slots__ = ("_context", "_kept", "_loop", "_number", "_queue", "_timer", "at", "clock", "noted")
@@ -57,7 +58,15 @@ class Alarm:
         self._kept = 0
         """How long the queue was when those were last thrown out."""
         self._timer: asyncio.TimerHandle | None = None
+        # Until it is started no time is before this one, so nothing arms it.
+        self.at = -inf
+
+    def start(self) -> None:
+        """Ring from now on, also for what was set before."""
         self.at = inf
+        first = min((one.at for one in self.noted), default=inf)
+        if first < inf:
+            self.arm(first)
 
     def set(self, one: Timed) -> None:
         """Have it ring at its time, in the order of the times, then of the setting."""

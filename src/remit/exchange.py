@@ -35,7 +35,7 @@ from remit.ledger import Over, Reservation, Ticket
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Delta, Reply, Request
 from remit.phase import Stopped, on_loop, wake
-from remit.providers import lane_of, name_of, price_of, streams, window_of
+from remit.providers import window_of
 from remit.reading import estimated, is_tidy, read, usage_of
 from remit.text import FOREIGN, clean, describe_error, safe_str
 
@@ -121,19 +121,18 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
 def turn_to(run: Run, place: int) -> None:
     """Ask another model from now on: that one in the order of preference."""
-    model = run.models[place]
-    run.model_at, run.model, run.model_name, run.price = place, model, name_of(model), price_of(model)
-    run.streams, run.window = streams(model), window_of(model, run.scope.limits, run.learnt)
-    run.lane = run.scope.tree.lanes.find(*lane_of(model, run.model_name))
+    run.model_at, run.model = place, run.models[place]
+    run.window = window_of(run.model, run.scope.limits, run.learnt)
+    run.lane = run.scope.tree.lanes.find(run.model.lane, run.model.in_flight)
 
 
 def _next_model(run: Run, error: ModelError) -> bool:
     """Turn to the next model in the order of preference, for the rest of the run."""
     if run.model_at + 1 >= len(run.models) or error.kind in NO_FALLBACK:
         return False
-    before = run.model_name
+    before = run.model.name
     turn_to(run, run.model_at + 1)
-    run.scope.emit(ModelSwitched, before=before, model=run.model_name, reason=f"{error.kind}: {error}")
+    run.scope.emit(ModelSwitched, before=before, model=run.model.name, reason=f"{error.kind}: {error}")
     return True
 
 
@@ -146,7 +145,7 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
     try:
         verdict = _ask_ledger(run, purpose)
         reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, last)
-        heard_at = run.scope.tree.clock() if run.streams else None
+        heard_at = run.scope.tree.clock() if run.model.streams else None
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
         stop = None
         try:
@@ -209,7 +208,7 @@ def withhold(run: Run, want: Want) -> Awaitable[Reservation] | None:
 
 def _ask_ledger(run: Run, purpose: Purpose) -> Reservation | Over | Ticket:
     """The worst case of the next request; a turn that may delegate asks for a last word to spare besides."""
-    inputs, price, output = run.estimate, run.price, run.output_tokens
+    inputs, price, output = run.estimate, run.model.price, run.output_tokens
     spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
     return ledger.reserve(run.scope.account, Want(inputs, output, price), _nobody, spare=spare)
 
@@ -238,7 +237,7 @@ def _attend(run: Run, guest: foreign.Guest, sent: _Sent) -> Awaitable[foreign.En
     return foreign.attend(
         guest,
         run.scope.phase,
-        name=f"model {run.model_name}",
+        name=f"model {run.model.name}",
         expires=sent.expires,
         poked=sent.listen,
         on_abandoned=run.scope.left_behind,
@@ -246,7 +245,7 @@ def _attend(run: Run, guest: foreign.Guest, sent: _Sent) -> Awaitable[foreign.En
 
 
 async def _ask(run: Run, request: Request, sent: _Sent) -> object:
-    return await run.model.reply(request, sent.hear)
+    return await run.model.model.reply(request, sent.hear)
 
 
 def _nobody() -> None:
@@ -272,7 +271,7 @@ class _Sent(Struct, eq=False):
     def request(self) -> Request:
         """What the model is sent; it is told of first."""
         run, reservation, purpose = self.run, self.reservation, self.purpose
-        scope, estimate, price = run.scope, run.estimate, run.price
+        scope, estimate, price = run.scope, run.estimate, run.model.price
         tree = scope.tree
         seq, at = tree.stamp()
         tree.publish(
@@ -339,8 +338,8 @@ class _Sent(Struct, eq=False):
             heard = read(run, ended)
             return heard, usage_of(run, heard, self.chars)
         except FOREIGN as bug:
-            log.exception("the reply of %s could not be read", run.model_name)
-            what = f"the model {run.model_name} gave back what cannot be read: {describe_error(bug)}"
+            log.exception("the reply of %s could not be read", run.model.name)
+            what = f"the model {run.model.name} gave back what cannot be read: {describe_error(bug)}"
             return ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
 
     def hear(self, delta: str | Delta) -> None:
@@ -398,7 +397,7 @@ def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, a
     text = reply.text
     if text and not text.isspace():
         run.text = text
-    run.model_used = reply.model or run.model_used or run.model_name
+    run.model_used = reply.model or run.model_used or run.model.name
     message = AssistantMessage(text, reply.calls, reply.thinking, reply.details)
     run.messages.append(message)
     if again or usage.estimated:

@@ -31,7 +31,6 @@ from remit.messages import (
     user,
 )
 from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
-from remit.ports import Price
 from remit.providers import Chain
 from remit.result import ToolResult
 from remit.scope import Scope
@@ -49,20 +48,22 @@ NOT_IN_FORM = "[remit] Your answer is not in the form that was asked for."
 
 
 class Kit(Struct, frozen=True, eq=False):
-    """The tools of a run. Made once per agent; never changes between turns."""
+    """The tools of a run, and what follows from them. Made once per agent; never changes between turns."""
 
     tools: Mapping[str, Tool]
     """By name; also delegate tools that are not offered, so that calling one anyway is answered properly."""
     specs: tuple[ToolSpec, ...]
     """What the model is told of."""
     tokens: int
-    """Estimated tokens of the specs."""
+    """Estimated tokens of what is in every request: the instructions and the specs."""
     delegates: bool = False
     """Whether the model is offered a way to delegate."""
     delegating: frozenset[str] = frozenset()
     """Names of the tools that start children, those that are not offered included."""
     names: tuple[str, ...] = ()
     """Of what the model is told of."""
+    subagents: tuple[str, ...] = ()
+    """Names of the agents below, those that cannot be delegated to included."""
     shares: dict[object, Kit] = field(default_factory=dict[object, "Kit"])
     """Kits of ad hoc children made from this one."""
 
@@ -106,17 +107,10 @@ class Shared(Struct, frozen=True):
     depth_left: int | None
     """Levels they may still delegate to; None is unlimited."""
     models: Chain
-    model_name: str
-    price: Price | None
     lane: Lane
     kit: Kit
     output_schema: JsonObject | None
-    base: int
-    """Estimated tokens of what is in every request."""
     window: int | None
-    streams: bool
-    subagents: tuple[str, ...]
-    """Names."""
     below: dict[tuple[Agent, Kit | None, int | None], Shared]
     """The same of their children, by agent, kit and turns."""
 
@@ -150,13 +144,11 @@ class Run:
         "messages",
         "model",
         "model_at",
-        "model_name",
         "model_used",
         "models",
         "output_schema",
         "output_tokens",
         "pending",
-        "price",
         "replies",
         "reply",
         "results_kept",
@@ -166,7 +158,6 @@ class Run:
         "shared",
         "speechless",
         "started_at",
-        "streams",
         "summary",
         "summary_prompt",
         "task_at",
@@ -192,8 +183,6 @@ class Run:
         """In order of preference."""
         self.model = models[0]
         """The one that is asked now."""
-        self.model_name = shared.model_name
-        self.price = shared.price
         self.settings = settings
         self.output_tokens = _output_tokens(settings) if settings else OUTPUT_TOKENS
         self.kit = shared.kit
@@ -204,7 +193,7 @@ class Run:
         self.summary = plan.summary
         self.summary_prompt = plan.summary_prompt
         self.messages: list[Message] = []
-        self.estimate = self.base = shared.base
+        self.estimate = self.base = shared.kit.tokens
         """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
         """Of which instructions and tools: `base`."""
         self.task_at = 0
@@ -215,8 +204,6 @@ class Run:
         """Tokens of conversation that the model can take; None where nobody knows, or nothing is to be shortened."""
         self.learnt: int | None = None
         """The same, learnt from a provider that said no."""
-        self.streams = shared.streams
-        """Whether the model's silence counts from the start of a call."""
         self.turns = 0
         """Ordinary turns begun; wrap-up and summary turns are not counted."""
         self.replies = 0

@@ -77,7 +77,7 @@ class Journal:
 
     async def finish(self) -> str:
         """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
-        trouble = await self.flush() if self.shared else ""
+        trouble = await self.flush()
         if not trouble:
             return ""
         self._late = True

@@ -140,7 +140,7 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
 def _keep_last_word(run: Run, calls: int) -> Awaitable[None] | None:
     """Withhold one more model call before children can spend it: at once, or once what is in flight has settled."""
     output = min(LAST_WORD_TOKENS, run.output_tokens)
-    held = withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.price))
+    held = withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.model.price))
     run.speechless = ""
     return None if held is None else _last_word(run, held)
 

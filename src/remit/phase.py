@@ -8,7 +8,6 @@ that may swallow it, and never has to pass through an `await` that ignores it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import types
 from collections.abc import Callable, Generator
@@ -184,9 +183,11 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 def wake(future: asyncio.Future[None]) -> None:
     """Resolve it unless that has happened already."""
     if not future.done():
-        # A signal's handler may cancel it between that line and this.
-        with contextlib.suppress(asyncio.InvalidStateError):
+        try:  # noqa: SIM105 - a context manager costs more than the rest
             future.set_result(None)
+        except asyncio.InvalidStateError:
+            # A signal's handler cancelled it in between.
+            pass
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> bool:

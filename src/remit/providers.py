@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol, cast
-from weakref import WeakKeyDictionary
 
-from remit.agent import Agent
+from msgspec import Struct
+
+from remit.agent import Agent, PerAgent
 from remit.errors import UsageError
 from remit.limits import HIGHEST, Limits
 from remit.messages import Json
@@ -17,7 +19,24 @@ ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
 """What names stand for: a mapping to models or to other names, or a function."""
 
 
-Chain = tuple[Model, ...]
+class Known(Struct, frozen=True):
+    """A model, and what a tree has to know of it: read once, before anything runs."""
+
+    model: Model
+    name: str
+    price: Price | None = None
+    """If it has one that can be counted with."""
+    streams: bool = False
+    """Whether its silence counts from the start of a call."""
+    window: int | None = None
+    """Tokens of conversation that it says it can take."""
+    lane: str = ""
+    """Which requests count together."""
+    in_flight: int | None = None
+    """How many of them there may be at once; None is any number."""
+
+
+Chain = tuple[Known, ...]
 """Models in order of preference; most agents have one."""
 
 
@@ -67,7 +86,10 @@ class Models:
             # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
             found = self._chains.get(id(agent))
             if found is None:
-                found = self._chains[id(agent)] = self._look_up(choice, agent)
+                # A model of an agent was seen to be one when the agent was made.
+                plain = not isinstance(choice, (str, list, tuple))
+                found = (look_at(cast("Model", choice)),) if plain else self._look_up(choice, agent)
+                self._chains[id(agent)] = found
             return found
         chain = self._default if parent is None else parent
         if chain is None:
@@ -86,14 +108,12 @@ class Models:
                 _check(below, models, needs_price or limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
-        if not isinstance(choice, (str, list, tuple)) and is_model(choice):
-            return (choice,)
         where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
         if not isinstance(choice, (list, tuple)):
-            return (self._one(cast("str | Model", choice), where),)
+            return (look_at(self._one(cast("str | Model", choice), where)),)
         if not choice:
             raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
-        return tuple(self._one(model, where) for model in choice)
+        return tuple(look_at(self._one(model, where)) for model in choice)
 
     def _one(self, model: str | Model, where: str) -> Model:
         if not isinstance(model, str):
@@ -146,13 +166,12 @@ class _Below(NamedTuple):
     """Whether any agent from there down to it limits money."""
 
 
-_found_below: WeakKeyDictionary[Agent, tuple[_Below, ...]] = WeakKeyDictionary()
-"""Agents never change. None of these refers to the agent that it is found by, or that would never be freed."""
+_found_below = PerAgent[tuple[_Below, ...]]()
 
 
 def _below(agent: Agent) -> tuple[_Below, ...]:
     """All agents below one, each before those below it, and once for each way in which it gets its models."""
-    found = _found_below.get(agent)
+    found = _found_below.found.get(id(agent))
     if found is None:
         # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
         seen: dict[tuple[int, int, bool], _Below] = {}
@@ -166,18 +185,18 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
             if visit not in seen:
                 seen[visit] = _Below(one, owner, limited)
                 todo.extend(_Below(child, owner, limited) for child in reversed(one.subagents))
-        found = _found_below[agent] = tuple(seen.values())
+        found = _found_below.keep(agent, tuple(seen.values()))
     return found
 
 
 def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
     settings = agent.settings
-    for model in chain:
+    for known in chain:
         if settings:
-            _check_settings(agent, settings, model)
-        if price_of(model) is None and needs_price:
+            _check_settings(agent, settings, known.model)
+        if known.price is None and needs_price:
             raise UsageError(
-                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {name_of(model)!r} is"
+                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {known.name!r} is"
                 " not known. Limit tokens instead, or give the model a `price`."
             )
 
@@ -192,29 +211,44 @@ def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) ->
             raise UsageError(f"Agent {agent.name!r}: {error}") from None
 
 
-def name_of(model: Model) -> str:
-    """Its name, read once: a property of somebody else's may raise."""
+def look_at(model: Model) -> Known:
+    """What there is to know of a model. Raises UsageError for a price that cannot be counted with."""
+    # Somebody else's: any of these may be a property that raises.
     try:
-        name = model.name
-        return name if type(name) is str and name.isascii() else clean(str(name))
+        name: object = model.name
+        name = name if type(name) is str and name.isascii() else clean(str(name))
     except FOREIGN:
-        return type(model).__name__
+        name = type(model).__name__
+    try:
+        price, lane = getattr(model, "price", None), getattr(model, "lane", None)
+        streams = bool(getattr(model, "streams", False))
+        window, most = getattr(model, "context_window", None), getattr(model, "in_flight", None)
+    except FOREIGN:
+        price, lane, streams, window, most = _careful(model)
+    if price is not None and not (type(price) is Price and _sound.get(id(price)) is price):
+        price = _sound_price(price, name)
+    return Known(
+        model,
+        name,
+        price,
+        streams,
+        window if isinstance(window, int) else None,
+        lane if isinstance(lane, str) else name,
+        most if isinstance(most, int) and most > 0 else None,
+    )
 
 
-def lane_of(model: Model, name: str) -> tuple[str, int | None]:
-    """Which requests count together, and how many of them may be in flight; None is any number."""
-    lane: object = getattr(model, "lane", None)
-    most: object = getattr(model, "in_flight", None)
-    return lane if isinstance(lane, str) else name, most if isinstance(most, int) and most > 0 else None
-
-
-def price_of(model: Model) -> Price | None:
-    """Its price, if it has one that can be counted with. Raises UsageError for one that cannot."""
-    price: object = getattr(model, "price", None)
-    if price is None:
-        return None
-    known = _sound.get(id(price))
-    return known if known is price else _sound_price(price, model)
+def _careful(model: Model) -> tuple[object, object, bool, object, object]:
+    """The same attributes, each on its own: one that cannot be read is not there."""
+    said: list[object] = []
+    for field in ("price", "lane", "streams", "context_window", "in_flight"):
+        value: object = None
+        with suppress(*FOREIGN):
+            value = getattr(model, field, None)
+            value = bool(value) if field == "streams" else value
+        said.append(value)
+    price, lane, streams, window, most = said
+    return price, lane, streams is True, window, most
 
 
 MOST_SOUND = 1_000
@@ -223,41 +257,29 @@ _sound: dict[int, Price] = {}
 """Prices that were looked at, by their ids: they cannot change, and models are asked for theirs at every run."""
 
 
-def _sound_price(price: object, model: Model) -> Price:
+def _sound_price(price: object, name: str) -> Price:
     if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
         if len(_sound) >= MOST_SOUND:
             _sound.clear()
         _sound[id(price)] = price
         return price
     raise UsageError(
-        f"The price of the model {name_of(model)!r} must be a Price of two numbers from 0 up, not {price!r}."
+        f"The price of the model {name!r} must be a Price of two numbers from 0 up, not {price!r}."
     )
 
 
-def streams(model: Model) -> bool:
-    """Whether its silence counts from the start of a call."""
-    try:
-        return bool(getattr(model, "streams", False))
-    except FOREIGN:
-        return False
-
-
-def window_of(model: Model, limits: Limits, learnt: int | None) -> int | None:
+def window_of(model: Known, limits: Limits, learnt: int | None) -> int | None:
     """Tokens of conversation that it can take; None where nobody knows, or nothing is to be shortened.
 
     `learnt` is what a provider said by refusing.
     """
-    window = limits.context_tokens
+    window, own = limits.context_tokens, model.window
     if window is None:
         return None
-    try:
-        own: object = getattr(model, "context_window", None)
-    except FOREIGN:
-        own = None
     known = window if isinstance(window, int) else None
     if learnt is not None and (known is None or learnt < known):
         known = learnt
-    if isinstance(own, int) and (known is None or own < known):
+    if own is not None and (known is None or own < known):
         known = own
     return known
 

@@ -38,17 +38,17 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
         silence = run.scope.limits.stall_seconds
         said = _tidy_usage(getattr(ended.error, "usage", None))
         return ModelError(
-            f"the model {run.model_name} said nothing for {silence:g} s", kind="stalled", usage=said
+            f"the model {run.model.name} said nothing for {silence:g} s", kind="stalled", usage=said
         )
     if ended.error is not None:
         return _failure(run, ended.error)
     if not isinstance(ended.value, Reply):
         what = type(ended.value).__name__
-        return _bug(f"the model {run.model_name} returned {what}, not a remit.Reply")
+        return _bug(f"the model {run.model.name} returned {what}, not a remit.Reply")
     reply = _tidy(ended.value)
     if isinstance(reply, Reply):
         return reply
-    return _bug(f"the model {run.model_name} returned a Reply that cannot be read: {reply}")
+    return _bug(f"the model {run.model.name} returned a Reply that cannot be read: {reply}")
 
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
@@ -59,23 +59,23 @@ def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
     if isinstance(heard, Reply):
         chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
     elif heard.kind not in SENT_KINDS and not chars:
-        return Usage(1, usd=None if run.price is None else 0.0)
+        return Usage(1, usd=None if run.model.price is None else 0.0)
     return estimated(run, chars)
 
 
 def estimated(run: Run, output_chars: int) -> Usage:
     """What a call probably used, marked as an estimate."""
     output = (output_chars + 2) // 3
-    usd = None if run.price is None else cost(run.price, run.estimate, output) / 1_000_000
+    usd = None if run.model.price is None else cost(run.model.price, run.estimate, output) / 1_000_000
     return Usage(1, run.estimate, output, usd=usd, estimated=True)
 
 
 def _failure(run: Run, error: BaseException) -> ModelError:
     if not isinstance(error, ModelError):
         log.warning(
-            "the model %s failed with something that is no ModelError", run.model_name, exc_info=error
+            "the model %s failed with something that is no ModelError", run.model.name, exc_info=error
         )
-        return _bug(f"the model {run.model_name} panicked: {describe_error(error)}")
+        return _bug(f"the model {run.model.name} panicked: {describe_error(error)}")
     # A copy: the model's own exception may be raised again, by another run, and may lack anything.
     said: object = getattr(error, "kind", None)
     kind = cast(ModelErrorKind, said) if said in _KINDS else "server"
@@ -219,8 +219,8 @@ def _tidy_usage(said: object) -> Usage | None:
 def _priced(run: Run, said: Usage) -> Usage:
     """For exactly one request, and with its cost where the provider did not say and the price is known."""
     usd = said.usd
-    if usd is None and run.price is not None:
-        usd = cost(run.price, said.input_tokens, said.output_tokens) / 1_000_000
+    if usd is None and run.model.price is not None:
+        usd = cost(run.model.price, said.input_tokens, said.output_tokens) / 1_000_000
     if said.requests == 1 and usd == said.usd:
         return said
     return msgspec.structs.replace(said, requests=1, usd=usd)

@@ -91,6 +91,7 @@ class Running:
             opened = await given()
             given = _Begun(opened.tree, _live(opened))
         self._tree = tree = given.tree
+        tree.hosts.alarm.start()
         self._task = _TreeTask(
             self._run(given.life), loop=tree.loop, name=f"remit {tree.root}", context=given.context
         )

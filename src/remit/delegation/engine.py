@@ -21,7 +21,7 @@ from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
 from remit.events import VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
-from remit.execution import Plan, Run, Shared, text_tokens
+from remit.execution import Plan, Run, Shared
 from remit.history import RunRecord, Spending, is_within
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import drive
@@ -29,7 +29,7 @@ from remit.messages import Json, Message
 from remit.outcome import Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction, Rules
-from remit.providers import Chain, Models, lane_of, name_of, price_of, streams, window_of
+from remit.providers import Chain, Models, window_of
 from remit.sandbox import OPEN, Sandbox
 from remit.schema import output_schema
 from remit.scope import Scope, TreeContext, current_run
@@ -184,21 +184,15 @@ class Engine:
         agent = plan.agent
         chain = self.models.find(agent, above)
         model = chain[0]
-        name = name_of(model)
         kit = plan.kit or kit_for(agent, may_delegate=depth_left is None or depth_left > 0)
         return Shared(
             limits,
             depth_left,
             chain,
-            name,
-            price_of(model),
-            self.tree.lanes.find(*lane_of(model, name)),
+            self.tree.lanes.find(model.lane, model.in_flight),
             kit,
             None if agent.output is None else output_schema(agent.output),
-            kit.tokens + text_tokens(agent.instructions) + 8,
             window_of(model, limits, None),
-            streams(model),
-            tuple([a.name for a in agent.subagents]) if agent.subagents else (),
             {},
         )
 
@@ -247,7 +241,7 @@ class Engine:
             # Its parent may go on in the same task.
             current_run.set(before)
         scope.over, scope.hears = True, False
-        if scope.inbox or parent is None:
+        if scope.inbox or (parent is None and self.tree.mail):
             self._warn_of_late(scope)
         try:
             if parent is not None and _is_long(run, ending, plan, parent):
@@ -257,7 +251,7 @@ class Engine:
             for source in run.borrowed:
                 self.tree.sources.give_back(source)
             scope.close()
-        return outcome if parent is not None else await self._stored(outcome)
+        return outcome if parent is not None or not self.tree.journal.shared else await self._stored(outcome)
 
     def _warn_of_late(self, scope: Scope) -> None:
         late = [sent for sent in scope.inbox if sent.origin == "sent"]
@@ -293,10 +287,10 @@ class Engine:
                 plan.label,
                 call_id,
                 agent.nickname or "",
-                run.model_name,
+                run.model.name,
                 agent.instructions,
                 run.kit.names,
-                run.shared.subagents,
+                run.kit.subagents,
                 scope.limits,
                 tuple(run.messages[:-1]) if run.task_at else (),
                 _BELOW if scope.parent is not None else _terms(scope),
@@ -344,7 +338,7 @@ class Engine:
             run.label,
             scope.parent_id,
             scope.depth,
-            run.model_used or run.model_name,
+            run.model_used or run.model.name,
             run.replies,
             tuple(run.log),
             usage,

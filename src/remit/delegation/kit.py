@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from weakref import WeakKeyDictionary
 
-from remit.agent import Agent
+from remit.agent import Agent, PerAgent
 from remit.delegation.surfaces import AdhocTool, NamedTool, TaskTool, make_kit
 from remit.errors import UsageError
 from remit.execution import DelegateTool, Kit
@@ -28,24 +27,21 @@ class _Shelf:
 
 built_in = _Shelf()
 
-_made: WeakKeyDictionary[Agent, dict[bool, Kit]] = WeakKeyDictionary()
+_whole, _narrow = PerAgent[Kit](), PerAgent[Kit]()
+"""Of runs that may delegate, and of those that may not."""
 
 
 def kit_for(agent: Agent, *, may_delegate: bool) -> Kit:
     """The kit of an agent. Raises UsageError for a tool that cannot be had."""
-    kits = _made.get(agent)
-    if kits is None:
-        kits = _made[agent] = {}
-    kit = kits.get(may_delegate)
-    if kit is None:
-        kit = kits[may_delegate] = wider_kit(agent, (), may_delegate=may_delegate)
-    return kit
+    made = _whole if may_delegate else _narrow
+    kit = made.found.get(id(agent))
+    return made.keep(agent, wider_kit(agent, (), may_delegate=may_delegate)) if kit is None else kit
 
 
 def wider_kit(agent: Agent, opened: Sequence[Tool], *, may_delegate: bool) -> Kit:
     """The kit of an agent with the tools that its sources turned out to have."""
     own = [resolve(agent, t) for t in agent.tools if isinstance(t, (Tool, str))]
-    return make_kit(list(_delegates(agent)), [*own, *opened], may_delegate=may_delegate)
+    return make_kit(agent, list(_delegates(agent)), [*own, *opened], may_delegate=may_delegate)
 
 
 def resolve(agent: Agent, tool: Tool | str) -> Tool:

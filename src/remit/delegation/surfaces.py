@@ -191,7 +191,7 @@ def _share(run: Run, values: dict[str, Json]) -> Kit:
         if len(run.kit.shares) >= MOST_SHARES:
             run.kit.shares.clear()
         own = [t for t in run.kit.tools.values() if t.name in chosen and not isinstance(t, RuntimeTool)]
-        run.kit.shares[key] = make_kit([AdhocTool()], own, may_delegate=may_delegate)
+        run.kit.shares[key] = make_kit(_ADHOC_AGENT, [AdhocTool()], own, may_delegate=may_delegate)
     return run.kit.shares[key]
 
 
@@ -210,7 +210,9 @@ def _check_tool(run: Run, field: str, name: str, mine: list[str]) -> None:
     )
 
 
-def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool) -> Kit:
+def make_kit(
+    agent: Agent, delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool
+) -> Kit:
     """Delegate tools come first and win every name; they are only offered to a run that can use them."""
     long = any(t.inline_chars is not None for t in own)
     reading: list[Tool] = [READ_ARTIFACT] if delegates or long else []
@@ -223,10 +225,11 @@ def make_kit(delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_dele
     return Kit(
         everything,
         specs,
-        tokens,
+        tokens + text_tokens(agent.instructions) + 8,
         delegates=bool(delegates) and may_delegate,
         delegating=delegating,
         names=tuple(spec.name for spec in specs),
+        subagents=tuple(a.name for a in agent.subagents),
     )
 
 
