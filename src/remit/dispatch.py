@@ -255,32 +255,22 @@ def _begin(
     if scope.phase.stopped:
         raise Stopped
     again = past is not None and past.started
-    if isinstance(tool, RuntimeTool):
-        return _begin_own(run, call, tool, args, again)
+    if isinstance(tool, DelegateTool):
+        # It is counted where it is admitted.
+        _tell_started(run, call, tool, args, again)
+        return tool.plan(run, call.id, args)
+    own = isinstance(tool, RuntimeTool)
     try:
-        kwargs = tool.check(args)
+        kwargs = {} if own else tool.check(args)
     except BadArguments as problem:
         return ToolResult(str(problem), ok=False)
     # What a resumed run does again was counted when it was begun.
     if not again and (refused := run.charge_call()) is not None:
         return refused
     _tell_started(run, call, tool, args, again)
-    if tool.asks:
-        return _once_written(run, call, tool, kwargs)
-    return execute(run, call, tool, kwargs)
-
-
-def _begin_own(
-    run: Run, call: Call, tool: RuntimeTool, args: JsonObject, again: bool
-) -> ToolResult | Plan | Awaitable[ToolResult]:
-    if isinstance(tool, DelegateTool):
-        # It is counted where it is admitted.
-        _tell_started(run, call, tool, args, again)
-        return tool.plan(run, call.id, args)
-    if not again and (refused := run.charge_call()) is not None:
-        return refused
-    _tell_started(run, call, tool, args, again)
-    return tool.act(run, call.id, args)
+    if own:
+        return tool.act(run, call.id, args)
+    return _once_written(run, call, tool, kwargs) if tool.asks else execute(run, call, tool, kwargs)
 
 
 async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:

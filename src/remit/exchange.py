@@ -123,7 +123,7 @@ def turn_to(run: Run, place: int) -> None:
     """Ask another model from now on: that one in the order of preference."""
     run.model_at, run.model = place, run.models[place]
     run.window = window_of(run.model, run.scope.limits, run.learnt)
-    run.lane = run.scope.tree.lanes.find(run.model.lane, run.model.in_flight)
+    run.lane = run.scope.tree.lane_of(run.model)
 
 
 def _next_model(run: Run, error: ModelError) -> bool:
@@ -142,8 +142,12 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
     `last` is the error that it is tried again after.
     """
     lane, phase, heard = run.lane, run.scope.phase, None
+    inputs, price = run.estimate, run.model.price
     try:
-        verdict = _ask_ledger(run, purpose)
+        # The worst case; a turn that may delegate asks for a last word to spare besides.
+        spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
+        want = Want(inputs, run.output_tokens, price)
+        verdict = ledger.reserve(run.scope.account, want, _nobody, spare=spare)
         reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, last)
         heard_at = run.scope.tree.clock() if run.model.streams else None
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
@@ -204,13 +208,6 @@ def withhold(run: Run, want: Want) -> Awaitable[Reservation] | None:
     """
     verdict = ledger.withhold(run.scope.account, want, _nobody)
     return None if isinstance(verdict, Reservation) else _granted(run, verdict, None)
-
-
-def _ask_ledger(run: Run, purpose: Purpose) -> Reservation | Over | Ticket:
-    """The worst case of the next request; a turn that may delegate asks for a last word to spare besides."""
-    inputs, price, output = run.estimate, run.model.price, run.output_tokens
-    spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
-    return ledger.reserve(run.scope.account, Want(inputs, output, price), _nobody, spare=spare)
 
 
 async def _granted(

@@ -111,6 +111,7 @@ class Shared(Struct, frozen=True):
     kit: Kit
     output_schema: JsonObject | None
     window: int | None
+    most_turns: float
     below: dict[tuple[Agent, Kit | None, int | None], Shared]
     """The same of their children, by agent, kit and turns."""
 

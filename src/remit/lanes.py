@@ -188,22 +188,6 @@ class Lane:
         self._look()
 
 
-class Lanes:
-    """The lanes of one tree."""
-
-    __slots__ = ("_lanes", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._lanes: dict[str, Lane] = {}
-
-    def find(self, name: str, most: int | None) -> Lane:
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane(self._loop, most)
-        return lane
-
-
 def _with(line: deque[Place] | tuple[()], place: Place) -> deque[Place]:
     """The line with one more at its end. Most lanes never have one."""
     line = line or deque()

@@ -140,41 +140,25 @@ def reserve(
 
     `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
+    books = account.capped
     tokens, micros = want.most()
-    # With a last word withheld already, no other is held.
-    if spare is None or account.has_word or not account.capped:
-        held = hold(account, tokens, micros, want.output_tokens)
+    if spare is None or account.has_word or not books:
+        # With a last word withheld already, no other is held.
+        spares, spare_tokens, spare_micros = False, 0, 0
     else:
-        held = hold_both(account, tokens, micros, want.output_tokens, *spare.most())
-    return held or _weigh(Ticket(account, want, wake, keep=False, spare=spare))
-
-
-def hold(account: Account, tokens: int, micros: int, output: int) -> Reservation | None:
-    """Head-room for one model call that simply has it everywhere, as most have: nobody waits for any of it."""
-    if not fits_easily(account.capped, 1, tokens, micros):
-        return None
-    for b in account.capped:
-        b.free_requests -= 1
-        b.free_tokens -= tokens
-        b.free_micros -= micros
-    return Reservation(account, tokens, micros, output)
-
-
-def hold_both(  # noqa: PLR0917 - by position: names cost more than what it does
-    account: Account, tokens: int, micros: int, output: int, spare_tokens: int, spare_micros: int
-) -> Reservation | None:
-    """As `hold`, with a last word to spare besides."""
+        spares, (spare_tokens, spare_micros) = True, spare.most()
     both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
-    if not fits_easily(account.capped, 2, both_tokens, both_micros):
-        return None
-    for b in account.capped:
-        b.free_requests -= 2
+    if not fits_easily(books, 1 + spares, both_tokens, both_micros):
+        return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
+    for b in books:
+        b.free_requests -= 1 + spares
         b.free_tokens -= both_tokens
         b.free_micros -= both_micros
-        b.spare_requests += 1
-        b.spare_tokens += spare_tokens
-        b.spare_micros += spare_micros
-    return Reservation(account, tokens, micros, output, True, spare_tokens, spare_micros)
+        if spares:
+            b.spare_requests += 1
+            b.spare_tokens += spare_tokens
+            b.spare_micros += spare_micros
+    return Reservation(account, tokens, micros, want.output_tokens, spares, spare_tokens, spare_micros)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -183,18 +167,11 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
     tokens, micros = want.most()
-    if keep(account, tokens, micros):
-        return Reservation(account, tokens, micros, want.output_tokens)
-    return _weigh(Ticket(account, want, wake, keep=True, spare=None))
-
-
-def keep(account: Account, tokens: int, micros: int) -> bool:
-    """Withhold a last word that simply fits everywhere; False when it has to be weighed."""
+    if not fits_easily(account.capped, 1, tokens, micros):
+        return _weigh(Ticket(account, want, wake, keep=True, spare=None))
     if account.capped:
-        if not fits_easily(account.capped, 1, tokens, micros):
-            return False
         _set_last_word(account, True, tokens, micros)
-    return True
+    return Reservation(account, tokens, micros, want.output_tokens)
 
 
 def settle(reservation: Reservation, used: tuple[int, int, int], delegates: bool = False) -> list[Overrun]:
@@ -285,6 +262,25 @@ def look(account: Account) -> Over | None:
     return None
 
 
+def admit(account: Account) -> Over | None:
+    """Count one child and the call that asks for it, if there is anything that it could do: `look` and `charge`."""
+    for b in account.capped:
+        if (
+            b.free_delegations < 1
+            or b.free_requests < 1
+            or b.free_tokens < 1
+            or b.free_micros < 1
+            or b.free_calls < 1
+            or b.overran
+        ):
+            # Not simply: what stands in the way, if anything does, is said in the order of these two.
+            return look(account) or charge(account, calls=1, delegations=1)
+    for b in account.capped:
+        b.free_calls -= 1
+        b.free_delegations -= 1
+    return None
+
+
 def left(account: Account) -> Left:
     """The smallest remainder of each resource over the account and its ancestors."""
     return Left(*remainders(account))
@@ -292,7 +288,7 @@ def left(account: Account) -> Left:
 
 def remainders(account: Account) -> tuple[int | None, int | None, int | None, float | None, int | None]:
     """What is in `Left`, in its order."""
-    books, word = account.capped, account.last_word
+    books = account.capped
     if not books:
         return None, None, None, None, None
     b = books[0]
@@ -301,7 +297,11 @@ def remainders(account: Account) -> tuple[int | None, int | None, int | None, fl
     else:
         delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
         micros, calls = b.free_micros, b.free_calls
-    requests, tokens, micros = requests + word[0], tokens + word[1], micros + word[2]
+    requests, tokens, micros = (
+        requests + account.has_word,
+        tokens + account.word_tokens,
+        micros + account.word_micros,
+    )
     return (  # By comparisons: it is said after every delegation, and one `max` costs more than all of them.
         None if delegations > _MOST else delegations if delegations > 0 else 0,  # noqa: FURB136
         None if requests > _MOST else requests if requests > 0 else 0,  # noqa: FURB136

@@ -108,7 +108,7 @@ def _met(run: Run) -> Limit | None:
     if run.reply is not None:
         # A recorded one, which a resumed run has still to act on.
         return None
-    if _no_turn_left(run):
+    if run.turns >= run.shared.most_turns:
         return Limit("turns", f"the limit of {scope.limits.turns} turns is reached")
     if scope.inbox:
         _join_sent(run)
@@ -116,11 +116,6 @@ def _met(run: Run) -> Limit | None:
         run.tell(GO_ON)
     run.turns += 1
     return None
-
-
-def _no_turn_left(run: Run) -> bool:
-    most = run.scope.limits.turns
-    return isinstance(most, int) and run.turns >= most
 
 
 async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | Ending | Limit:
@@ -162,7 +157,7 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
 
     That is for a structured answer which does not match, and for what was sent to the run meanwhile.
     """
-    if run.scope.inbox and reply.stop == "end" and not reply.calls and not _no_turn_left(run):
+    if run.scope.inbox and reply.stop == "end" and not reply.calls and run.turns < run.shared.most_turns:
         return None
     if reply.stop == "refusal":
         refuse_calls(run, reply.calls, "Not run: the model declined to answer.")

@@ -22,12 +22,13 @@ from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, War
 from remit.history import RunRecord, Tree, elapsed
 from remit.hosting import Hosts
 from remit.journal import Journal
-from remit.lanes import Lanes
+from remit.lanes import Lane
 from remit.ledger import Account
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase, Stopped, wake
 from remit.policy import PolicyFunction
+from remit.providers import Known
 from remit.sandbox import OPEN, Sandbox
 from remit.seat import Seat
 from remit.slots import Pool
@@ -97,7 +98,8 @@ class TreeContext:
         self.clock = clock = hosts.clock
         self.journal = journal
         self.stream = stream = Stream()
-        self.lanes = Lanes(loop)
+        self.lanes: dict[str, Lane] = {}
+        """By their names."""
         self.deps = deps
         self.workspace = workspace
         self.runs: dict[str, Scope] = {}
@@ -154,6 +156,13 @@ class TreeContext:
         if self.opened is None:
             self.opened = Sources(self.hosts, self.workspace)
         return self.opened
+
+    def lane_of(self, model: Known) -> Lane:
+        """Where a model's requests count."""
+        lane = self.lanes.get(model.lane)
+        if lane is None:
+            lane = self.lanes[model.lane] = Lane(self.loop, model.in_flight)
+        return lane
 
     def stamp(self) -> tuple[int, float]:
         """The number of the next event, and when it happens."""
@@ -353,7 +362,8 @@ class Scope:
 
     def look_at_clock(self) -> None:
         """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""
-        self.deadline.look()
+        if self.deadline.at <= self.tree.clock():
+            self.deadline.look()
         if self.phase.stopped:
             raise Stopped
 
@@ -405,7 +415,8 @@ class Scope:
             self.parent.children.pop(self.run_id, None)
         for waiter in self._waiting:
             wake(waiter)
-        ledger.release(self.account)
+        if self.account.has_word:
+            ledger.release(self.account)
         self.seat.close()
 
     def stop(self, cause: Cause) -> None:

@@ -22,7 +22,7 @@ Admitted = tuple[Pool, ...]
 def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Awaitable[Admitted | Rejection]:
     """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing.
 
-    Only where no slot is free is there anything to wait for.
+    Only where no slot is free is there anything to wait for; where one is, nothing can happen between these.
     """
     scope = parent.scope
     if scope.depth_left is not None and scope.depth_left <= 0:
@@ -31,14 +31,11 @@ def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Await
         return _cancelled(parent)
     if parent.speechless or scope.deadline.soft_left() <= 0:
         return _no_use(parent)
-    over = ledger.look(scope.account)
-    if over is not None:
-        return _over(over)
     above, limits = scope.seat.pools, plan.agent.limits
     if slots.is_full(above):
-        return _queued(parent, plan, call_id, above)
-    # Nothing can have happened since the first look, so that the charge is all that is left to ask.
-    over = ledger.charge(scope.account, calls=1, delegations=1)
+        over = ledger.look(scope.account)
+        return _queued(parent, plan, call_id, above) if over is None else _over(over)
+    over = ledger.admit(scope.account)
     if over is not None:
         return _over(over)
     slots.occupy(above)
@@ -64,10 +61,11 @@ async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]
     waited = await _slot(parent, plan, call_id, above)
     if waited is not None:
         return waited
-    late = _cancelled(parent) if parent.scope.phase.stopped else _charged(parent)
-    if late is not None:
+    stopped = parent.scope.phase.stopped
+    over = None if stopped else ledger.admit(parent.scope.account)
+    if stopped or over is not None:
         slots.give_back(above)
-        return late
+        return _cancelled(parent) if over is None else _over(over)
     limits = plan.agent.limits
     return above if limits is None else _with_own(limits, above)
 
@@ -93,12 +91,6 @@ def _cancelled(parent: Run) -> Rejection:
 def _no_use(parent: Run) -> Rejection:
     why = parent.speechless or "there is no time left"
     return Rejection("budget", f"The budget is exhausted: {why}. Answer with what you have.")
-
-
-def _charged(parent: Run) -> Rejection | None:
-    account = parent.scope.account
-    over = ledger.look(account) or ledger.charge(account, calls=1, delegations=1)
-    return None if over is None else _over(over)
 
 
 def _over(over: Over) -> Rejection:

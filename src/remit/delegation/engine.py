@@ -10,6 +10,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 
 import msgspec
 
@@ -189,10 +190,11 @@ class Engine:
             limits,
             depth_left,
             chain,
-            self.tree.lanes.find(model.lane, model.in_flight),
+            self.tree.lane_of(model),
             kit,
             None if agent.output is None else output_schema(agent.output),
             window_of(model, limits, None),
+            limits.turns if isinstance(limits.turns, int) else inf,
             {},
         )
 
@@ -293,7 +295,7 @@ class Engine:
                 run.kit.subagents,
                 scope.limits,
                 tuple(run.messages[:-1]) if run.task_at else (),
-                _BELOW if scope.parent is not None else _terms(scope),
+                _NO_TERMS if scope.parent is not None else _terms(scope),
             )
         )
 
@@ -367,11 +369,13 @@ def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:
     return len(said.encode()) > plan.inline_bytes - before
 
 
-_BELOW = Terms()
+_NO_TERMS = Terms()
 
 
 def _terms(root: Scope) -> Terms:
     caller = root.policies[0]
+    if caller is None and root.sandbox is OPEN and root.tree.workspace is None:
+        return _NO_TERMS
     rules = tuple(map(str, caller.rules)) if isinstance(caller, Rules) else None
     return Terms(
         sandbox=None if root.sandbox == OPEN else root.sandbox,
