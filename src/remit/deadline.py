@@ -148,7 +148,8 @@ class Deadline:
         owner: Owner,
         elapsed_s: float = 0.0,
     ) -> None:
-        now = alarm.clock()
+        clock = alarm.clock
+        now = clock()
         if parent is None:
             left = inf
         else:
@@ -178,10 +179,12 @@ class Deadline:
 
     def left(self) -> float:
         """Seconds until the hard end; it stands still while somebody is asked."""
-        return self.hard - (self._since if self._pauses else self._alarm.clock())
+        clock = self._alarm.clock
+        return self.hard - (self._since if self._pauses else clock())
 
     def soft_left(self) -> float:
-        return self.hard - (self._since if self._pauses else self._alarm.clock()) - self.kept_s
+        clock = self._alarm.clock
+        return self.hard - (self._since if self._pauses else clock()) - self.kept_s
 
     def pause(self) -> None:
         """Stop the clock. Pauses of several askers count as long as any of them waits."""

@@ -208,11 +208,12 @@ async def _one(run: Run, call: Call) -> Done:
         if begun is None:
             assert tool is not None
             begun = await may_run(run, call, tool, past) or _begin(run, call, tool, past, judged=True)
-        if isinstance(begun, ToolResult):
-            result = begun
-        elif isinstance(begun, Plan):
+        # By its very type, and first: to find that something is no record of a kind takes long.
+        if type(begun) is Plan:
             assert isinstance(tool, DelegateTool)
             result = tool.report(run, begun, await run.delegate(run, begun, call.id))
+        elif isinstance(begun, ToolResult):
+            result = begun
         else:
             assert begun is not None
             result = await begun

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import final
 
 from msgspec import Struct, field
 
@@ -354,6 +355,7 @@ class DelegateTool(RuntimeTool):
         """What the model reads of it. Raises nothing."""
 
 
+@final
 class Plan(Struct, frozen=True, gc=False):
     """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
 

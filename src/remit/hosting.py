@@ -94,7 +94,8 @@ class Host(asyncio.Task[None]):
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        self._over: asyncio.Future[None] = hosts.loop.create_future()
+        # Not by `create_future`, which is Python on the way to the same: this is for every tree.
+        self._over: asyncio.Future[None] = asyncio.Future(loop=hosts.loop)
         self.guest: Guest | None = None
         """Who it is lent to; None also in the first step of the code."""
         self.must_cancel: CancelledError | None = None

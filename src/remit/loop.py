@@ -50,7 +50,8 @@ async def drive(run: Run) -> Ending:
         ended = await _turns(run) if scope.deadline.left() > 0 else _no_time(run)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
-    if isinstance(ended, Limit):
+    # By its very type: to find that it is no such record takes long.
+    if type(ended) is Limit:
         _close_calls(run)
         if scope.cause is None:
             ended = await _wrapped_up(run, ended)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, final
 
 from msgspec import Struct
 
@@ -58,6 +58,7 @@ RejectionKind = Literal[
 ]
 
 
+@final
 class Rejection(Struct, frozen=True, omit_defaults=True):
     """A delegation that never started, and the numbers behind it. Nothing was spent on it."""
 

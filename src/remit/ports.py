@@ -163,10 +163,29 @@ _UNEVEN = bytes(range(256 - 256 % len(_ALPHABET), 256))
 """Bytes beyond the last whole round of the alphabet: with them its first letters would be likelier than the others."""
 
 
+ID_CHARS = 10
+DRAWN = 64
+"""Ids that are drawn at a time: asking the system takes ten times as long as the rest."""
+
+_drawn: list[str] = []
+if hasattr(os, "register_at_fork"):
+    # Two processes must not give out the same ones.
+    os.register_at_fork(after_in_child=_drawn.clear)
+
+
 def _random_id() -> str:
-    # More than are needed, so that ten are left without them: fewer come once in 10**16 draws.
-    letters = os.urandom(24).translate(_LETTERS, _UNEVEN)
-    return letters[:10].decode() if len(letters) >= 10 else _random_id()
+    try:
+        return _drawn.pop()
+    except IndexError:
+        return _draw()
+
+
+def _draw() -> str:
+    # Twice what is needed: what comes out of the alphabet's last, uneven round is left out.
+    letters = os.urandom(2 * DRAWN * ID_CHARS).translate(_LETTERS, _UNEVEN).decode()
+    first, *others = [letters[at : at + ID_CHARS] for at in range(0, DRAWN * ID_CHARS, ID_CHARS)]
+    _drawn.extend(others)
+    return first
 
 
 def new_command_id() -> str:

@@ -86,9 +86,10 @@ class Models:
             # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
             found = self._chains.get(id(agent))
             if found is None:
-                # A model of an agent was seen to be one when the agent was made.
-                plain = not isinstance(choice, (str, list, tuple))
-                found = (look_at(cast("Model", choice)),) if plain else self._look_up(choice, agent)
+                if isinstance(choice, (str, list, tuple)):
+                    found = self._look_up(choice, agent)
+                else:
+                    found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - seen when the agent was made
                 self._chains[id(agent)] = found
             return found
         chain = self._default if parent is None else parent

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, final
 
 from msgspec import Struct
 
@@ -60,6 +60,7 @@ class Cause(Struct, frozen=True):
         return f"{lead}: {self.reason}" if self.reason else lead
 
 
+@final
 class Limit(Struct, frozen=True):
     """A soft limit that was met: the run is asked once for what it has."""
 
@@ -170,7 +171,9 @@ class TreeContext:
         if seq > self._look_at:
             self._look_at = seq + BLOCK
             self.stream.cut()
-        return seq, self._since + self._time()
+        # Taken out first, here and wherever a clock is asked: called as if it were a method it is looked for in the class.
+        clock = self._time
+        return seq, self._since + clock()
 
     def publish(self, event: Event, /) -> None:
         """The one way an event goes out: to the store, then to whoever looks."""
@@ -362,8 +365,9 @@ class Scope:
 
     def look_at_clock(self) -> None:
         """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""
-        if self.deadline.at <= self.tree.clock():
-            self.deadline.look()
+        deadline, clock = self.deadline, self.tree.clock
+        if deadline.at <= clock():
+            deadline.look()
         if self.phase.stopped:
             raise Stopped
 

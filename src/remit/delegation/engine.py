@@ -97,7 +97,8 @@ class Engine:
         admitted = (admit if record is None else readmit)(parent, plan, call_id)
         if not isinstance(admitted, (tuple, Rejection)):
             admitted = await admitted
-        if isinstance(admitted, Rejection):
+        # By its very type, here and below: to find that something is no record of a kind takes long.
+        if type(admitted) is Rejection:
             if record is not None:
                 return self._recorded(parent, record)
             parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
@@ -325,7 +326,7 @@ class Engine:
         return outcome
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:
-        scope, status, spent = run.scope, ending.status, run.scope.usage
+        scope, status, spent, clock = run.scope, ending.status, run.scope.usage, self.tree.clock
         completed = status is Status.COMPLETED
         # One call without money is its own sum, and most children make one call.
         usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
@@ -351,7 +352,8 @@ class Engine:
             tuple(run.artifacts),
             ending.error,
             None if completed else run.failed_tool,
-            round(self.tree.clock() - run.started_at, 6),
+            # Not by `round`, which goes by way of a text.
+            int((clock() - run.started_at) * 1_000_000) / 1_000_000,
             tuple(scope.warnings),
         )
 
