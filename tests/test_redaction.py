@@ -7,7 +7,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.events import CallEnded, RunStarted, decode, encode
@@ -198,7 +198,18 @@ TEXTS = st.lists(
 ).map("".join)
 
 
+def test_a_secret_in_a_name_is_found_where_the_values_are_looked_at_one_by_one() -> None:
+    """What is replaced after `password=` begins inside an escape here, so that every value is looked at by itself."""
+    key = SECRETS["openai"]
+    data = msgspec.json.encode({"content": f"PASSWORD=\x1f{key}", "details": {key: "x", "pin-4711-x": 1}})
+    redacted = Redactor(["content", "pin-4711-x"], environment={}).redact(data)
+    assert R36.encode() not in redacted
+    assert b"4711" not in redacted
+    assert b'{"content":' in redacted
+
+
 @given(TEXTS, TEXTS, st.binary(max_size=60))
+@example(f"PASSWORD=\x1f{SECRETS['openai']}", SECRETS["openai"], b"")
 def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
     """Whatever an event says, its redacted JSON is that of an event; redacting it again changes nothing."""
     head = {

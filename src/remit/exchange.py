@@ -153,7 +153,7 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
         stop = None
         try:
-            begun = foreign.begin(_ask(run, sent.request(), sent), phase)
+            begun = foreign.begin(run.model.ask(sent.request(), sent.hear), phase)
             ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, sent)
         except Stopped as stopped:
             stop, ended = stopped, stopped.ended
@@ -239,10 +239,6 @@ def _attend(run: Run, guest: foreign.Guest, sent: _Sent) -> Awaitable[foreign.En
         poked=sent.listen,
         on_abandoned=run.scope.left_behind,
     )
-
-
-async def _ask(run: Run, request: Request, sent: _Sent) -> object:
-    return await run.model.model.reply(request, sent.hear)
 
 
 def _nobody() -> None:

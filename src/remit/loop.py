@@ -20,7 +20,7 @@ from remit.events import MessageJoined
 from remit.exchange import ModelFailed, OverBudget, exchange, withhold
 from remit.execution import NOT_IN_FORM, Run
 from remit.messages import AssistantMessage, Reply
-from remit.outcome import Status
+from remit.outcome import COMPLETED, Status
 from remit.phase import Stopped
 from remit.schema import parse_output
 from remit.scope import Limit
@@ -55,7 +55,7 @@ async def drive(run: Run) -> Ending:
         _close_calls(run)
         if scope.cause is None:
             ended = await _wrapped_up(run, ended)
-    elif run.summary != "never" and ended.status is Status.COMPLETED and scope.cause is None:
+    elif run.summary != "never" and ended.status is COMPLETED and scope.cause is None:
         ended = await _summarised(run, ended)
     _close_calls(run)
     if scope.cause is not None:
@@ -168,10 +168,10 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
     if not reply.text.strip():
         return Ending(Status.INCOMPLETE, "", "empty")
     if run.agent.output is None:
-        return Ending(Status.COMPLETED, reply.text)
+        return Ending(COMPLETED, reply.text)
     value, problem = parse_output(run.agent.output, reply.text)
     if not problem:
-        return Ending(Status.COMPLETED, reply.text, output=value)
+        return Ending(COMPLETED, reply.text, output=value)
     run.tries += 1
     if run.tries >= OUTPUT_TRIES:
         why = f"no answer had the form that was asked for in {run.tries} tries. {problem}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
+from inspect import CO_COROUTINE
+from types import MethodType
 from typing import NamedTuple, Protocol, cast
 
 from msgspec import Struct
@@ -11,8 +14,8 @@ from msgspec import Struct
 from remit.agent import Agent, PerAgent
 from remit.errors import UsageError
 from remit.limits import HIGHEST, Limits
-from remit.messages import Json
-from remit.ports import Model, ModelChoice, Price, is_model
+from remit.messages import Json, Request
+from remit.ports import Emit, Model, ModelChoice, Price, is_model
 from remit.text import FOREIGN, clean
 
 ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
@@ -24,6 +27,8 @@ class Known(Struct, frozen=True):
 
     model: Model
     name: str
+    ask: Callable[[Request, Emit], Coroutine[object, object, object]]
+    """Its `reply`. Calling this runs nothing of the model yet, and raises nothing."""
     price: Price | None = None
     """If it has one that can be counted with."""
     streams: bool = False
@@ -231,12 +236,34 @@ def look_at(model: Model) -> Known:
     return Known(
         model,
         name,
+        _asker(model),
         price,
         streams,
         window if isinstance(window, int) else None,
         lane if isinstance(lane, str) else name,
         most if isinstance(most, int) and most > 0 else None,
     )
+
+
+def _asker(model: Model) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
+    try:
+        reply = model.reply
+        code = reply.__func__.__code__ if type(reply) is MethodType else None
+    except FOREIGN:
+        code = reply = None
+    # An async method of the model, a request and a way to emit, and of nothing else.
+    if (
+        code is not None
+        and code.co_flags & CO_COROUTINE
+        and code.co_argcount == 3
+        and not code.co_kwonlyargcount
+    ):
+        return cast("Callable[[Request, Emit], Coroutine[object, object, object]]", reply)
+    return partial(_reply, model)
+
+
+async def _reply(model: Model, request: Request, emit: Emit) -> object:
+    return await model.reply(request, emit)
 
 
 def _careful(model: Model) -> tuple[object, object, bool, object, object]:

@@ -148,6 +148,7 @@ _ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-f]{4})$")
 _SOLID = re.compile(rb"[A-Za-z0-9]{16,}")
 _AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
 _LONG_RUN = b"a" * 20
+_OUR_NAME = re.compile(r"[a-z_]+")
 _ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
@@ -221,8 +222,12 @@ class Redactor:
         if isinstance(value, list):
             return [self._walk(item) for item in cast(list[object], value)]
         if isinstance(value, dict):
-            return {name: self._walk(item) for name, item in cast(dict[str, object], value).items()}
+            return {self._name(name): self._walk(item) for name, item in cast(dict[str, object], value).items()}
         return value
+
+    def _name(self, name: str) -> str:
+        """Ours stay, also where one of them is somebody's secret; what a model made up may be one."""
+        return name if _OUR_NAME.fullmatch(name) else self.redact_text(name)
 
 
 def _encoded(text: str) -> bytes:

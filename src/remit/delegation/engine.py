@@ -27,7 +27,7 @@ from remit.history import RunRecord, Spending, is_within
 from remit.limits import OWN, SHARED, Limits, total
 from remit.loop import drive
 from remit.messages import Json, Message
-from remit.outcome import Outcome, Rejection, Status
+from remit.outcome import COMPLETED, Outcome, Rejection, Status
 from remit.phase import Stopped
 from remit.policy import PolicyFunction, Rules
 from remit.providers import Chain, Models, window_of
@@ -327,7 +327,7 @@ class Engine:
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:
         scope, status, spent, clock = run.scope, ending.status, run.scope.usage, self.tree.clock
-        completed = status is Status.COMPLETED
+        completed = status is COMPLETED
         # One call without money is its own sum, and most children make one call.
         usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
         children = run.children if len(run.children) < 2 else sorted(run.children, key=_place)
@@ -360,7 +360,7 @@ class Engine:
 
 def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:
     """Whether its parent will only see the head of its answer, so that the whole is to be kept."""
-    said, completed = ending.text or run.text, ending.status is Status.COMPLETED
+    said, completed = ending.text or run.text, ending.status is COMPLETED
     most = parent.scope.limits.result_chars
     if isinstance(most, int) and len(said) > most:
         return True

@@ -16,13 +16,18 @@ from remit.agent import Agent
 from remit.execution import Plan, Run
 from remit.limits import Usage
 from remit.messages import Json
-from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
+from remit.outcome import COMPLETED, Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.result import ToolResult
 from remit.text import cut_bytes, cut_chars
 
 NO_TEXT = "(subagent returned no text)"
 CUT_MARK = "\n... [truncated]"
 HAD = "What it had:\n"
+MANY = 10_000
+MANY_TOKENS = 10_000_000
+MUCH_USD = 1_000
+"""A model is told how much it has left up to here, and from here on that it is more: it plans with no more than that."""
+
 PREFIX_BYTES = 800
 """Most of the words before a partial text; `engine.py` keeps what they push out."""
 
@@ -49,7 +54,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     """One text block; a child that did not complete is a failed result that still has its partial text."""
     if type(done) is Rejection:
         return rejected(run, done)
-    ok = done.status is Status.COMPLETED
+    ok = done.status is COMPLETED
     text, cut, most = done.text if ok else done.partial, "", run.scope.limits.result_chars
     if isinstance(most, int) and len(text) > most:
         text, cut = _inline(done, text, most)
@@ -173,7 +178,7 @@ def _counts(usage: Usage) -> dict[str, Json]:
 def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     """The seed's fixed texts for each way to end, and the details beside them."""
     who = f"Subagent {agent.name!r}"
-    if done.status is Status.COMPLETED:
+    if done.status is COMPLETED:
         return done.text, None
     if done.status is Status.TIMED_OUT:
         return "Subagent timed out", f"{who} timed out after {_time_given(agent, done) * 1000:.0f} ms"
@@ -230,6 +235,8 @@ def _ended(done: Outcome) -> str:
 
 
 _FOREVER = math.inf
+_OVER = {many: f"over {many:,}" for many in (MANY, MANY_TOKENS)}
+_MUCH = f", over ${MUCH_USD:,}"
 _STATUSES = {status: str(status).replace("_", " ") for status in Status}
 
 
@@ -283,28 +290,31 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
     return f"{spent} {cut}\n{_left(run)}" if cut else f"{spent} {_left(run)}"
 
 
+def _number(count: int, many: int) -> str:
+    """What is too many to plan with is not counted out."""
+    if count > many:
+        return _OVER[many]
+    return f"{count:,}" if count > 999 else str(count)
+
+
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with."""
     scope = run.scope
     depth = scope.depth_left
     delegations, requests, tokens, usd, calls = ledger.remainders(scope.account)
-    # Grouping digits is several times as dear as writing them.
-    if requests is None:
-        said = ""
-    else:
-        said = f", requests {requests:,}" if requests > 999 else f", requests {requests}"
+    said = "" if requests is None else f", requests {_number(requests, MANY)}"
     if tokens is not None:
-        said += f", tokens {tokens:,}" if tokens > 999 else f", tokens {tokens}"
+        said += f", tokens {_number(tokens, MANY_TOKENS)}"
     if calls is not None:
-        said += f", calls {calls:,}" if calls > 999 else f", calls {calls}"
+        said += f", calls {_number(calls, MANY)}"
     if usd is not None:
-        said += ", $%.4f" % usd  # noqa: UP031 - as above
+        said += f", ${usd:.4f}" if usd <= MUCH_USD else _MUCH
     seconds = scope.deadline.left()
     if seconds != _FOREVER:
         said += f", time {int(seconds) if seconds > 0 else 0} s"
     said = (
         f"Left: depth {'unlimited' if depth is None else depth}"
-        f", delegations {'unlimited' if delegations is None else delegations}{said}"
+        f", delegations {'unlimited' if delegations is None else _number(delegations, MANY)}{said}"
     )
     # Only what was kept back for the parent's last word is left of its requests.
     is_last = requests is not None and requests <= 1
