@@ -63,6 +63,10 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     """Whether the policy was a function, which cannot be written down."""
 
 
+NO_TERMS = Terms()
+"""Where nothing was said."""
+
+
 class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
     """Written before any of the run's work."""
 
@@ -76,8 +80,9 @@ class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
     tools: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
+    """What holds for it, besides what holds for everything that its parent and those above it have below them."""
     history: tuple[Message, ...] = ()
-    terms: Terms = Terms()
+    terms: Terms = NO_TERMS
     """The root's; those of the runs below follow from it."""
 
 

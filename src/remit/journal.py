@@ -48,9 +48,13 @@ class Journal:
     """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
     held: bool
     """Whether there is anything to leave."""
+    take: Callable[[Event], None]
+    """Hands an event to the store. Whatever it raises is for `refused`, which raises nothing."""
 
     def __init__(self, store: Store, root: str, *, ours: bool) -> None:
         self._store = store
+        # As it is, without a function of ours in between: every event of the tree goes this way.
+        self.take = store.append
         self.root = root
         self._ours = ours
         """Whether it was opened for this tree alone, and is closed with it."""
@@ -58,22 +62,20 @@ class Journal:
         self.shared = not (ours and self.volatile)
         self.held = self.shared
 
-    def append(self, event: Event) -> None:
-        """Hand an event to the store. Never raises."""
-        if self.trouble:
-            self.missing += 1
-            return
-        try:
-            self._store.append(event)
-        except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
-            self.missing += 1
-            self._broke(error)
+    def refused(self, error: Exception) -> None:
+        """The store did not take an event: it is given no more."""
+        self.missing += 1
+        self._broke(error)
 
-    def _broke(self, error: BaseException) -> None:
+    def _broke(self, error: Exception) -> None:
         if not self.trouble:
             self.trouble = _words(error)
             self.taken_over = isinstance(error, TreeOwned)
+            self.take = self._take_no_more
             log.warning("the store does not take events; the run goes on without them: %s", error)
+
+    def _take_no_more(self, _: Event) -> None:
+        raise StoreError(self.trouble)
 
     async def finish(self) -> str:
         """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""

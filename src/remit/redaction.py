@@ -222,7 +222,9 @@ class Redactor:
         if isinstance(value, list):
             return [self._walk(item) for item in cast(list[object], value)]
         if isinstance(value, dict):
-            return {self._name(name): self._walk(item) for name, item in cast(dict[str, object], value).items()}
+            return {
+                self._name(name): self._walk(item) for name, item in cast(dict[str, object], value).items()
+            }
         return value
 
     def _name(self, name: str) -> str:

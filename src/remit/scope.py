@@ -128,7 +128,8 @@ class TreeContext:
             self._time, self._since = clock, time.time() - clock()
         else:
             self._time, self._since = wall, 0.0
-        self._hand_out = stream.keep
+        self.show = stream.keep
+        """Where an event goes that only those who look on are to see."""
         # What nobody else can ever read need not be kept twice: the stream has it too.
         if not journal.shared:
             self.publish = stream.keep
@@ -176,19 +177,22 @@ class TreeContext:
         return seq, self._since + clock()
 
     def publish(self, event: Event, /) -> None:
-        """The one way an event goes out: to the store, then to whoever looks."""
-        journal = self.journal
-        if journal.shared and not event.live_only:
-            journal.append(event)
-            if journal.taken_over:
+        """The one way every other event goes out: to the store, then to whoever looks."""
+        try:
+            self.journal.take(event)
+        except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+            self.journal.refused(error)
+            if self.journal.taken_over:
                 self._leave()
-        self._hand_out(event)
+        self.show(event)
 
     def watched(self) -> Stream:
         """The stream, for somebody who reads it from now on: every event is handed out then."""
-        self.__dict__.pop("publish", None)
-        self._hand_out = self.stream.publish
-        return self.stream
+        stream = self.stream
+        self.show = stream.publish
+        if not self.journal.shared:
+            self.publish = stream.publish
+        return stream
 
     def _leave(self) -> None:
         """Another process runs this tree now; two must not."""
@@ -282,7 +286,7 @@ class Scope:
             if shares_task:
                 self.stacked = parent.stacked + 1
         self.limits = limits
-        """Effective: every field is a number or None."""
+        """Its own. At the root every field is a number or None; below it, what is shared is not set where it has none."""
         self.depth_left = depth_left
         """Levels it may still delegate to; None is unlimited."""
         self.task = task
@@ -338,7 +342,7 @@ class Scope:
             v=VERSION,
             **fields,
         )
-        tree.publish(event)
+        (tree.show if event.live_only else tree.publish)(event)
         return event
 
     def warn(self, text: str) -> None:

@@ -21,10 +21,10 @@ from remit.delegation.admission import Admitted, admit, readmit
 from remit.delegation.kit import kit_for
 from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
-from remit.events import VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
+from remit.events import NO_TERMS, VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
 from remit.execution import Plan, Run, Shared
 from remit.history import RunRecord, Spending, is_within
-from remit.limits import OWN, SHARED, Limits, total
+from remit.limits import OWN, Limits, total
 from remit.loop import drive
 from remit.messages import Json, Message
 from remit.outcome import COMPLETED, Outcome, Rejection, Status
@@ -296,7 +296,7 @@ class Engine:
                 run.kit.subagents,
                 scope.limits,
                 tuple(run.messages[:-1]) if run.task_at else (),
-                _NO_TERMS if scope.parent is not None else _terms(scope),
+                NO_TERMS if scope.parent is not None else _terms(scope),
             )
         )
 
@@ -371,13 +371,10 @@ def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:
     return len(said.encode()) > plan.inline_bytes - before
 
 
-_NO_TERMS = Terms()
-
-
 def _terms(root: Scope) -> Terms:
     caller = root.policies[0]
     if caller is None and root.sandbox is OPEN and root.tree.workspace is None:
-        return _NO_TERMS
+        return NO_TERMS
     rules = tuple(map(str, caller.rules)) if isinstance(caller, Rules) else None
     return Terms(
         sandbox=None if root.sandbox == OPEN else root.sandbox,
@@ -410,11 +407,7 @@ def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
 def _narrowed(above: Limits, own: Limits | None, turns: int | None) -> Limits:
     """A child's limits: its own shared numbers (the parent's hold anyway), and its parent's where it has none."""
     own = own or _UNSET
-    fields: dict[str, object] = {f: getattr(own, f) for f in SHARED}
-    fields = {f: None if v is msgspec.UNSET else v for f, v in fields.items()}
-    for name in OWN:
-        value = getattr(own, name)
-        fields[name] = getattr(above, name) if value is msgspec.UNSET else value
+    fields: dict[str, object] = {f: getattr(above, f) for f in OWN if getattr(own, f) is msgspec.UNSET}
     if turns is not None:
         fields["turns"] = turns
     return msgspec.structs.replace(own, **fields)

@@ -20,6 +20,9 @@ TOGETHER = 128
 
 TASK_CHARS = 200
 
+_COUNTED = frozenset((ReplyReceived, ModelCallFailed, RunStarted, RunEnded, RunResumed))
+"""Events that change what is said of a tree."""
+
 
 class Part:
     """What a page adds to its tree."""
@@ -39,19 +42,20 @@ class Part:
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
-        for event in page.events:
-            # By class: `isinstance` takes several times as long for a record that is of another one.
+        root, runs = page.root, 0
+        # By class: `isinstance` takes several times as long for a record that is of another one.
+        for event in [event for event in page.events if type(event) in _COUNTED]:
             kind = type(event)
             if kind is ReplyReceived or kind is ModelCallFailed:
                 self._count(cast(ReplyReceived, event).usage)
-            elif kind is RunStarted and isinstance(event, RunStarted):
-                self.spent[0] += 1
-                if event.run == page.root:
-                    self._begin(event, redactor)
-            elif kind is RunEnded and event.run == page.root:
-                self.resumed, self.status = False, cast(RunEnded, event).outcome.status
-            elif kind is RunResumed and event.run == page.root:
-                self.resumed, self.status = True, None
+            elif kind is RunStarted:
+                runs += 1
+                if event.run == root:
+                    self._begin(cast(RunStarted, event), redactor)
+            elif event.run == root:
+                self.resumed = kind is RunResumed
+                self.status = None if self.resumed else cast(RunEnded, event).outcome.status
+        self.spent[0] = runs
 
     def _count(self, usage: Usage) -> None:
         spent, tokens, usd = self.spent, usage.input_tokens + usage.output_tokens, usage.usd
