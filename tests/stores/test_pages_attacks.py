@@ -19,7 +19,7 @@ import remit.stores.journal as journal
 from remit.errors import StoreError, TreeOwned
 from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
 from remit.limits import Usage
-from remit.messages import AssistantMessage, Call, Json, Reply
+from remit.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
 from remit.outcome import Outcome, Status
 from remit.ports import Store
 from remit.stores.pages import PAGE_BYTES, Line, line_of
@@ -100,6 +100,18 @@ async def test_nothing_is_left_out_of_a_damaged_page_without_a_word(
 
 def called(root: str, seq: int, details: Json) -> CallEnded:
     return CallEnded(call="c1", tool="look", success=True, content="seen", details=details, **head(root, seq))
+
+
+@pytest.mark.parametrize(
+    "fill", [lambda d: d.update(a=1), lambda d: d.setdefault("a", 1), lambda d: d.__ior__({"a": 1})]
+)
+def test_the_details_of_nobody_cannot_be_filled(fill: Callable[[dict[str, Json]], object]) -> None:
+    with pytest.raises(TypeError, match="Make a copy"):
+        fill(NO_DETAILS)
+    with pytest.raises(TypeError, match="Make a copy"):
+        NO_DETAILS["a"] = 1
+    assert NO_DETAILS == {}
+    assert encode(called("r", 1, NO_DETAILS)) == encode(called("r", 1, {}))
 
 
 @pytest.mark.parametrize("details", [{}, []])

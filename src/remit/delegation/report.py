@@ -15,7 +15,7 @@ import remit.ledger as ledger
 from remit.agent import Agent
 from remit.execution import Plan, Run
 from remit.limits import Usage
-from remit.messages import Json
+from remit.messages import NO_DETAILS, Json
 from remit.outcome import COMPLETED, Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.result import ToolResult
 from remit.text import cut_bytes, cut_chars
@@ -65,7 +65,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     else:
         had = "" if text == done.reason else f"\n\n{_had(text)}"
         content = f"The subagent {done.agent} {_ended(done)}.{had}"
-    return ToolResult(content, ok, {}, _note(run, done, cut))
+    return ToolResult(content, ok, NO_DETAILS, _note(run, done, cut))
 
 
 def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:

@@ -20,7 +20,7 @@ from remit.events import (
     TurnStarted,
     encode,
 )
-from remit.messages import TextPart, UserMessage
+from remit.messages import NO_DETAILS, TextPart
 
 PAGE_BYTES = 500_000
 """A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
@@ -69,18 +69,15 @@ def take(pages: deque[Page]) -> list[Page]:
     return taken
 
 
-def _is_short(message: UserMessage) -> bool:
-    parts = message.content
-    # A list could still grow.
-    part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
-    return isinstance(part, TextPart) and len(part.text) < LONG_CHARS
+FIXED = frozenset((TurnStarted, CallStarted))
+"""Events in which nothing can change and nothing is long."""
 
 
 def line_of(event: Event) -> Line:
     """What waits of an event: itself, if nothing in it can change and it is not long. Raises where it has no JSON."""
     # By class first: `isinstance` takes long for a record that is of another one.
     kind = type(event)
-    if kind is TurnStarted or kind is CallStarted:
+    if kind in FIXED:
         return event
     if kind is ReplyReceived and isinstance(event, ReplyReceived):
         reply = event.reply
@@ -88,7 +85,11 @@ def line_of(event: Event) -> Line:
         if not reply.calls and reply.details is None and not reply.thinking and len(reply.text) < LONG_CHARS:
             return event
     elif kind is RunStarted and isinstance(event, RunStarted):
-        if not event.history and _is_short(event.task) and len(event.instructions) < LONG_CHARS:
+        parts = event.task.content
+        # A list could still grow.
+        part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
+        short = type(part) is TextPart and len(part.text) + len(event.instructions) < LONG_CHARS
+        if short and not event.history:
             return event
     elif kind is RunEnded and isinstance(event, RunEnded):
         outcome = event.outcome
@@ -96,8 +97,8 @@ def line_of(event: Event) -> Line:
         if not led and len(outcome.text) + len(outcome.partial) < LONG_CHARS:
             return event
     elif kind is CallEnded and isinstance(event, CallEnded):
-        # Not with empty details either: they may be filled later.
-        short = len(event.content) + len(event.note) < LONG_CHARS
-        if event.details is None and not event.parts and short:
+        # Not with empty details of somebody else's: they may be filled later.
+        fixed = event.details is None or event.details is NO_DETAILS
+        if fixed and not event.parts and len(event.content) + len(event.note) < LONG_CHARS:
             return event
     return Raw(encode(event))
