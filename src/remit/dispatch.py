@@ -228,7 +228,7 @@ async def _one(run: Run, call: Call) -> Done:
         run.failed_tool = call.name
         # A delegation that was stopped before it began is to be taken up again too.
         unfinished = unfinished or (tool is not None and tool.delegates)
-    return _finished(run, call, tool, result, round((clock() - began) * 1000), unfinished=unfinished)
+    return _finished(run, call, tool, result, round((clock() - began) * 1000), unfinished)
 
 
 def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
@@ -240,7 +240,7 @@ def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
 
 
 def _begin(
-    run: Run, call: Call, tool: Tool | None, past: CallRecord | None, *, judged: bool = False
+    run: Run, call: Call, tool: Tool | None, past: CallRecord | None, judged: bool = False
 ) -> ToolResult | Plan | Awaitable[ToolResult] | None:
     """Check, count and tell of a call, and have it begin: its result, its child, or what there is to wait for.
 
@@ -348,8 +348,8 @@ def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
     )
 
 
-def _finished(
-    run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, *, unfinished: bool
+def _finished(  # noqa: PLR0917 - as below
+    run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, unfinished: bool
 ) -> Done:
     """Tell of a call that it has its result."""
     name = call.name

@@ -102,7 +102,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             attempt = 0
             continue
         front = purpose != "turn"
-        if not lane.step_in(front=front) and not await _wait_for_place(run, lane, front=front):
+        if not lane.step_in(front) and not await _wait_for_place(run, lane, front=front):
             continue
         attempt += 1
         heard = await _attempt(run, purpose, attempt, last)
@@ -147,7 +147,7 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
         # The worst case; a turn that may delegate asks for a last word to spare besides.
         spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
         want = Want(inputs, run.output_tokens, price)
-        verdict = ledger.reserve(run.scope.account, want, _nobody, spare=spare)
+        verdict = ledger.reserve(run.scope.account, want, _nobody, spare)
         reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, last)
         heard_at = run.scope.tree.clock() if run.model.streams else None
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
@@ -168,7 +168,7 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
         if isinstance(heard, _Failed) and heard.error.kind in TOO_MANY:
             lane.refused(heard.error.retry_after, str(heard.error))
         else:
-            lane.leave(answered=isinstance(heard, Reply))
+            lane.leave(isinstance(heard, Reply))
 
 
 def _closed(run: Run) -> ModelError | None:

@@ -261,7 +261,7 @@ class Run:
 
     def charge_call(self) -> ToolResult | None:
         """Count one tool call; what the model reads instead of a result when none is left."""
-        over = ledger.charge(self.scope.account, calls=1)
+        over = ledger.charge(self.scope.account, 1)
         if over is None:
             return None
         return ToolResult(

@@ -70,7 +70,7 @@ class Lane:
         self._look()
         return place
 
-    def step_in(self, *, front: bool) -> bool:
+    def step_in(self, front: bool) -> bool:
         """Take a place if one can be had now."""
         if self.width is None:
             # As most lanes are: nothing was ever refused, so nobody waits.
@@ -123,7 +123,7 @@ class Lane:
                 self._aside.remove(place)
         self._look()
 
-    def leave(self, *, answered: bool = True) -> None:
+    def leave(self, answered: bool = True) -> None:
         """A request has ended, and it was not refused for the rate; only one that was answered says that there is room."""
         self.in_flight -= 1
         width = self.width

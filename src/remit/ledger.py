@@ -134,7 +134,7 @@ class Account:
 
 
 def reserve(
-    account: Account, want: Want, wake: Callable[[], None], *, spare: Want | None = None
+    account: Account, want: Want, wake: Callable[[], None], spare: Want | None = None
 ) -> Verdict | Ticket:
     """Head-room for one model call: now, never, or later (then `wake` is called).
 
@@ -226,7 +226,7 @@ def withdraw(ticket: Ticket) -> None:
     _look_again(account)
 
 
-def charge(account: Account, *, calls: int = 0, delegations: int = 0) -> Over | None:
+def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | None:
     """Count calls and delegations in one step: all of them, or none and what stood in the way."""
     for b in account.capped:
         if calls > b.free_calls:

@@ -262,7 +262,6 @@ class Scope:
         task: str,
         sandbox: Sandbox = OPEN,
         record: RunRecord | None = None,
-        *,
         shares_task: bool = False,
     ) -> None:
         self.tree = tree

@@ -157,7 +157,7 @@ class Engine:
                 plan.task,
                 above.sandbox if sandbox is None else sandbox.within(above.sandbox),
                 record,
-                shares_task=parent.lends_task,
+                parent.lends_task,
             )
         except BaseException:
             slots.give_back(admitted)
@@ -186,7 +186,7 @@ class Engine:
         agent = plan.agent
         chain = self.models.find(agent, above)
         model = chain[0]
-        kit = plan.kit or kit_for(agent, may_delegate=depth_left is None or depth_left > 0)
+        kit = plan.kit or kit_for(agent, depth_left is None or depth_left > 0)
         return Shared(
             limits,
             depth_left,

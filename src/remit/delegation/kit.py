@@ -31,7 +31,7 @@ _whole, _narrow = PerAgent[Kit](), PerAgent[Kit]()
 """Of runs that may delegate, and of those that may not."""
 
 
-def kit_for(agent: Agent, *, may_delegate: bool) -> Kit:
+def kit_for(agent: Agent, may_delegate: bool) -> Kit:
     """The kit of an agent. Raises UsageError for a tool that cannot be had."""
     made = _whole if may_delegate else _narrow
     kit = made.found.get(id(agent))
