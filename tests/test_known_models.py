@@ -1,0 +1,176 @@
+"""What a tree knows of a model: read once, whatever the model is like, before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import weakref
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from remit import Agent, Limits, Price, Reply, Request, ToolMessage, Usage, UsageError, run
+from remit.agent import PerAgent
+from remit.ports import new_command_id
+from remit.providers import look_at
+from remit.testing import ScriptedModel, call, say
+
+USED = Usage(1, 10, 5)
+
+
+class Plain:
+    name = "plain"
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        return Reply("yes", usage=USED)
+
+
+class Late:
+    """Its `reply` is a plain function that gives something to await."""
+
+    name = "late"
+
+    def reply(self, request: Request, emit: object) -> Awaitable[Reply]:
+        return Plain().reply(request, emit)
+
+
+class Short:
+    """Its `reply` takes less than it is given."""
+
+    name = "short"
+
+    async def reply(self, request: Request) -> Reply:
+        return Reply("never")
+
+
+class Bursting:
+    """Its `reply` raises before there is anything to await."""
+
+    name = "bursting"
+
+    def reply(self, request: Request, emit: object) -> Awaitable[Reply]:
+        raise OSError("burst")
+
+
+def kept(function: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+    @functools.wraps(function)
+    async def inner(*args: object, **kwargs: object) -> Reply:
+        return await function(*args, **kwargs)
+
+    return inner
+
+
+class Wrapped:
+    name = "wrapped"
+    reply = kept(Plain.reply)
+
+
+class Held:
+    name = "held"
+
+    def __init__(self) -> None:
+        self.reply = functools.partial(Plain.reply, Plain())
+
+
+class Loose:
+    name = "loose"
+
+    @staticmethod
+    async def reply(request: Request, emit: object) -> Reply:
+        return Reply("yes", usage=USED)
+
+
+@pytest.mark.parametrize("kind", [Plain, Late, Wrapped, Held, Loose])
+async def test_whatever_gives_a_reply_to_await_is_a_model(kind: type[Plain]) -> None:
+    outcome = await run(Agent("a", model=kind()), "go")
+    assert outcome.text == "yes"
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Short, "panicked: TypeError"), (Bursting, "burst")])
+async def test_a_model_that_cannot_even_be_asked_has_failed(kind: type[Plain], words: str) -> None:
+    """It is the model's failure, said with its name, and not one of remit's own."""
+    outcome = await run(Agent("a", model=kind()), "go")
+    assert not outcome.ok
+    assert words in outcome.reason
+    assert kind.name in outcome.reason
+    assert "remit itself" not in outcome.reason
+
+
+class Moody:
+    """Every attribute that need not be there raises."""
+
+    name = "moody"
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"no {name} today")
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        return Reply("yes", usage=USED)
+
+
+async def test_what_cannot_be_read_of_a_model_is_not_there() -> None:
+    model = Moody()
+    known = look_at(model)
+    assert (known.name, known.price, known.streams, known.window) == ("moody", None, False, None)
+    assert (known.lane, known.in_flight) == ("moody", None)
+    assert (await run(Agent("a", model=model), "go")).ok
+
+
+async def test_a_model_that_was_changed_between_two_runs_is_taken_as_it_is_now() -> None:
+    model = ScriptedModel([say("one"), say("two")])
+    agent = Agent("a", model=model)
+    assert (await run(agent, "go")).model == model.name
+    model.price = Price(1.0, 1.0)
+    outcome = await run(agent, "go", limits=Limits(usd=1.0))
+    assert outcome.ok
+    assert outcome.usage.usd
+
+
+async def test_a_price_that_is_none_is_said_before_anything_runs() -> None:
+    model = ScriptedModel([say("one")])
+    model.price = "cheap"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(UsageError, match="must be a Price of two numbers"):
+        await run(Agent("a", model=model), "go")
+    assert model.calls_made == 0
+
+
+def test_what_was_worked_out_for_an_agent_goes_with_it() -> None:
+    shelf = PerAgent[list[str]]()
+    agent = Agent("a")
+    ref = weakref.ref(agent)
+    shelf.keep(agent, ["worked out"])
+    assert shelf.found[id(agent)] == ["worked out"]
+    del agent
+    gc.collect()
+    assert ref() is None
+    assert not shelf.found
+
+
+async def test_what_is_plenty_is_not_counted_out() -> None:
+    """The parent reads how much is left; from where nobody plans with it, that it is more."""
+    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
+    model.price = Price(1.0, 1.0)
+    limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
+    lead = Agent("lead", model=model, subagents=[Agent("kid")])
+    outcome = await run(lead, "go", limits=limits)
+    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
+    assert "delegations over 10,000, requests over 10,000, tokens over 10,000,000" in result.note
+    assert "calls over 10,000, over $1,000" in result.note
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_two_processes_give_out_different_ids() -> None:
+    new_command_id()
+    here, there = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(there, " ".join(new_command_id() for _ in range(100)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(there)
+    with os.fdopen(here, "rb") as pipe:
+        theirs = set(pipe.read().decode().split())
+    ours = {new_command_id() for _ in range(100)}
+    assert len(ours) == len(theirs) == 100
+    assert not ours & theirs
