@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from remit import Agent, Limits, Price, Reply, Request, ToolMessage, Usage, UsageError, run
+from remit import Agent, Limits, Price, Reply, Request, Usage, UsageError, run
 from remit.agent import PerAgent
 from remit.ports import new_command_id
 from remit.providers import look_at
-from remit.testing import ScriptedModel, call, say
+from remit.testing import ScriptedModel, say
 
 USED = Usage(1, 10, 5)
 
@@ -147,18 +147,6 @@ def test_what_was_worked_out_for_an_agent_goes_with_it() -> None:
     assert not shelf.found
 
 
-async def test_what_is_plenty_is_not_counted_out() -> None:
-    """The parent reads how much is left; from where nobody plans with it, that it is more."""
-    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
-    model.price = Price(1.0, 1.0)
-    limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
-    lead = Agent("lead", model=model, subagents=[Agent("kid")])
-    outcome = await run(lead, "go", limits=limits)
-    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "delegations over 10,000, requests over 10,000, tokens over 10,000,000" in result.note
-    assert "calls over 10,000, over $1,000" in result.note
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 def test_two_processes_give_out_different_ids() -> None:
     new_command_id()
@@ -174,3 +162,17 @@ def test_two_processes_give_out_different_ids() -> None:
     ours = {new_command_id() for _ in range(100)}
     assert len(ours) == len(theirs) == 100
     assert not ours & theirs
+
+
+class Sync:
+    """Its `reply` is no async function."""
+
+    name = "sync"
+
+    def reply(self, request: Request, emit: object) -> Reply:
+        return Reply("at once")
+
+
+async def test_a_reply_that_is_not_async_is_told_what_to_write() -> None:
+    outcome = await run(Agent("a", model=Sync()), "go")  # pyright: ignore[reportArgumentType]
+    assert "its `reply` gave Reply at once. Write `async def reply(self, request, emit)`" in outcome.reason

@@ -47,6 +47,8 @@ class Over(Struct, frozen=True):
         gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
         needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
         more = f", {needs} needed" if self.need else ""
+        if self.resource == "usd":
+            return f"{used} of {cap} {gone}{more} (usd limit of {self.owner})"
         return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
 
 
@@ -219,4 +221,4 @@ def fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int
 
 
 def _usd(micros: int) -> str:
-    return f"${micros / 1_000_000:.4f}".rstrip("0").rstrip(".")
+    return f"${micros / 1_000_000:.6f}".rstrip("0").rstrip(".")

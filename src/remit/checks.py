@@ -40,7 +40,9 @@ def check_call(agent: object, limits: object, approver: object, on_event: object
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(f"limits must be a Limits(...), not {limits!r}.")
     if approver is not None and not callable(approver):
-        raise UsageError(f"approver must be an async function of one ApprovalRequest, not {approver!r}.")
+        raise UsageError(
+            f"approver must be a function of one ApprovalRequest, async or not; it is {approver!r}."
+        )
     if on_event is not None and (not callable(on_event) or is_async(on_event)):
         raise UsageError(
             "on_event must be a plain function of one event; for async readers use start() and events()."

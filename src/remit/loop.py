@@ -110,7 +110,8 @@ def _met(run: Run) -> Limit | None:
         # A recorded one, which a resumed run has still to act on.
         return None
     if run.turns >= run.shared.most_turns:
-        return Limit("turns", f"the limit of {scope.limits.turns} turns is reached")
+        most = scope.limits.turns
+        return Limit("turns", f"the limit of {most} {'turn' if most == 1 else 'turns'} is reached")
     if scope.inbox:
         _join_sent(run)
     if type(run.messages[-1]) is AssistantMessage:

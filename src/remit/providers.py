@@ -263,7 +263,11 @@ def _asker(model: Model) -> Callable[[Request, Emit], Coroutine[object, object, 
 
 
 async def _reply(model: Model, request: Request, emit: Emit) -> object:
-    return await model.reply(request, emit)
+    answer = cast(object, model.reply(request, emit))
+    if not isinstance(answer, Awaitable):
+        what = type(answer).__name__
+        raise TypeError(f"its `reply` gave {what} at once. Write `async def reply(self, request, emit)`.")
+    return await cast("Awaitable[object]", answer)
 
 
 def _careful(model: Model) -> tuple[object, object, bool, object, object]:

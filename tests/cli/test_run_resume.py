@@ -57,6 +57,7 @@ def going_on(*args: str, seen: list[list[str]] | None = None, answer: str = "All
 def test_a_stopped_run_goes_on() -> None:
     """`remit resume RUN` goes on where it was stopped, with more of what it lacked; nothing is done twice."""
     root = stopped()
+    assert f"Go on with it: remit resume {root[:5]}" in remit("show", root).out
     seen: list[list[str]] = []
     said = going_on("resume", root, "--max-turns", "5", seen=seen)
     assert (said.code, said.out) == (0, "All places seen.\n")

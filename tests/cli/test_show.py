@@ -64,7 +64,8 @@ def test_how_a_run_ended_short_and_how_to_go_on(bench: Bench) -> None:
     out = remit("show").out
     assert "abcde  lead  over budget" in out
     assert "Why it ended\n" in out
-    assert out.endswith("Go on with it: remit resume abcde\n")
+    # A program started it, and only that can have it go on.
+    assert out.endswith("Go on with it in its own program: remit.resume(store, 'abcdefghjk', agent=...)\n")
     bench.run(ScriptedModel([refuse("I would rather not.")]))
     refused = remit("show").out
     assert "What it had\nI would rather not." in refused
@@ -78,7 +79,7 @@ def test_an_interrupted_tree_shows_nobody_at_work(bench: Bench) -> None:
     assert out.startswith("abcde  lead  interrupted")
     assert "●" not in out
     assert out.count("interrupted") >= 2
-    assert "remit resume abcde" in out
+    assert "remit.resume(store, 'abcdefghjk', agent=...)" in out
 
 
 def test_a_running_tree_says_what_it_waits_for(bench: Bench) -> None:

@@ -138,7 +138,13 @@ def _notes(one: Shown) -> Iterator[str]:
     if one.outcome is None:
         yield f"Follow it: {hint(f'watch {found.short}')}   Stop it: {hint(f'cancel {found.short}')}"
     elif found.is_root and one.outcome.status in REOPENED:
-        yield f"Go on with it: {hint(f'resume {root}')}"
+        yield _goes_on(one, root)
+
+
+def _goes_on(one: Shown, root: str) -> str:
+    if one.called is not None:
+        return f"Go on with it: {hint(f'resume {root}')}"
+    return f"Go on with it in its own program: remit.resume(store, {one.found.info.root!r}, agent=...)"
 
 
 def as_json(one: Shown) -> JsonObject:

@@ -259,10 +259,10 @@ class Engine:
     def _warn_of_late(self, scope: Scope) -> None:
         late = [sent for sent in scope.inbox if sent.origin == "sent"]
         if late:
-            scope.warn(f"{len(late)} messages that were sent came too late to join a turn.")
+            scope.warn(_came_too_late(len(late), ""))
         if scope.parent is None:
             for run_id, mail in self.tree.mail.items():
-                scope.warn(f"{len(mail)} messages to {run_id} came too late to join a turn.")
+                scope.warn(_came_too_late(len(mail), f" to {run_id}"))
 
     async def _stored(self, outcome: Outcome) -> Outcome:
         """The root's outcome, once its last event is stored: it may be the one that was not."""
@@ -356,6 +356,11 @@ class Engine:
             int((clock() - run.started_at) * 1_000_000) / 1_000_000,
             tuple(scope.warnings),
         )
+
+
+def _came_too_late(count: int, whom: str) -> str:
+    what = "1 message" if count == 1 else f"{count} messages"
+    return f"{what}{whom} came too late to join a turn."
 
 
 def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:

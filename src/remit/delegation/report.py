@@ -14,6 +14,7 @@ from msgspec import Struct
 import remit.ledger as ledger
 from remit.agent import Agent
 from remit.execution import Plan, Run
+from remit.ledger import Account
 from remit.limits import Usage
 from remit.messages import NO_DETAILS, Json
 from remit.outcome import COMPLETED, Artifact, Outcome, Rejection, Status, ToolCallLog
@@ -308,14 +309,22 @@ def _left(run: Run) -> str:
     if calls is not None:
         said += f", calls {_number(calls, MANY)}"
     if usd is not None:
-        said += f", ${usd:.4f}" if usd <= MUCH_USD else _MUCH
+        # All of it where it is little: rounded up, it could look like the whole.
+        said += f", ${usd:.4f}" if 1 <= usd <= MUCH_USD else f", ${usd:.6f}" if usd < 1 else _MUCH
     seconds = scope.deadline.left()
     if seconds != _FOREVER:
-        said += f", time {int(seconds) if seconds > 0 else 0} s"
+        said += f", time {_number(int(seconds) if seconds > 0 else 0, MANY)} s"
     said = (
-        f"Left: depth {'unlimited' if depth is None else depth}"
+        f"Left: depth {'unlimited' if depth is None else _number(depth, MANY)}"
         f", delegations {'unlimited' if delegations is None else _number(delegations, MANY)}{said}"
     )
-    # Only what was kept back for the parent's last word is left of its requests.
-    is_last = requests is not None and requests <= 1
-    return f"{said}. This is your last reply: answer now." if is_last else f"{said}."
+    return f"{said}. This is your last reply: answer now." if _is_last(scope.account) else f"{said}."
+
+
+def _is_last(account: Account) -> bool:
+    """Whether only what was kept back for the parent's last word is left of something."""
+    if account.has_word:
+        for b in account.capped:
+            if b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
+                return True
+    return False

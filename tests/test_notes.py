@@ -1,0 +1,32 @@
+"""What the runtime says to a parent about a child: what is left, and when to stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from remit import Agent, Limits, Price, ToolMessage, run
+from remit.testing import ScriptedModel, call, say
+
+
+async def test_what_is_plenty_is_not_counted_out() -> None:
+    """The parent reads how much is left; from where nobody plans with it, that it is more."""
+    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
+    model.price = Price(1.0, 1.0)
+    limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
+    lead = Agent("lead", model=model, subagents=[Agent("kid")])
+    outcome = await run(lead, "go", limits=limits)
+    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
+    assert "delegations over 10,000, requests over 10,000, tokens over 10,000,000" in result.note
+    assert "calls over 10,000, over $1,000" in result.note
+
+
+@pytest.mark.parametrize("limits", [Limits(tokens=500), Limits(usd=0.0005), Limits(requests=2)])
+async def test_with_only_the_last_word_left_the_parent_is_told_to_answer(limits: Limits) -> None:
+    """Whatever ran out, tokens and money as much as requests: what is left is for its answer."""
+    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")]})
+    model.price = Price(1.0, 1.0)
+    outcome = await run(Agent("lead", model=model, subagents=[Agent("kid")]), "go", limits=limits)
+    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
+    assert "The budget is exhausted" in result.content
+    assert result.note.endswith("This is your last reply: answer now."), result.note
+    assert outcome.text == "done"
