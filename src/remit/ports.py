@@ -36,6 +36,9 @@ class Model(Protocol):
     Optional attributes: `price` (a `Price`; needed for a `usd` limit), `streams` (True makes the
     silence limit count from the start of the call instead of from the first delta), `lane` (requests of
     models with the same one are limited together; otherwise the name), `in_flight` (how many of them at once).
+
+    A tree reads them once, before anything runs, and the class's own `reply` too: another one that is set on the model
+    meanwhile is for the next tree. One that the model finds elsewhere, by a property say, is looked for at every request.
     """
 
     @property

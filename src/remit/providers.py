@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import CO_COROUTINE
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import NamedTuple, Protocol, cast
 
 from msgspec import Struct
@@ -246,11 +246,17 @@ def look_at(model: Model) -> Known:
 
 
 def _asker(model: Model) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
+    code = None
+    reply: object = None
     try:
         reply = model.reply
-        code = reply.__func__.__code__ if type(reply) is MethodType else None
+        # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
+        if type(reply) is MethodType and reply.__self__ is model:
+            function = reply.__func__
+            if type(function) is FunctionType and function is getattr(type(model), "reply", None):
+                code = function.__code__
     except FOREIGN:
-        code = reply = None
+        code = None
     # An async method of the model, a request and a way to emit, and of nothing else.
     if (
         code is not None

@@ -1,0 +1,105 @@
+"""What broke when what is hot was made faster, and must not again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import MethodType
+from typing import cast
+
+
+from remit import Agent, Call, Outcome, Reply, Request, Status, run, tool
+from remit.messages import AssistantMessage
+from remit.ports import Emit, Model
+
+
+@tool(tier="observe")
+async def look() -> str:
+    """Look."""
+    await asyncio.sleep(1)
+    return "seen"
+
+
+class Says:
+    """Says who it is; with a tool, it calls that first."""
+
+    def __init__(self, name: str, uses: str = "") -> None:
+        self.name = name
+        self.uses = uses
+
+    async def reply(self, request: Request, emit: Emit) -> Reply:
+        calls = (Call("c", self.uses, {}),) if self.uses else ()
+        return Reply(self.name, calls, stop="calls" if calls else "end")
+
+
+def said(outcome: Outcome) -> list[str]:
+    return [m.text for m in outcome.messages if isinstance(m, AssistantMessage)]
+
+
+class Chosen:
+    """Which model it stands for is decided whenever it is looked for."""
+
+    name = "chosen"
+
+    def __init__(self) -> None:
+        self.now = Says("a", "change")
+
+    def __getattr__(self, name: str) -> object:
+        if name != "reply":
+            raise AttributeError(name)
+        return self.now.reply
+
+
+class Staged:
+    """What its `reply` is depends on how far it has come."""
+
+    name = "staged"
+    begun = False
+
+    @property
+    def reply(self) -> Callable[[Request, Emit], object]:
+        return self._second if self.begun else self._first
+
+    async def _first(self, request: Request, emit: Emit) -> Reply:
+        self.begun = True
+        return Reply("first", (Call("c", "look", {}),), stop="calls")
+
+    async def _second(self, request: Request, emit: Emit) -> Reply:
+        return Reply("second")
+
+
+async def test_a_model_that_stands_for_others_chooses_for_every_request() -> None:
+    """Which model answers is found when it is asked, not once for the whole tree."""
+    model = Chosen()
+
+    @tool(tier="observe")
+    async def change() -> str:
+        """Change."""
+        model.now = Says("b")
+        return "changed"
+
+    outcome = await run(Agent("lead", tools=[change], model=cast(Model, model)), "go")
+    assert said(outcome) == ["a", "b"]
+
+
+async def test_a_reply_that_is_a_property_is_read_for_every_request() -> None:
+    outcome = await run(Agent("lead", tools=[look], model=cast(Model, Staged())), "go")
+    assert (outcome.status, said(outcome)) == (Status.COMPLETED, ["first", "second"])
+
+
+async def test_a_method_made_of_an_odd_callable_is_asked_like_any_other() -> None:
+    """Law 5: what somebody else's function says of its code is not relied on."""
+
+    class Odd:
+        __code__ = "nothing that can be read"
+
+        async def __call__(self, me: object, request: Request, emit: Emit) -> Reply:
+            return Reply("a")
+
+    class Strange:
+        name = "odd"
+
+        def __init__(self) -> None:
+            self.reply = MethodType(Odd(), self)
+
+    assert (await run(Agent("lead", model=cast(Model, Strange())), "go")).text == "a"
