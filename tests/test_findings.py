@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from types import MethodType
 from typing import cast
 
+import pytest
 
+import remit.agent
 from remit import Agent, Call, Outcome, Reply, Request, Status, run, tool
+from remit.agent import PerAgent
 from remit.messages import AssistantMessage
 from remit.ports import Emit, Model
 
@@ -103,3 +108,25 @@ async def test_a_method_made_of_an_odd_callable_is_asked_like_any_other() -> Non
             self.reply = MethodType(Odd(), self)
 
     assert (await run(Agent("lead", model=cast(Model, Strange())), "go")).text == "a"
+
+
+def test_who_is_interrupted_leaves_nothing_to_the_next_agent_with_that_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is kept of an agent is only found while somebody is there to forget it: ids are used again."""
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    kept, agent = PerAgent[str](), Agent("one")
+    monkeypatch.setattr(remit.agent.weakref, "ref", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept.keep(agent, "its tools")
+    monkeypatch.undo()
+    assert kept.found == {}
+    assert kept.keep(agent, "its tools") == "its tools"
+    there = weakref.ref(agent)
+    del agent
+    gc.collect()
+    assert there() is None
+    assert kept.found == {}

@@ -144,8 +144,9 @@ class PerAgent(Generic[T]):
     def keep(self, agent: Agent, value: T) -> T:
         """Have it found from now on. It must not lead to the agent, which would then never be freed."""
         key = id(agent)
-        self.found[key] = value
+        # First what forgets it: whoever is interrupted in between must not leave it to the next agent with this id.
         self._refs[key] = weakref.ref(agent, functools.partial(self._forget, key))
+        self.found[key] = value
         return value
 
     def _forget(self, key: int, _: object) -> None:
