@@ -130,3 +130,20 @@ def test_who_is_interrupted_leaves_nothing_to_the_next_agent_with_that_id(
     gc.collect()
     assert there() is None
     assert kept.found == {}
+
+
+class Sleeper:
+    name = "sleeper"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def reply(self, request: Request, emit: Emit) -> Reply:
+        await asyncio.sleep(self.seconds)
+        return Reply("done")
+
+
+async def test_how_long_a_run_took_is_rounded_and_not_cut_off() -> None:
+    """Law 14: what takes 0.3 s by the clock of a test took 0.3 s, whenever it begins."""
+    await asyncio.sleep(1000)
+    assert (await run(Agent("lead", model=Sleeper(0.3)), "go")).duration_s == 0.3

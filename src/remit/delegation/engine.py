@@ -353,7 +353,7 @@ class Engine:
             ending.error,
             None if completed else run.failed_tool,
             # Not by `round`, which goes by way of a text.
-            int((clock() - run.started_at) * 1_000_000) / 1_000_000,
+            int((clock() - run.started_at) * 1_000_000 + 0.5) / 1_000_000,
             tuple(scope.warnings),
         )
 
