@@ -9,13 +9,16 @@ from collections.abc import Callable
 from types import MethodType
 from typing import cast
 
+import msgspec
 import pytest
 
 import remit.agent
-from remit import Agent, Call, Outcome, Reply, Request, Status, run, tool
+from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, tool
 from remit.agent import PerAgent
+from remit.events import Overran, RunStarted
 from remit.messages import AssistantMessage
 from remit.ports import Emit, Model
+from remit.stores.memory import MemoryStore
 
 
 @tool(tier="observe")
@@ -147,3 +150,64 @@ async def test_how_long_a_run_took_is_rounded_and_not_cut_off() -> None:
     """Law 14: what takes 0.3 s by the clock of a test took 0.3 s, whenever it begins."""
     await asyncio.sleep(1000)
     assert (await run(Agent("lead", model=Sleeper(0.3)), "go")).duration_s == 0.3
+
+
+class Greedy:
+    """A child's first reply uses more than was reserved for it."""
+
+    name = "greedy"
+
+    async def reply(self, request: Request, emit: Emit) -> Reply:
+        if len(request.messages) > 1:
+            return Reply("done", usage=Usage(1, 10, 10))
+        if request.agent == "lead":
+            calls = (Call("c1", "task", {"agent": "kid", "prompt": "p"}),)
+            return Reply("", calls, stop="calls", usage=Usage(1, 10, 10))
+        return Reply("", (Call("k1", "look", {}),), stop="calls", usage=Usage(1, 30_000, 10))
+
+
+async def interrupted(lead: Agent, *, older: bool) -> MemoryStore:
+    """The journal of a process that died while the child looked; an older one wrote what has no limit as null."""
+    first, second = MemoryStore(), MemoryStore()
+    task = asyncio.create_task(run(lead, "go", model=Greedy(), limits=Limits(tokens=50_000), store=first))
+    await asyncio.sleep(0.5)
+    root = (await first.trees())[0].root
+    events = [event async for event in first.read(root)]
+    task.cancel()
+    await asyncio.wait({task})
+    assert any(isinstance(event, Overran) for event in events)
+    await second.claim(root, new=True)
+    for event in events:
+        if older and isinstance(event, RunStarted) and event.parent is not None:
+            event = _with_nulls(event)  # noqa: PLW2901
+        second.append(event)
+    await second.release(root)
+    return second
+
+
+def _with_nulls(event: RunStarted) -> RunStarted:
+    shared = ("depth", "delegations", "tokens", "usd", "calls", "seconds", "concurrency")
+    limits = msgspec.structs.replace(event.limits, **dict.fromkeys(shared))
+    return msgspec.structs.replace(event, limits=limits)
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_child_is_not_closed_by_what_it_has_no_limit_of(older: bool) -> None:
+    """Law 13: where the limit that was passed is raised, a child with other limits of its own goes on."""
+    kid = Agent("kid", tools=[look], limits=Limits(requests=9))
+    lead = Agent("lead", subagents=[kid])
+    store = await interrupted(lead, older=older)
+    root = (await store.trees())[0].root
+    outcome = await resume(store, root, agent=lead, model=Greedy(), limits=Limits(tokens=500_000))
+    assert [child.status for child in outcome.children] == [Status.COMPLETED]
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_child_stays_closed_where_the_limit_that_was_passed_stands(older: bool) -> None:
+    """Law 2: an account takes no new reservations after an overrun, in the next process either."""
+    kid = Agent("kid", tools=[look], limits=Limits(requests=9))
+    lead = Agent("lead", subagents=[kid])
+    store = await interrupted(lead, older=older)
+    root = (await store.trees())[0].root
+    outcome = await resume(store, root, agent=lead, model=Greedy())
+    assert [child.status for child in outcome.children] == [Status.OVER_BUDGET]

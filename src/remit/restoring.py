@@ -141,14 +141,23 @@ def _restore_scope(scope: Scope, record: RunRecord, spent: Spending) -> None:
     scope.warnings = list(record.warnings)
     scope.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
     scope.inbox = (*map(Sent, record.unjoined), *scope.tree.mail.pop(record.id, ()))
-    raised = [r for r, limits in record.overran.items() if getattr(limits, r) == getattr(scope.limits, r)]
+    # Only what it has a limit of itself is closed, and not where that was raised since.
+    shut = [
+        r
+        for r, limits in record.overran.items()
+        if _still_holds(getattr(scope.limits, r), getattr(limits, r))
+    ]
     ledger.restore(
         scope.account,
         Amount(spent.requests, spent.tokens, spent.micros),
         calls=spent.calls,
         delegations=spent.delegations,
-        overran=raised[0] if raised else "",
+        overran=shut[0] if shut else "",
     )
+
+
+def _still_holds(limit: object, before: object) -> bool:
+    return isinstance(limit, (int, float)) and limit == before
 
 
 def _stamped(tree: TreeContext, record: RunRecord) -> dict[str, Any]:
