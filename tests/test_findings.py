@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 from types import MethodType
@@ -16,7 +18,7 @@ import remit.agent
 from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, tool
 from remit.agent import PerAgent
 from remit.events import Overran, RunStarted
-from remit.messages import AssistantMessage
+from remit.messages import NO_DETAILS, AssistantMessage, JsonObject
 from remit.ports import Emit, Model
 from remit.stores.memory import MemoryStore
 
@@ -111,6 +113,14 @@ async def test_a_method_made_of_an_odd_callable_is_asked_like_any_other() -> Non
             self.reply = MethodType(Odd(), self)
 
     assert (await run(Agent("lead", model=cast(Model, Strange())), "go")).text == "a"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_of_the_details_of_nobody_is_ones_own(copied: Callable[[JsonObject], JsonObject]) -> None:
+    """Who is told to make a copy and fill that can do so, however it is made."""
+    mine = copied(NO_DETAILS)
+    mine["a"] = 1
+    assert (mine, NO_DETAILS) == ({"a": 1}, {})
 
 
 def test_who_is_interrupted_leaves_nothing_to_the_next_agent_with_that_id(

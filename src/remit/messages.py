@@ -27,6 +27,10 @@ class _NoDetails(JsonObject):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("This object belongs to many records. Make a copy, and fill that.")
 
+    def __reduce__(self) -> tuple[type[JsonObject], tuple[()]]:
+        """Whoever copies it, or sends it to another process, has one of their own."""
+        return dict, ()
+
     __setitem__ = __ior__ = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
 
 
