@@ -17,7 +17,8 @@ import pytest
 import remit.agent
 from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, tool
 from remit.agent import PerAgent
-from remit.events import Overran, RunStarted
+from remit.errors import StoreError
+from remit.events import Event, Overran, RunStarted
 from remit.messages import NO_DETAILS, AssistantMessage, JsonObject
 from remit.ports import Emit, Model
 from remit.stores.memory import MemoryStore
@@ -121,6 +122,29 @@ def test_a_copy_of_the_details_of_nobody_is_ones_own(copied: Callable[[JsonObjec
     mine = copied(NO_DETAILS)
     mine["a"] = 1
     assert (mine, NO_DETAILS) == ({"a": 1}, {})
+
+
+class Wordless(MemoryStore):
+    """Does not take one event, and does not say why."""
+
+    volatile = False
+    asked = 0
+
+    def append(self, event: Event) -> None:
+        self.asked += 1
+        if self.asked == 3:
+            raise StoreError
+        super().append(event)
+
+
+async def test_a_store_that_fails_without_a_word_is_told_of_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Law 13: what it has is a true beginning, and the outcome says what is missing; once is enough in the log."""
+    store = Wordless()
+    outcome = await run(Agent("lead", model=Says("a")), "go", store=store)
+    assert outcome.ok
+    assert [warning for warning in outcome.warnings if "not stored" in warning]
+    assert [event.seq async for event in store.read(outcome.run_id)] == [1, 2]
+    assert len(caplog.records) == 1
 
 
 def test_who_is_interrupted_leaves_nothing_to_the_next_agent_with_that_id(

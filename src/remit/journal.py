@@ -232,4 +232,6 @@ def _left_behind(name: str) -> None:
 
 
 def _words(error: BaseException) -> str:
-    return str(error) if isinstance(error, StoreError) else f"the store failed: {describe_error(error)}"
+    """Never empty: that would say that nothing is wrong."""
+    said = str(error) if isinstance(error, StoreError) else ""
+    return said or f"the store failed: {describe_error(error)}"
