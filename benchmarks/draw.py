@@ -159,7 +159,7 @@ def main() -> None:
     where = (
         f"{machine['system']}, {machine['cpus']} cores, Python {machine['python']}, {machine['started'][:10]}"
     )
-    about = [f"{where}; medians of {rounds} rounds ({own['rounds']} for our own workloads)."]
+    about = [f"{where}; medians of {rounds} rounds, and of {own['rounds']} for our own workloads."]
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in (
         ("machine", about),

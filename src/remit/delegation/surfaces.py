@@ -77,9 +77,15 @@ class TaskTool(DelegateTool):
         label = fields.optional_text(values, "description", MOST_LABEL)
         agent = self.agents.get(name)
         if agent is None:
-            known = ", ".join(repr(n) for n in self.agents) or NO_PROFILES
-            raise Bad(f"there is no agent called {name!r}. Known agents: {known}.", "unknown_agent")
+            raise Bad(f"there is no agent called {name!r}.{self._meant(name)}", "unknown_agent")
         return _plan_for(agent, prompt, label)
+
+    def _meant(self, name: str) -> str:
+        import difflib  # noqa: PLC0415 - only models that make names up need it
+
+        near = difflib.get_close_matches(name, self.agents, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"{hint} Known agents: {', '.join(map(repr, self.agents)) or NO_PROFILES}."
 
     def _spec(self) -> ToolSpec:
         lines = [f'- "{a.name}": {a.description.strip() or NO_DESCRIPTION}' for a in self.agents.values()]
