@@ -191,6 +191,11 @@ class Redactor:
             return lines
         return b"\n".join(map(self.redact, lines.split(b"\n")))
 
+    def are_clean(self, texts: Iterable[str]) -> bool:
+        """Whether nothing would be replaced in any of these texts, or in JSON of them."""
+        data = _encoded("\n".join(texts))
+        return _redact(data, self._plain, json=False) is data
+
     def redact_text(self, text: str) -> str:
         data = _encoded(text)
         changed = _redact(data, self._plain, json=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import cast
+
+from msgspec import Raw
 
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
@@ -12,8 +14,9 @@ from remit.events import ModelCallFailed, ReplyReceived, RunEnded, RunResumed, R
 from remit.limits import Usage, to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
-from remit.stores.pages import Page
+from remit.stores.pages import Line, Page
 from remit.stores.place import Link
+from remit.stores.texts import texts_of
 
 TOGETHER = 128
 """Events that are made JSON of, and are redacted, together."""
@@ -31,8 +34,7 @@ class Part:
 
     def __init__(self, page: Page, redactor: Redactor) -> None:
         first, last = page.events[0], page.events[-1]
-        some = [page.lines[at : at + TOGETHER] for at in range(0, len(page.lines), TOGETHER)]
-        data = b"\n".join([redactor.redact_lines(encode_lines(lines)[:-1]) for lines in some])
+        data = b"\n".join(_redacted(page.lines, redactor))
         self.text, self.size = data.decode(), len(data)
         self.last_at = last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
@@ -72,6 +74,17 @@ class Part:
         # Databases keep neither of these in a text.
         self.task = task.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         self.agent, self.started_at = event.agent, event.at
+
+
+def _redacted(lines: Sequence[Line], redactor: Redactor) -> Iterator[bytes]:
+    clean = redactor.are_clean(texts_of(lines))
+    if clean and Raw in set(map(type, lines)):
+        # What is JSON already is looked through as that.
+        lines = [Raw(redactor.redact(bytes(line))) if isinstance(line, Raw) else line for line in lines]
+    for at in range(0, len(lines), TOGETHER):
+        some = lines[at : at + TOGETHER]
+        data = encode_lines(some)[:-1]
+        yield data if clean else redactor.redact_lines(data)
 
 
 class Batch:

@@ -11,6 +11,7 @@ from collections import deque
 from msgspec import Raw
 
 from remit.events import (
+    NO_TERMS,
     CallEnded,
     CallStarted,
     Event,
@@ -89,11 +90,12 @@ def line_of(event: Event) -> Line:
         # A list could still grow.
         part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
         short = type(part) is TextPart and len(part.text) + len(event.instructions) < LONG_CHARS
-        if short and not event.history:
+        if short and not event.history and event.terms is NO_TERMS:
             return event
     elif kind is RunEnded and isinstance(event, RunEnded):
         outcome = event.outcome
         led = outcome.output is not None or outcome.calls or outcome.messages or outcome.children
+        led = led or outcome.warnings or outcome.artifacts
         if not led and len(outcome.text) + len(outcome.partial) < LONG_CHARS:
             return event
     elif kind is CallEnded and isinstance(event, CallEnded):

@@ -1,0 +1,64 @@
+"""The texts in events that wait unwritten: looked through for secrets before there is any JSON of them.
+
+They are a quarter of the JSON, and siblings have many of them in common.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import cast
+
+from msgspec import Raw
+
+from remit.events import CallEnded, CallStarted, ReplyReceived, RunEnded, RunStarted, TurnStarted
+from remit.messages import TextPart
+from remit.stores.pages import Line
+
+Find = Callable[[Line], Iterable[str | None]]
+
+_call = cast("Callable[[Find, Line], Iterable[str | None]]", operator.call)
+
+
+def _of_start(started: Line) -> Iterable[str | None]:
+    assert isinstance(started, RunStarted)
+    # As `line_of` has seen to.
+    part = started.task.content[0]
+    assert isinstance(part, TextPart)
+    names = (started.agent, started.label, started.call, started.nickname, started.model)
+    return (part.text, started.instructions, *names, *started.tools, *started.subagents)
+
+
+def _looked_through_as_json(_: Line) -> Iterable[str | None]:
+    return ()
+
+
+TEXTS: Mapping[type[Line], Find] = {
+    Raw: _looked_through_as_json,
+    RunStarted: _of_start,
+    TurnStarted: attrgetter("path"),
+    ReplyReceived: attrgetter("reply.text", "reply.model"),
+    CallStarted: attrgetter("call", "tool", "display_name", "context", "tier"),
+    CallEnded: attrgetter("call", "tool", "content", "note", "display_name", "context", "summary"),
+    RunEnded: attrgetter(
+        "outcome.text",
+        "outcome.partial",
+        "outcome.reason",
+        "outcome.label",
+        "outcome.model",
+        "outcome.error",
+        "outcome.failed_tool",
+    ),
+}
+"""Every text of an event that `line_of` leaves as it is, but for who it is of: ids are ours, and an agent's name, in
+whatever event it stands, is that of a run which began."""
+
+
+def texts_of(lines: Sequence[Line]) -> set[str]:
+    """All that is anybody's in lines of which there is no JSON yet."""
+    # Without a line of Python for each: there are many.
+    found = set(chain.from_iterable(map(_call, map(TEXTS.__getitem__, map(type, lines)), lines)))
+    found.discard(None)
+    return cast("set[str]", found)

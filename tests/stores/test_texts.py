@@ -1,0 +1,143 @@
+"""Secrets in events of which there is no JSON yet: no text of them is forgotten, and what is written is the same."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, Struct
+
+from remit.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    ReplyReceived,
+    RunEnded,
+    RunStarted,
+    TurnStarted,
+    encode,
+)
+from remit.limits import Usage
+from remit.messages import NO_DETAILS, Json, Reply, user
+from remit.outcome import Outcome, Status
+from remit.redaction import Redactor
+from remit.stores.batch import Part
+from remit.stores.pages import Page, line_of
+from remit.stores.texts import TEXTS, texts_of
+from remit.testing.specimens import head
+
+SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+OURS = {"run", "parent", "root", "path", "agent", "run_id", "parent_id"}
+"""Ids, and the names of agents: those are looked for where a run begins."""
+
+
+def events(text: str = "words", other: str = "more") -> list[Event]:
+    """One of each kind that waits as it is."""
+    outcome = Outcome(Status.COMPLETED, "lead", "r.1", text=text, reason=other, label=other, error=other)
+    return [
+        RunStarted(**head("r", 1), task=user(text), instructions=other, label=other),
+        TurnStarted(**head("r", 2), turn=1),
+        ReplyReceived(**head("r", 3), turn=1, reply=Reply(text, model=other), usage=Usage(1)),
+        CallStarted(**head("r", 4), call="c", tool="look", context=text),
+        CallEnded(**head("r", 5), call="c", tool="look", success=True, content=text, note=other),
+        CallEnded(**head("r", 6), call="c", tool="look", success=True, content=other, details=NO_DETAILS),
+        RunEnded(**head("r", 7), outcome=outcome),
+    ]
+
+
+def page_of(*found: Event) -> Page:
+    page = Page("r")
+    for event in found:
+        page.events.append(event)
+        page.lines.append(line_of(event))
+    return page
+
+
+def fill(hint: Any, value: object) -> Iterator[object]:
+    """The value with the secret in each place that a text can have in it."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint is str:
+        yield SECRET
+    elif hint is Json:
+        yield {"deep": [SECRET]}
+    elif isinstance(hint, type) and issubclass(hint, Struct):
+        known = value if isinstance(value, hint) else None
+        yield from fields(known) if known is not None else ()
+    elif origin in (Union, types.UnionType):
+        for one in inside:
+            yield from fill(one, value)
+    elif origin is tuple:
+        for item in fill(inside[0], value[0] if isinstance(value, tuple) and value else None):
+            yield (item,)
+    elif origin is dict:
+        yield {"name": SECRET}
+    else:
+        assert hint in (int, float, bool, type(None), msgspec.UnsetType, Status) or origin is Literal, hint
+
+
+def fields(record: Struct) -> Iterator[Struct]:
+    for field in msgspec.structs.fields(record):
+        if field.name not in OURS:
+            for value in fill(field.type, getattr(record, field.name)):
+                yield msgspec.structs.replace(record, **{field.name: value})
+
+
+def test_every_kind_that_waits_is_here() -> None:
+    assert {type(event) for event in events()} == set(TEXTS) - {Raw}
+    assert not [event for event in events() if isinstance(line_of(event), Raw)]
+
+
+@pytest.mark.parametrize("event", events(), ids=lambda event: f"{event.seq} {event.kind}")
+def test_no_text_is_forgotten(event: Event) -> None:
+    """A secret in whatever field, also in one that is new, is found before it is written."""
+    changed = list(fields(event))
+    assert len(changed) >= (event.kind != "turn_started")
+    for one in changed:
+        assert isinstance(one, Event)
+        assert SECRET in encode(one).decode()
+        line = line_of(one)
+        assert isinstance(line, Raw) or SECRET in texts_of([line]), one
+        assert SECRET[3:] not in Part(page_of(one), Redactor(environment={})).text
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.text(max_size=12),
+        st.sampled_from(
+            [
+                SECRET,
+                "\n",
+                "\\",
+                '"',
+                "password=",
+                "PASSWORD: ",
+                "hunter2x9",
+                "Bearer ",
+                "secret=",
+                "https://a:",
+            ]
+        ),
+        st.sampled_from(["@host/", "authorization: basic ", "b4dW0rd!", "\x1f", "a" * 25, "ghp_", "0aB" * 9]),
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(PIECES, PIECES, st.sampled_from([(), ("hunter2x9",), ("words", "a")]))
+def test_what_is_written_is_what_was_written_line_by_line(
+    text: str, other: str, secrets: tuple[str, ...]
+) -> None:
+    """With a secret in any text the JSON of each event is looked through; without one, it stays as it is."""
+    redactor = Redactor(secrets, environment={})
+    found = events(text, other)
+    page = page_of(*found)
+    texts = texts_of(page.lines)
+    dirty = not redactor.are_clean(texts)
+    assert dirty >= any(redactor.redact_text(one) != one for one in texts)
+    expected = [redactor.redact(encode(e)) if dirty else encode(e) for e in found]
+    assert Part(page, redactor).text.encode().split(b"\n") == expected
