@@ -193,7 +193,8 @@ class Redactor:
 
     def are_clean(self, texts: Iterable[str]) -> bool:
         """Whether nothing would be replaced in any of these texts, or in JSON of them."""
-        data = _encoded("\n".join(texts))
+        # What should be a text and is not is somebody's slip, and no reason to write nothing.
+        data = _encoded("\n".join(map(str, texts)))
         return _redact(data, self._plain, json=False) is data
 
     def redact_text(self, text: str) -> str:
