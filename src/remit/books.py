@@ -124,6 +124,11 @@ class Book:
             caps.micros - self.free_micros - self.spent_micros - self.withheld_micros - self.spare_micros,
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is free of something that every model call takes."""
+        return self.free_requests < 1 or self.free_tokens < 1 or self.free_micros < 1
+
     def has_room(self, amount: Amount) -> bool:
         return (
             self.free_requests >= amount.requests

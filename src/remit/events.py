@@ -80,7 +80,7 @@ class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
     tools: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
-    """What holds for it, besides what holds for everything that its parent and those above it have below them."""
+    """Its own. What is not set here is bounded by the runs above it."""
     history: tuple[Message, ...] = ()
     terms: Terms = NO_TERMS
     """The root's; those of the runs below follow from it."""

@@ -113,6 +113,7 @@ class Shared(Struct, frozen=True):
     output_schema: JsonObject | None
     window: int | None
     most_turns: float
+    """`inf` is any number."""
     below: dict[tuple[Agent, Kit | None, int | None], Shared]
     """The same of their children, by agent, kit and turns."""
 

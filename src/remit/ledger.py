@@ -249,13 +249,7 @@ def restore(account: Account, spent: Amount, *, calls: int, delegations: int, ov
 def look(account: Account) -> Over | None:
     """Whether a new child of this account could do anything at all. Takes nothing."""
     for b in account.capped:
-        if (
-            b.free_delegations < 1
-            or b.free_requests < 1
-            or b.free_tokens < 1
-            or b.free_micros < 1
-            or b.overran
-        ):
+        if b.free_delegations < 1 or b.overran or b.is_empty:
             over = in_the_way(b)
             if over is not None:
                 return over
@@ -263,22 +257,18 @@ def look(account: Account) -> Over | None:
 
 
 def admit(account: Account) -> Over | None:
-    """Count one child and the call that asks for it, if there is anything that it could do: `look` and `charge`."""
-    for b in account.capped:
-        if (
-            b.free_delegations < 1
-            or b.free_requests < 1
-            or b.free_tokens < 1
-            or b.free_micros < 1
-            or b.free_calls < 1
-            or b.overran
-        ):
-            # Not simply: what stands in the way, if anything does, is said in the order of these two.
-            return look(account) or charge(account, calls=1, delegations=1)
-    for b in account.capped:
-        b.free_calls -= 1
-        b.free_delegations -= 1
-    return None
+    """Count one child and the call that asks for it, if there is anything that it could do."""
+    return look(account) or charge(account, 1, 1)
+
+
+def is_at_its_last_word(account: Account) -> bool:
+    """Whether only what was withheld for the run's last word is left of something."""
+    if account.has_word:
+        # Not by a generator: it is asked after every delegation.
+        for b in account.capped:
+            if b.is_empty:
+                return True
+    return False
 
 
 def left(account: Account) -> Left:

@@ -177,7 +177,7 @@ class TreeContext:
         return seq, self._since + clock()
 
     def publish(self, event: Event, /) -> None:
-        """The one way every other event goes out: to the store, then to whoever looks."""
+        """The one way an event that is kept goes out: to the store, then to whoever looks."""
         try:
             self.journal.take(event)
         except Exception as error:  # noqa: BLE001 - a broken store never breaks a run

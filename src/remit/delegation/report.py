@@ -14,7 +14,6 @@ from msgspec import Struct
 import remit.ledger as ledger
 from remit.agent import Agent
 from remit.execution import Plan, Run
-from remit.ledger import Account
 from remit.limits import Usage
 from remit.messages import NO_DETAILS, Json
 from remit.outcome import COMPLETED, Artifact, Outcome, Rejection, Status, ToolCallLog
@@ -318,13 +317,5 @@ def _left(run: Run) -> str:
         f"Left: depth {'unlimited' if depth is None else _number(depth, MANY)}"
         f", delegations {'unlimited' if delegations is None else _number(delegations, MANY)}{said}"
     )
-    return f"{said}. This is your last reply: answer now." if _is_last(scope.account) else f"{said}."
-
-
-def _is_last(account: Account) -> bool:
-    """Whether only what was kept back for the parent's last word is left of something."""
-    if account.has_word:
-        for b in account.capped:
-            if b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
-                return True
-    return False
+    is_last = ledger.is_at_its_last_word(scope.account)
+    return f"{said}. This is your last reply: answer now." if is_last else f"{said}."

@@ -185,8 +185,8 @@ def unknown_provider(named: Named) -> UsageError:
 
 def missing_package(named: Named, error: ImportError) -> UsageError:
     found = re.search(r"pydantic-ai-slim\[([a-z-]+)\]", str(error))
-    provider = named.provider or "openai"
-    if found is None and provider.lower() not in (*KNOWN, *_EXTRAS):
+    provider = (named.provider or "openai").lower()
+    if found is None and provider not in KNOWN:
         return unknown_provider(named)
     extra = found[1] if found else _EXTRAS.get(provider, provider)
     package = "remit" if extra in (*_OWN_EXTRAS, "openrouter") else "pydantic-ai-slim"

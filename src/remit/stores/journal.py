@@ -21,7 +21,7 @@ from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
-from remit.stores.pages import FIXED, LATER_BYTES, LEVEL_BYTES, PAGE_BYTES, Page, line_of
+from remit.stores.pages import LATER_BYTES, LEVEL_BYTES, PAGE_BYTES, Page, line_of
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
 from remit.stores.worker import Promise, Worker, answer
@@ -109,7 +109,7 @@ class JournalStore:
             if writer.waiting_bytes > MOST_BUFFERED:
                 raise self._overflow(claim)
             try:
-                line = event if type(event) in FIXED else line_of(event)
+                line = line_of(event)
             except Exception as error:
                 raise StoreError(f"Event {seq} of the run {event.root!r} has no JSON: {error}") from error
             page = claim.page

@@ -70,15 +70,11 @@ def take(pages: deque[Page]) -> list[Page]:
     return taken
 
 
-FIXED = frozenset((TurnStarted, CallStarted))
-"""Events in which nothing can change and nothing is long."""
-
-
 def line_of(event: Event) -> Line:
     """What waits of an event: itself, if nothing in it can change and it is not long. Raises where it has no JSON."""
     # By class first: `isinstance` takes long for a record that is of another one.
     kind = type(event)
-    if kind in FIXED:
+    if kind is TurnStarted or kind is CallStarted:
         return event
     if kind is ReplyReceived and isinstance(event, ReplyReceived):
         reply = event.reply
