@@ -10,16 +10,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from msgspec import Raw, structs
+from msgspec import structs
 
+import remit.stores.batch as batch
 import remit.stores.journal as journal
 import remit.stores.migrations as migrations
 from remit.errors import StoreError
 from remit.events import Event, ReplyReceived, TurnStarted, encode
 from remit.limits import Usage
 from remit.messages import Call, JsonObject, Reply, user
-from remit.stores.pages import Line, line_of
 from remit.stores.sqlite import SqliteStore
+from remit.stores.waiting import can_wait, early
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
 
 pytestmark = pytest.mark.real_time
@@ -61,7 +62,7 @@ async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
 
 async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is full is followed by another, in the same order."""
-    monkeypatch.setattr(journal, "PAGE_BYTES", 2_000)
+    monkeypatch.setattr(batch, "PAGE_BYTES", 2_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -88,15 +89,14 @@ async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> Non
 def test_only_short_events_wait_as_they_are() -> None:
     """Those that wait hold no more memory than the run does, and long ones are counted as what they are."""
     short, long = replied("r", 1, Usage()), Reply("x" * 5_000)
-    assert line_of(short) is short
+    assert can_wait(short)
     lengthy = ReplyReceived(turn=1, reply=long, usage=Usage(), **head("r", 2))
-    line = line_of(lengthy)
-    assert isinstance(line, Raw)
-    assert bytes(line) == encode(lengthy)
+    assert not can_wait(lengthy)
+    assert early(lengthy).json == encode(lengthy)
     begun = started("r", 3)
-    assert line_of(begun) is begun
+    assert can_wait(begun)
     for other in (started("r", 3, task="x" * 5_000), structs.replace(begun, history=(user("before"),))):
-        assert isinstance(line_of(other), Raw)
+        assert not can_wait(other)
 
 
 async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -131,14 +131,14 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
     store.append(warned(root, 1))
     await store.flush()
 
-    def slow(event: Event) -> Line:
+    def slow(event: Event) -> bool:
         if event.seq == 3:
-            # What the writer's thread does, between the look at the claim and the page.
+            # What the writer's thread does, between the look at the claim and the adding.
             threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
             time.sleep(0.05)
-        return line_of(event)
+        return can_wait(event)
 
-    monkeypatch.setattr(journal, "line_of", slow)
+    monkeypatch.setattr(journal, "can_wait", slow)
     for seq in (2, 3, 4):
         with suppress(StoreError):
             store.append(warned(root, seq))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from remit.events import (
     CallEnded,
@@ -26,9 +26,9 @@ from remit.limits import Usage
 from remit.messages import NO_DETAILS, Json, Reply, user
 from remit.outcome import Outcome, Status
 from remit.redaction import Redactor
-from remit.stores.batch import Part
-from remit.stores.pages import Page, line_of
+from remit.stores.batch import parts_of
 from remit.stores.texts import TEXTS, texts_of
+from remit.stores.waiting import Early, Waiting, can_wait, early
 from remit.testing.specimens import head
 
 SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -50,12 +50,12 @@ def events(text: str = "words", other: str = "more") -> list[Event]:
     ]
 
 
-def page_of(*found: Event) -> Page:
-    page = Page("r")
-    for event in found:
-        page.events.append(event)
-        page.lines.append(line_of(event))
-    return page
+def waiting(*found: Event) -> list[Waiting]:
+    return [event if can_wait(event) else early(event) for event in found]
+
+
+def written(found: list[Waiting], redactor: Redactor) -> str:
+    return "\n".join(part.text for part in parts_of("r", found, redactor))
 
 
 def fill(hint: Any, value: object) -> Iterator[object]:
@@ -88,8 +88,8 @@ def fields(record: Struct) -> Iterator[Struct]:
 
 
 def test_every_kind_that_waits_is_here() -> None:
-    assert {type(event) for event in events()} == set(TEXTS) - {Raw}
-    assert not [event for event in events() if isinstance(line_of(event), Raw)]
+    assert {type(event) for event in events()} == set(TEXTS) - {Early}
+    assert all(map(can_wait, events()))
 
 
 @pytest.mark.parametrize("event", events(), ids=lambda event: f"{event.seq} {event.kind}")
@@ -100,9 +100,8 @@ def test_no_text_is_forgotten(event: Event) -> None:
     for one in changed:
         assert isinstance(one, Event)
         assert SECRET in encode(one).decode()
-        line = line_of(one)
-        assert isinstance(line, Raw) or SECRET in texts_of([line]), one
-        assert SECRET[3:] not in Part(page_of(one), Redactor(environment={})).text
+        assert not can_wait(one) or SECRET in texts_of([one]), one
+        assert SECRET[3:] not in written(waiting(one), Redactor(environment={}))
 
 
 PIECES = st.lists(
@@ -135,9 +134,8 @@ def test_what_is_written_is_what_was_written_line_by_line(
     """With a secret in any text the JSON of each event is looked through; without one, it stays as it is."""
     redactor = Redactor(secrets, environment={})
     found = events(text, other)
-    page = page_of(*found)
-    texts = texts_of(page.lines)
+    texts = texts_of(found)
     dirty = not redactor.are_clean(texts)
     assert dirty >= any(redactor.redact_text(one) != one for one in texts)
     expected = [redactor.redact(encode(e)) if dirty else encode(e) for e in found]
-    assert Part(page, redactor).text.encode().split(b"\n") == expected
+    assert written(waiting(*found), redactor).encode().split(b"\n") == expected

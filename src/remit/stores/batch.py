@@ -1,8 +1,8 @@
-"""Pages on their way into the tables: made lines of JSON, redacted, counted, and written in one transaction."""
+"""Events on their way into the tables: made pages of JSON, redacted, counted, and written in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import cast
 
@@ -10,13 +10,17 @@ from msgspec import Raw
 
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
-from remit.events import ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode_lines
+from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode_lines
 from remit.limits import Usage, to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
-from remit.stores.pages import Line, Page
 from remit.stores.place import Link
 from remit.stores.texts import texts_of
+from remit.stores.waiting import Early, Waiting
+
+PAGE_BYTES = 500_000
+"""A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
+get it back."""
 
 TOGETHER = 128
 """Events that are made JSON of, and are redacted, together."""
@@ -28,15 +32,28 @@ _COUNTED = frozenset((ReplyReceived, ModelCallFailed, RunStarted, RunEnded, RunR
 
 
 class Part:
-    """What a page adds to its tree."""
+    """A page: what one row adds to its tree."""
 
-    __slots__ = ("agent", "last_at", "resumed", "size", "spent", "started_at", "status", "task", "text")
+    __slots__ = (
+        "agent",
+        "count",
+        "last_at",
+        "last_seq",
+        "resumed",
+        "root",
+        "size",
+        "spent",
+        "started_at",
+        "status",
+        "task",
+        "text",
+    )
 
-    def __init__(self, page: Page, redactor: Redactor) -> None:
-        first, last = page.events[0], page.events[-1]
-        data = b"\n".join(_redacted(page.lines, redactor))
+    def __init__(self, root: str, events: Sequence[Event], data: bytes, redactor: Redactor) -> None:
+        first, last = events[0], events[-1]
+        self.root = root
         self.text, self.size = data.decode(), len(data)
-        self.last_at = last.at
+        self.count, self.last_seq, self.last_at = len(events), last.seq, last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
         """For a tree that has no events yet."""
         self.spent = [0, 0, 0, 0, 0]
@@ -44,9 +61,9 @@ class Part:
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
-        root, runs = page.root, 0
+        runs = 0
         # By class: `isinstance` takes several times as long for a record that is of another one.
-        for event in [event for event in page.events if type(event) in _COUNTED]:
+        for event in [event for event in events if type(event) in _COUNTED]:
             kind = type(event)
             if kind is ReplyReceived or kind is ModelCallFailed:
                 self._count(cast(ReplyReceived, event).usage)
@@ -76,66 +93,84 @@ class Part:
         self.agent, self.started_at = event.agent, event.at
 
 
-def _redacted(lines: Sequence[Line], redactor: Redactor) -> Iterator[bytes]:
-    clean = redactor.are_clean(texts_of(lines))
-    if clean and Raw in set(map(type, lines)):
-        # What is JSON already is looked through as that.
-        lines = [Raw(redactor.redact(bytes(line))) if isinstance(line, Raw) else line for line in lines]
-    for at in range(0, len(lines), TOGETHER):
-        some = lines[at : at + TOGETHER]
-        data = encode_lines(some)[:-1]
-        yield data if clean else redactor.redact_lines(data)
+def parts_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterator[Part]:
+    """What waited of a tree, as rows. Raises where an event has no JSON."""
+    clean = redactor.are_clean(texts_of(taken))
+    held: list[Event] = []
+    made: list[bytes] = []
+    size = 0
+    # What was JSON before is looked through as that: here, or with all the others.
+    for events, lines in _groups(taken, redactor.redact if clean else bytes):
+        data = encode_lines(lines)[:-1]
+        data = data if clean else redactor.redact_lines(data)
+        held += events
+        made.append(data)
+        size += len(data)
+        if size >= PAGE_BYTES:
+            yield Part(root, held, b"\n".join(made), redactor)
+            held, made, size = [], [], 0
+    if held:
+        yield Part(root, held, b"\n".join(made), redactor)
 
 
-class Batch:
-    """What is written together. Kept as it is until it is written, however often that is tried."""
-
-    def __init__(self, pages: Iterable[Page], redactor: Redactor) -> None:
-        self.parts: list[tuple[Page, Part]] = []
-        self.count = 0
-        self.broken: dict[str, Exception] = {}
-        """Trees of which a page cannot be written, nor anything after it."""
-        for page in pages:
-            self.count += len(page.events)
-            if page.root in self.broken:
-                continue
-            try:
-                self.parts.append((page, Part(page, redactor)))
-            except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
-                self.broken[page.root] = error
-        self.unsure = False
-        """Whether an earlier try may have worked without our hearing of it."""
-
-    def write(self, link: Link, owner: str) -> dict[str, TreeOwned]:
-        """In one transaction. The trees that are not ours any more are left out, and given back."""
-        lost: dict[str, TreeOwned] = {}
-        for page, part in self.parts:
-            root, last_seq = page.root, page.events[-1].seq
-            if root in lost:
-                continue
-            held = tables.lease(link, root) if self.unsure else None
-            # Written in one transaction: all of a page is there, or nothing. Another owner's events are not these.
-            if held is not None and held.owner == owner and held.last_seq >= last_seq:
-                continue
-            if _count(link, owner, page, part):
-                link.change(
-                    "INSERT INTO remit_pages (root, last, data) VALUES (?, ?, ?)", (root, last_seq, part.text)
-                )
-            else:
-                lost[root] = tables.taken_over(link, root)
-        return lost
+def _groups(
+    taken: Sequence[Waiting], look_through: Callable[[bytes], bytes]
+) -> Iterator[tuple[Sequence[Event], Sequence[Event | Raw]]]:
+    """`TOGETHER`, or fewer where those are long: the events, and what there is of the JSON of each."""
+    start = 0
+    while start < len(taken):
+        some = taken[start : start + TOGETHER]
+        # Without a line of Python for each: there are many.
+        if Early in set(map(type, some)):
+            some = list(_no_more_than_a_page(some))
+            lines = [Raw(look_through(one.json)) if isinstance(one, Early) else one for one in some]
+            yield [one.event if isinstance(one, Early) else one for one in some], lines
+        else:
+            waited = cast(Sequence[Event], some)
+            yield waited, waited
+        start += len(some)
 
 
-def _count(link: Link, owner: str, page: Page, part: Part) -> bool:
+def _no_more_than_a_page(some: Iterable[Waiting]) -> Iterator[Waiting]:
+    size = 0
+    for one in some:
+        yield one
+        size += len(one.json) if isinstance(one, Early) else 0
+        if size >= PAGE_BYTES:
+            return
+
+
+def write(link: Link, parts: Iterable[Part], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:
+    """In one transaction. The trees that are not ours any more are left out, and given back.
+
+    `unsure`: an earlier try may have worked without our hearing of it.
+    """
+    lost: dict[str, TreeOwned] = {}
+    for part in parts:
+        root = part.root
+        if root in lost:
+            continue
+        held = tables.lease(link, root) if unsure else None
+        # Written in one transaction: all of a row is there, or nothing. Another owner's events are not these.
+        if held is not None and held.owner == owner and held.last_seq >= part.last_seq:
+            continue
+        if _count(link, owner, part):
+            link.change(
+                "INSERT INTO remit_pages (root, last, data) VALUES (?, ?, ?)",
+                (root, part.last_seq, part.text),
+            )
+        else:
+            lost[root] = tables.taken_over(link, root)
+    return lost
+
+
+def _count(link: Link, owner: str, part: Part) -> bool:
     """Brings the tree's own row up to date, and renews the claim; False when it is not ours."""
-    root, count, last_seq = page.root, len(page.events), page.events[-1].seq
     beginning = part.agent, part.task, part.started_at
-    ours = link.change(
-        _count_sql(link.now),
-        (*beginning, count, part.size, last_seq, part.last_at, *part.spent, LEASE_S, root, owner),
-    )
+    added = part.count, part.size, part.last_seq, part.last_at
+    ours = link.change(_count_sql(link.now), (*beginning, *added, *part.spent, LEASE_S, part.root, owner))
     if ours and (part.resumed or part.status is not None):
-        link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, root))
+        link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, part.root))
     return bool(ours)
 
 

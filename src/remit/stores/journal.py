@@ -10,7 +10,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw
 
 import remit.commands
 import remit.stores.tables as tables
@@ -21,11 +20,11 @@ from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
-from remit.stores.pages import LATER_BYTES, LEVEL_BYTES, PAGE_BYTES, Page, line_of
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
+from remit.stores.waiting import Claim, Early, Waiting, can_wait, copy, early
 from remit.stores.worker import Promise, Worker, answer
-from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Claim, Work, Writer, copy
+from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 
 T = TypeVar("T")
 
@@ -34,6 +33,9 @@ POLL_S = 0.2
 
 SHRINK_BYTES = 1_000_000
 """From so much on, what deleted trees took is given back to the file system at once; else at the end."""
+
+MANY = 4_096
+"""From so many events of a tree on, it is looked how much waits."""
 
 GROUP_CHUNKS = 16
 """Chunks of an artifact in one transaction: events wait no longer than for these."""
@@ -48,6 +50,7 @@ class JournalStore:
         self._owner = new_owner()
         self._owner_text = self._owner.encode()
         self._writer = Writer(place, self._owner_text, self._redactor)
+        self._worker = self._writer.worker
         self._reader = Reader(place)
         self._claims = self._writer.claims
         self._claiming: set[str] = set()
@@ -101,32 +104,34 @@ class JournalStore:
         return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text))
 
     def append(self, event: Event) -> None:
-        writer, seq = self._writer, event.seq
-        with writer.lock:
-            claim = self._claims.get(event.root)
-            if claim is None or claim.error is not None or seq <= claim.last:
-                raise self._refusal(event, claim)
-            if writer.waiting_bytes > MOST_BUFFERED:
-                raise self._overflow(claim)
-            try:
-                line = line_of(event)
-            except Exception as error:
-                raise StoreError(f"Event {seq} of the run {event.root!r} has no JSON: {error}") from error
-            page = claim.page
-            if not page.open:
-                page = claim.page = Page(event.root)
-                writer.pages.append(page)
-            claim.last = seq
-            size = len(line) if isinstance(line, Raw) else LATER_BYTES + LEVEL_BYTES * event.depth
-            page.events.append(event)
-            page.lines.append(line)
-            page.size = total = page.size + size
-            if total >= PAGE_BYTES:
-                page.open = False
-            writer.taken += 1
-            writer.waiting_bytes += size
-        if writer.worker.asleep:
-            writer.worker.wake()
+        seq, claim = event.seq, self._claims.get(event.root)
+        if claim is None or claim.error is not None or seq <= claim.last:
+            raise self._refusal(event, claim)
+        events = claim.events
+        if can_wait(event):
+            waiting: Waiting = event
+            if len(events) > MANY:
+                self._make_room(claim)
+        else:
+            waiting = self._early(event, claim)
+        claim.last = seq
+        events.append(waiting)
+        if self._worker.asleep:
+            self._worker.wake()
+
+    def _early(self, event: Event, claim: Claim) -> Early:
+        self._make_room(claim)
+        try:
+            made = early(event)
+        except Exception as error:
+            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
+        claim.early_in += len(made.json)
+        return made
+
+    def _make_room(self, claim: Claim) -> None:
+        """Raises StoreError where too much waits."""
+        if self._writer.waiting_bytes() > MOST_BUFFERED:
+            raise self._overflow(claim)
 
     def _refusal(self, event: Event, claim: Claim | None) -> StoreError:
         if self._closed:

@@ -11,32 +11,30 @@ from itertools import chain
 from operator import attrgetter
 from typing import cast
 
-from msgspec import Raw
-
 from remit.events import CallEnded, CallStarted, ReplyReceived, RunEnded, RunStarted, TurnStarted
 from remit.messages import TextPart
-from remit.stores.pages import Line
+from remit.stores.waiting import Early, Waiting
 
-Find = Callable[[Line], Iterable[str | None]]
+Find = Callable[[Waiting], Iterable[str | None]]
 
-_call = cast("Callable[[Find, Line], Iterable[str | None]]", operator.call)
+_call = cast("Callable[[Find, Waiting], Iterable[str | None]]", operator.call)
 
 
-def _of_start(started: Line) -> Iterable[str | None]:
+def _of_start(started: Waiting) -> Iterable[str | None]:
     assert isinstance(started, RunStarted)
-    # As `line_of` has seen to.
+    # As `can_wait` has seen to.
     part = started.task.content[0]
     assert isinstance(part, TextPart)
     names = (started.agent, started.label, started.call, started.nickname, started.model)
     return (part.text, started.instructions, *names, *started.tools, *started.subagents)
 
 
-def _looked_through_as_json(_: Line) -> Iterable[str | None]:
+def _looked_through_as_json(_: Waiting) -> Iterable[str | None]:
     return ()
 
 
-TEXTS: Mapping[type[Line], Find] = {
-    Raw: _looked_through_as_json,
+TEXTS: Mapping[type[Waiting], Find] = {
+    Early: _looked_through_as_json,
     RunStarted: _of_start,
     TurnStarted: attrgetter("path"),
     ReplyReceived: attrgetter("reply.text", "reply.model"),
@@ -52,13 +50,13 @@ TEXTS: Mapping[type[Line], Find] = {
         "outcome.failed_tool",
     ),
 }
-"""Every text of an event that `line_of` leaves as it is, but for who it is of: ids are ours, and an agent's name, in
+"""Every text of an event that waits as it is, but for who it is of: ids are ours, and an agent's name, in
 whatever event it stands, is that of a run which began."""
 
 
-def texts_of(lines: Sequence[Line]) -> set[str]:
-    """All that is anybody's in lines of which there is no JSON yet."""
+def texts_of(events: Sequence[Waiting]) -> set[str]:
+    """All that is anybody's in those of which there is no JSON yet."""
     # Without a line of Python for each: there are many.
-    found = set(chain.from_iterable(map(_call, map(TEXTS.__getitem__, map(type, lines)), lines)))
+    found = set(chain.from_iterable(map(_call, map(TEXTS.__getitem__, map(type, events)), events)))
     found.discard(None)
     return cast("set[str]", found)

@@ -6,21 +6,19 @@ cannot be done any more is said to those who wait, and to those who come later.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
 import remit.stores.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.redaction import Redactor
-from remit.stores.batch import Batch
+from remit.stores.batch import Part, parts_of, write
 from remit.stores.owner import HEARTBEAT_S
-from remit.stores.pages import Page, take
 from remit.stores.place import Link, Place, Trouble, unexpected
+from remit.stores.waiting import Claim, Waiting, copy
 from remit.stores.worker import Promise, Worker, tell_all
 
 T = TypeVar("T")
@@ -34,34 +32,13 @@ LINGER_S = 0.01
 MOST_BUFFERED = 64_000_000
 """Bytes of events that wait while there is trouble. Above it they are refused."""
 
+MOST_BYTES = 8_000_000
+"""Of events in one transaction, or little more."""
+
 BACK_OFF_S = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 Work = Callable[[Link, bool], T]
 """What is done in one transaction. The flag: an earlier try may have worked without our hearing of it."""
-
-
-class Claim:
-    """A tree that is ours."""
-
-    __slots__ = ("error", "last", "loop", "page", "root", "told")
-
-    def __init__(self, root: str, last: int) -> None:
-        self.root = root
-        self.loop = asyncio.get_running_loop()
-        """Who runs it: once that is closed, nobody does."""
-        self.last = last
-        """The `seq` of the last event that was taken."""
-        self.page = Page(root, is_open=False)
-        """Where its next event goes, while that is open."""
-        self.error: StoreError | None = None
-        """Why nothing more of it is taken."""
-        self.told = False
-        """Whether anybody has heard of that."""
-
-    def tell(self, error: StoreError) -> StoreError:
-        """Its error, for somebody who hears it."""
-        self.told = True
-        return copy(error)
 
 
 class Job(Promise[T], Generic[T]):
@@ -88,21 +65,24 @@ class Writer:
 
     def __init__(self, place: Place, owner: str, redactor: Redactor) -> None:
         self.claims: dict[str, Claim] = {}
-        self.taken = 0
-        self.waiting_bytes = 0
-        self.written = 0
-        self.pages: deque[Page] = deque()
-        """What waits, in the order in which it came."""
-        self.lock = threading.RLock()
-        """Held for whatever is added to them or taken. Also by the same thread again: the garbage collector may come at
-        any time, and end a run that nobody holds any more, which is an event."""
+        self._sources: list[Claim] = []
+        """Those of which something may wait, also of trees that were let go of while there was trouble."""
         self._place = place
         self._owner = owner
         self._redactor = redactor
         self._link: Link | None = None
-        self._batch: Batch | None = None
+        self._parts: deque[Part] = deque()
+        """What was taken and is not written yet, in order."""
+        self._parts_bytes = 0
+        self._unsure = False
+        """Whether the first of them may have been written without our hearing of it."""
+        self._behind = False
+        """Whether anything was taken of which it is not known that it was written."""
         self._jobs: deque[Job[object]] = deque()
-        self._waiting: deque[tuple[int, float, Promise[None]]] = deque()
+        self._waiting: deque[tuple[float, Promise[None]]] = deque()
+        """Who waits for all that came before, and until when."""
+        self._heard: deque[tuple[float, Promise[None]]] = deque()
+        """Those of them for whom all of it was taken."""
         self._trouble: Trouble | None = None
         self._tries = 0
         self._retry_at = 0.0
@@ -119,18 +99,24 @@ class Writer:
 
     def flush(self) -> Promise[None] | None:
         """Answered when all that was taken so far is durable; None when it is."""
-        if self.written >= self.taken:
+        # In this order, as the writer's thread does it the other way round.
+        if not self._any_event() and not self._behind:
             return None
         promise = Promise[None]()
-        self._waiting.append((self.taken, time.monotonic() + PATIENCE_S, promise))
+        self._waiting.append((time.monotonic() + PATIENCE_S, promise))
         self._hurry()
         return promise
+
+    def waiting_bytes(self) -> int:
+        """About what all the events take that are not written yet."""
+        return self._parts_bytes + sum(claim.size for claim in tuple(self._sources))
 
     def keep(self, claim: Claim) -> None:
         """Has a tree that was claimed kept alive."""
         if not self.claims:
             self._beat_at = time.monotonic() + HEARTBEAT_S
         self.claims[claim.root] = claim
+        self._sources.append(claim)
         # It may be asleep without a thought of heartbeats.
         self.worker.urge()
 
@@ -151,7 +137,10 @@ class Writer:
     # From here on, the writer's own thread.
 
     def _idle(self) -> bool:
-        return not self.pages and not self._jobs
+        return not (self._any_event() or self._jobs or self._waiting)
+
+    def _any_event(self) -> bool:
+        return any(claim.events for claim in tuple(self._sources))
 
     def _turn(self) -> float | None:
         now = time.monotonic()
@@ -167,7 +156,7 @@ class Writer:
                 self._note(Trouble(unexpected(self._place.where, error), passing=False))
         self._expire()
         due = [at for at in (self._retry_at, self._beat_at if self.claims else 0.0) if at]
-        due += [until for _, until, _ in list(self._waiting)[:1]] if self._trouble else []
+        due += [until for until, _ in [*self._heard, *self._waiting][:1]] if self._trouble else []
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _work(self) -> None:
@@ -176,8 +165,6 @@ class Writer:
             self._run(self._jobs[0])
             self._jobs.popleft()
             self._write()
-        # Also when there was nothing to write: the last of it may have been written while somebody came to wait.
-        self._tell_written()
         if self.claims and time.monotonic() >= self._beat_at:
             self._beat()
 
@@ -222,52 +209,55 @@ class Writer:
         return value
 
     def _write(self) -> None:
-        """Commits all that is buffered, in order."""
-        while self._batch is not None or self.pages:
-            if self._batch is None:
-                with self.lock:
-                    pages = take(self.pages)
-                    self.waiting_bytes -= sum(page.size for page in pages)
-                self._batch = Batch(pages, self._redactor)
-                for root, error in self._batch.broken.items():
-                    self._batch.count += self._drop(root, StoreError(unexpected(self._place.where, error)))
-            batch = self._batch
-            link = self._open()
-            try:
-                lost = self._transact(link, lambda batch=batch, link=link: batch.write(link, self._owner))
-            except Trouble:
-                batch.unsure = True
-                raise
-            for root, error in lost.items():
-                self.lose(root, error)
-            self._batch = None
-            self._settle(batch)
+        """Commits all that is there, in order, and tells those who wait for it."""
+        while self._parts or self._take():
+            self._write_some(self._open(), list(_transaction(self._parts)))
 
-    def _drop(self, root: str, error: StoreError) -> int:
-        """Takes no more of a tree, and forgets what waits of it: that would stand behind a hole. How many events."""
-        with self.lock:
-            claim = self.claims.get(root)
-            if claim is not None:
-                claim.error = claim.error or error
-                claim.page.open = False
-            dropped = [page for page in self.pages if page.root == root]
-            for page in dropped:
-                self.pages.remove(page)
-                self.waiting_bytes -= page.size
-        return sum(len(page.events) for page in dropped)
-
-    def _settle(self, batch: Batch) -> None:
-        self.written += batch.count
+    def _write_some(self, link: Link, parts: list[Part]) -> None:
+        try:
+            lost = self._transact(link, lambda: write(link, parts, self._owner, unsure=self._unsure))
+        except Trouble:
+            self._unsure = True
+            raise
+        self._unsure = False
+        for root, error in lost.items():
+            self.lose(root, error)
+        for part in parts:
+            self._parts.popleft()
+            self._parts_bytes -= part.size
         self.worker.progress()
-        self._tell_written()
 
-    def _tell_written(self) -> None:
-        """Those who wait for what is durable by now hear of it."""
-        told: list[Promise[None]] = []
-        while self._waiting and self._waiting[0][0] <= self.written:
-            told.append(self._waiting.popleft()[2])
-        if told:
-            tell_all(told)
+    def _take(self) -> bool:
+        """Takes what waits, now that all that was taken before is written; whether there is any."""
+        self._tell_heard()
+        # Before anything is taken: `flush` looks whether anything waits, and then at this.
+        self._behind = True
+        while self._waiting:
+            self._heard.append(self._waiting.popleft())
+        for claim in tuple(self._sources):
+            taken = claim.take()
+            if taken:
+                self._make(claim, taken)
+            elif self.claims.get(claim.root) is not claim:
+                self._sources.remove(claim)
+        if self._parts:
+            return True
+        self._behind = False
+        self._tell_heard()
+        return False
+
+    def _make(self, claim: Claim, taken: list[Waiting]) -> None:
+        try:
+            for part in parts_of(claim.root, taken, self._redactor):
+                self._parts.append(part)
+                self._parts_bytes += part.size
+        except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
+            claim.give_up(StoreError(unexpected(self._place.where, error)))
+
+    def _tell_heard(self) -> None:
+        if self._heard:
+            tell_all(promise for _, promise in self._heard)
+            self._heard.clear()
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
@@ -284,8 +274,8 @@ class Writer:
 
     def lose(self, root: str, error: TreeOwned) -> None:
         claim = self.claims.get(root)
-        if claim is not None and claim.error is None:
-            claim.error = error
+        if claim is not None:
+            claim.give_up(error)
 
     def _note(self, trouble: Trouble) -> None:
         self._drop_link()
@@ -298,13 +288,11 @@ class Writer:
 
     def _forget(self, error: StoreError) -> None:
         """Gives up what waits, and takes no more: what came later would stand behind a hole. Those who wait hear why."""
-        with self.lock:
-            for claim in list(self.claims.values()):
-                claim.error = claim.error or error
-                claim.page.open = False
-            self._batch = None
-            self.pages.clear()
-            self.written, self.waiting_bytes = self.taken, 0
+        for claim in tuple(self._sources):
+            claim.give_up(error)
+        self._parts.clear()
+        self._parts_bytes = 0
+        self._unsure = self._behind = False
         self._fail_waiting(error, time.monotonic() + 2 * PATIENCE_S)
 
     def _expire(self) -> None:
@@ -321,10 +309,11 @@ class Writer:
 
     def _fail_waiting(self, error: StoreError, now: float) -> None:
         told: list[Promise[None]] = []
-        while self._waiting and self._waiting[0][1] <= now:
-            promise = self._waiting.popleft()[2]
-            promise.error = copy(error)
-            told.append(promise)
+        for waiting in (self._heard, self._waiting):
+            while waiting and waiting[0][0] <= now:
+                promise = waiting.popleft()[1]
+                promise.error = copy(error)
+                told.append(promise)
         tell_all(told)
 
     def _drop_link(self) -> None:
@@ -342,6 +331,11 @@ class Writer:
         self._jobs.clear()
 
 
-def copy(error: StoreError) -> StoreError:
-    """One for each who hears it: an exception that is raised twice shows a traceback of both."""
-    return type(error)(*error.args)
+def _transaction(parts: Iterable[Part]) -> Iterator[Part]:
+    """As many of the first as are written together."""
+    room = MOST_BYTES
+    for part in parts:
+        if room <= 0:
+            return
+        room -= part.size
+        yield part

@@ -1,0 +1,126 @@
+"""What waits of a tree is added by one thread and taken by another, without a lock: nothing is lost, doubled or turned round."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.errors import StoreError
+from remit.events import TurnStarted
+from remit.stores.place import Trouble
+from remit.stores.sqlite import SqliteLink, SqliteStore
+from remit.stores.waiting import WAITING_BYTES, Claim, early
+from remit.testing.specimens import head, new_tree, read, refused, warned
+
+pytestmark = pytest.mark.real_time
+
+
+def turn(root: str, seq: int) -> TurnStarted:
+    return TurnStarted(turn=1, **head(root, seq))
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_is_added_while_it_is_taken_is_taken_once_and_in_order() -> None:
+    claim, found = Claim("r", 0), list[int]()
+    events = [turn("r", seq) for seq in range(1, 50_001)]
+
+    def add() -> None:
+        for event in events:
+            claim.events.append(event)
+
+    adding = threading.Thread(target=add)
+    adding.start()
+    while adding.is_alive() or claim.events:
+        found += [event.seq for event in claim.take() if isinstance(event, TurnStarted)]
+    adding.join()
+    assert found == [event.seq for event in events]
+
+
+async def test_what_waits_is_counted_until_it_is_taken() -> None:
+    claim = Claim("r", 0)
+    made = early(warned("r", 2, "x" * 1_000))
+    claim.events += [turn("r", 1), made]
+    claim.early_in += len(made.json)
+    assert claim.size == 2 * WAITING_BYTES + len(made.json)
+    assert len(claim.take()) == 2
+    assert claim.size == 0
+
+
+async def test_nothing_of_a_tree_that_was_given_up_is_taken() -> None:
+    """What came before the news did would stand behind a hole."""
+    claim = Claim("r", 0)
+    claim.events.append(turn("r", 1))
+    first = StoreError("The disk is gone.")
+    claim.give_up(first)
+    claim.events.append(turn("r", 2))
+    claim.give_up(StoreError("And the house."))
+    assert claim.take() == []
+    assert claim.error is first
+    assert claim.size == 0
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_trees_of_two_loops_in_one_store(tmp_path: Path) -> None:
+    """Each tree is added to by a thread of its own; a flush is for what came before it, whoever adds meanwhile."""
+    store = SqliteStore(tmp_path / "runs.db")
+    found: dict[str, list[int]] = {}
+
+    async def live() -> None:
+        root = await new_tree(store)
+        for seq in range(1, 2_001):
+            store.append(turn(root, seq) if seq % 7 else warned(root, seq))
+            if not seq % 500:
+                await store.flush(root)
+                assert [event.seq for event in await read(store, root)] == list(range(1, seq + 1))
+        found[root] = [event.seq for event in await read(store, root)]
+        await store.release(root)
+
+    others = [threading.Thread(target=lambda: asyncio.run(live())) for _ in range(2)]
+    for other in others:
+        other.start()
+    await live()
+    for other in others:
+        await asyncio.to_thread(other.join)
+    await store.close()
+    assert list(found.values()) == [list(range(1, 2_001))] * 3
+
+
+async def test_a_tree_that_is_let_go_in_trouble_is_written_when_that_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever released it was told that it is late, not that it is lost."""
+    monkeypatch.setattr("remit.stores.writer.PATIENCE_S", 0.3)
+    store = SqliteStore(tmp_path / "runs.db")
+    root, other = await new_tree(store), await new_tree(store)
+    sound, passed = SqliteLink.commit, threading.Event()
+
+    def commit(link: SqliteLink) -> None:
+        if not passed.is_set():
+            raise Trouble("It is locked.", passing=True)
+        sound(link)
+
+    monkeypatch.setattr(SqliteLink, "commit", commit)
+    store.append(turn(root, 1))
+    await asyncio.sleep(0.05)
+    # The first was taken and could not be written; this one was not even taken.
+    store.append(turn(root, 2))
+    assert "locked" in str(await refused(store.release(root)))
+    passed.set()
+    store.append(turn(other, 1))
+    await store.flush(other)
+    assert [event.seq for event in await read(store, root)] == [1, 2]
+    await store.close()
