@@ -11,7 +11,7 @@ from msgspec import Raw
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
 from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode_lines
-from remit.limits import Usage, to_micros
+from remit.limits import to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.place import Link
@@ -49,41 +49,38 @@ class Part:
         "text",
     )
 
-    def __init__(self, root: str, events: Sequence[Event], data: bytes, redactor: Redactor) -> None:
+    def __init__(self, root: str, events: Sequence[Event], lines: Iterable[str], redactor: Redactor) -> None:
         first, last = events[0], events[-1]
         self.root = root
-        self.text, self.size = data.decode(), len(data)
+        self.text = text = "\n".join(lines)
+        self.size = len(text) if text.isascii() else len(text.encode())
         self.count, self.last_seq, self.last_at = len(events), last.seq, last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
         """For a tree that has no events yet."""
-        self.spent = [0, 0, 0, 0, 0]
-        """Runs, requests, tokens, micro-dollars, and requests whose price is not known."""
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
-        runs = 0
+        runs = requests = all_tokens = micros = unpriced = 0
         # By class: `isinstance` takes several times as long for a record that is of another one.
         for event in [event for event in events if type(event) in _COUNTED]:
-            kind = type(event)
-            if kind is ReplyReceived or kind is ModelCallFailed:
-                self._count(cast(ReplyReceived, event).usage)
-            elif kind is RunStarted:
+            if type(event) is ReplyReceived or type(event) is ModelCallFailed:
+                usage = event.usage
+                requests += usage.requests
+                tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
+                all_tokens += tokens
+                if usd:
+                    micros += to_micros(usd)
+                elif usd is None and tokens:
+                    unpriced += 1
+            elif type(event) is RunStarted:
                 runs += 1
                 if event.run == root:
-                    self._begin(cast(RunStarted, event), redactor)
+                    self._begin(event, redactor)
             elif event.run == root:
-                self.resumed = kind is RunResumed
-                self.status = None if self.resumed else cast(RunEnded, event).outcome.status
-        self.spent[0] = runs
-
-    def _count(self, usage: Usage) -> None:
-        spent, tokens, usd = self.spent, usage.input_tokens + usage.output_tokens, usage.usd
-        spent[1] += usage.requests
-        spent[2] += tokens
-        if usd:
-            spent[3] += to_micros(usd)
-        elif usd is None and tokens:
-            spent[4] += 1
+                self.resumed = type(event) is RunResumed
+                self.status = event.outcome.status if type(event) is RunEnded else None
+        self.spent = runs, requests, all_tokens, micros, unpriced
+        """Micros of dollars, and requests whose price is not known."""
 
     def _begin(self, event: RunStarted, redactor: Redactor) -> None:
         """What the list of trees says of the root."""
@@ -97,20 +94,20 @@ def parts_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterato
     """What waited of a tree, as rows. Raises where an event has no JSON."""
     clean = redactor.are_clean(texts_of(taken))
     held: list[Event] = []
-    made: list[bytes] = []
+    made: list[str] = []
     size = 0
     # What was JSON before is looked through as that: here, or with all the others.
     for events, lines in _groups(taken, redactor.redact if clean else bytes):
         data = encode_lines(lines)[:-1]
         data = data if clean else redactor.redact_lines(data)
         held += events
-        made.append(data)
+        made.append(data.decode())
         size += len(data)
         if size >= PAGE_BYTES:
-            yield Part(root, held, b"\n".join(made), redactor)
+            yield Part(root, held, made, redactor)
             held, made, size = [], [], 0
     if held:
-        yield Part(root, held, b"\n".join(made), redactor)
+        yield Part(root, held, made, redactor)
 
 
 def _groups(
