@@ -125,7 +125,9 @@ class JournalStore:
             made = early(event)
         except Exception as error:
             raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
-        claim.early_in += len(made.json)
+        size = len(made.json)
+        # In one step: a call in between could let the garbage collector in.
+        claim.early_in += size
         return made
 
     def _make_room(self, claim: Claim) -> None:

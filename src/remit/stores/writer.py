@@ -137,7 +137,7 @@ class Writer:
     # From here on, the writer's own thread.
 
     def _idle(self) -> bool:
-        return not (self._any_event() or self._jobs or self._waiting)
+        return not self._any_event() and not self._jobs
 
     def _any_event(self) -> bool:
         return any(claim.events for claim in tuple(self._sources))
