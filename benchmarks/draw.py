@@ -47,6 +47,7 @@ MEASURES = (
     Measure("import: CPU", "import", "import_cpu_ms", "ms", 120),
     Measure("import: memory", "import", "rss_mb", "MB", 28),
 )
+OWN_TARGETS = {"journal": "on against off <= 1.5", "cancel": "<= 150 ms"}
 PEERS = {"ours": "remit", "floor_rich": "a sketch of a lean runtime", "agent_framework": "agent-framework"}
 
 
@@ -74,22 +75,30 @@ def comparison(samples: Samples) -> list[str]:
 
 
 def own_table(figures: Figures) -> list[str]:
-    lines = ["| workload | remit | bare loop | ratio | besides |", "|---|---:|---:|---:|---|"]
+    lines = [
+        "| workload | remit | bare loop | ratio | besides | target |",
+        "|---|---:|---:|---:|---|---|",
+    ]
     for name, found in figures.items():
         if not isinstance(found, dict):
             continue
         first = next(key for key in found if key.endswith(("_cpu_ms", "_wall_ms")))
         kind = first.rpartition("_")[0].rpartition("_")[2]
         bare = found[f"bare_{kind}_ms"]
-        keys = ("on_against_off", "read_against_unread", "us_per_turn", "us_per_run")
-        besides = [f"{key.replace('_', ' ')} {found[key]:,.1f}" for key in keys if key in found]
+        per = "us_per_turn" if "us_per_turn" in found else "us_per_run"
+        keys = ("on_against_off", "read_against_unread", per)
+        besides = [
+            f"{key.replace('_', ' ')} {found[key]:,.{1 + ('against' in key)}f}"
+            for key in keys
+            if key in found
+        ]
         if "rss_mb_at_the_end" in found:
             before, after = found["rss_mb_after_10000"], found["rss_mb_at_the_end"]
             besides.append(f"{before:.1f} MB after 10,000, {after:.1f} MB after 100,000")
         what = str(found["what"]).rstrip(".")
         lines.append(
             f"| **{name}**: {what} | {found[first]:,.0f} ms | {bare:,.0f} ms | {found['ratio']:.1f}x |"
-            f" {'; '.join(besides)} |"
+            f" {'; '.join(besides)} | {OWN_TARGETS.get(name, '')} |"
         )
     return lines
 
@@ -110,7 +119,7 @@ def picture(samples: Samples) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="sans-serif" font-size="12" fill="#334155">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        '<text x="10" y="20" font-size="14" font-weight="bold">CPU, as a multiple of a bare asyncio loop</text>',
+        '<text x="10" y="20" font-size="14" font-weight="bold">CPU, as a multiple of a bare asyncio loop (logarithmic)</text>',
     ]
     for tick in (1, 2, 5, 10, 20, 50, 100, 200):
         parts.append(
@@ -153,13 +162,19 @@ def fill(page: str, name: str, lines: list[str]) -> str:
 
 
 def main() -> None:
+    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     results, own = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3])
     machine = results["machine"]
     rounds = len(next(iter(results["samples"]["delegation"].values())))
     where = (
         f"{machine['system']}, {machine['cpus']} cores, Python {machine['python']}, {machine['started'][:10]}"
     )
-    about = [f"{where}; medians of {rounds} rounds, and of {own['rounds']} for our own workloads."]
+    about = [
+        f"{where}; medians of {rounds} rounds, and of {own['rounds']} for our own workloads (`soak` runs once)."
+    ]
+    if other := results["versions"].get("agent_framework"):
+        about[0] += f" agent-framework is {other}."
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in (
         ("machine", about),

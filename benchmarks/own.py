@@ -211,7 +211,7 @@ async def journal(rounds: int) -> Spent:
 async def many(rounds: int) -> Spent:
     """10,000 children in one response, 100 of them at work at once, 5 ms a reply."""
     shape = Shape((10_000,), latency_s=0.005, concurrency=100)
-    return await compared(max(1, rounds // 2), shape, ours=ours(shape))
+    return await compared(rounds, shape, ours=ours(shape))
 
 
 async def tree(rounds: int) -> Spent:
@@ -250,7 +250,7 @@ async def _read(events: AsyncIterator[Event]) -> int:
 
 
 async def cancel(rounds: int) -> Spent:
-    """Cancelling 1,000 live children: wall clock until nothing of the tree is alive."""
+    """Cancelling 1,000 live children: wall clock until nothing of the tree is alive; bare: 1,000 tasks that wait."""
     shape = Shape((1000,))
     seen: list[float] = []
     bares: list[float] = []
@@ -328,7 +328,7 @@ async def _stopped_short(shape: Shape, agent: Agent, store: str) -> tuple[str, l
 
 
 async def soak(rounds: int) -> Spent:
-    """100,000 delegations in one process, 100 trees of 1,000 children: memory after a tenth, and at the end."""
+    """100,000 delegations in one process, 100 trees of 1,000 children, once: memory after a tenth, and at the end."""
     del rounds
     shape = Shape((1000,))
     go = ours(shape)
@@ -358,19 +358,46 @@ async def soak(rounds: int) -> Spent:
 WORKLOADS = {w.__name__: w for w in (journal, many, tree, long, readers, cancel, resumed, soak)}
 
 
+def names(said: str) -> list[str]:
+    """The workloads that were asked for."""
+    found = [name.strip() for name in said.split(",")]
+    for name in found:
+        if name not in WORKLOADS:
+            raise argparse.ArgumentTypeError(
+                f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}"
+            )
+    return found
+
+
+def at_least_one(said: str) -> int:
+    if not said.isdecimal() or int(said) < 1:
+        raise argparse.ArgumentTypeError(f"{said!r} is no number of rounds; name 1 or more")
+    return int(said)
+
+
+def writable(said: str) -> Path:
+    """Tried before anything is measured."""
+    try:
+        with Path(said).open("a", encoding="utf-8"):
+            return Path(said)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{said} cannot be written: {error.strerror}") from None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(WORKLOADS), help="names of workloads, with commas")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    every = ",".join(WORKLOADS)
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="medians of so many; soak runs once")
+    parser.add_argument("--only", type=names, default=every, help=f"workloads, with commas between: {every}")
+    parser.add_argument("--out", type=writable, help="a file for the figures, as JSON")
     asked = parser.parse_args()
     figures: dict[str, object] = {
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "rounds": asked.rounds,
     }
-    for name in asked.only.split(","):
+    for name in asked.only:
         found = asyncio.run(WORKLOADS[name](asked.rounds))
         figures[name] = {"what": WORKLOADS[name].__doc__, **{k: round(v, 2) for k, v in found.items()}}
         print(f"{name:8} " + "  ".join(f"{key} {value:,.1f}" for key, value in found.items()), flush=True)
