@@ -160,11 +160,13 @@ class Writer:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _work(self) -> None:
-        self._write()
-        while self._jobs:
+        # Not those that come meanwhile: the claims must be kept alive.
+        for _ in range(len(self._jobs)):
+            # Now that the job was seen: what was added before it is written before it is done.
+            self._write()
             self._run(self._jobs[0])
             self._jobs.popleft()
-            self._write()
+        self._write()
         if self.claims and time.monotonic() >= self._beat_at:
             self._beat()
 
@@ -209,9 +211,19 @@ class Writer:
         return value
 
     def _write(self) -> None:
-        """Commits all that is there, in order, and tells those who wait for it."""
-        while self._parts or self._take():
+        """Commits all that is there, in order, and tells those who wait for it.
+
+        Not what comes meanwhile: where events never stop, jobs would not be done and claims would die.
+        """
+        self._write_taken()
+        self._take()
+        self._write_taken()
+
+    def _write_taken(self) -> None:
+        while self._parts:
             self._write_some(self._open(), list(_transaction(self._parts)))
+        self._behind = False
+        self._tell_heard()
 
     def _write_some(self, link: Link, parts: list[Part]) -> None:
         try:
@@ -227,24 +239,20 @@ class Writer:
             self._parts_bytes -= part.size
         self.worker.progress()
 
-    def _take(self) -> bool:
-        """Takes what waits, now that all that was taken before is written; whether there is any."""
-        self._tell_heard()
+    def _take(self) -> None:
+        """Takes what waits, now that all that was taken before is written."""
         # Before anything is taken: `flush` looks whether anything waits, and then at this.
         self._behind = True
         while self._waiting:
             self._heard.append(self._waiting.popleft())
         for claim in tuple(self._sources):
+            # Before it is taken from: nothing is added to one that was let go of.
+            gone = self.claims.get(claim.root) is not claim
             taken = claim.take()
             if taken:
                 self._make(claim, taken)
-            elif self.claims.get(claim.root) is not claim:
+            elif gone:
                 self._sources.remove(claim)
-        if self._parts:
-            return True
-        self._behind = False
-        self._tell_heard()
-        return False
 
     def _make(self, claim: Claim, taken: list[Waiting]) -> None:
         try:
@@ -262,11 +270,11 @@ class Writer:
     def _beat(self) -> None:
         self._beat_at = time.monotonic() + HEARTBEAT_S
         link = self._open()
-        for root in [root for root, claim in list(self.claims.items()) if claim.loop.is_closed()]:
+        for root in [claim.root for claim in tuple(self.claims.values()) if claim.loop.is_closed()]:
             # Its event loop is gone, so nobody runs it any more, and somebody else may.
             tables.release(link, root, self._owner)
             self.claims.pop(root, None)
-        mine = [root for root, claim in list(self.claims.items()) if claim.error is None]
+        mine = [claim.root for claim in tuple(self.claims.values()) if claim.error is None]
         # One by one: a tree that was let go, and whose release has not come through, must not be kept.
         for root in mine:
             if root in self.claims and not tables.renew_one(link, root, self._owner):
