@@ -157,7 +157,8 @@ class JournalStore:
     async def flush(self, root: str | None = None) -> None:
         self._check()
         await self._flush()
-        for claim in self._claims.values():
+        # A copy, made in one step: the writer's thread, or another loop's, may take one out meanwhile.
+        for claim in tuple(self._claims.values()):
             if claim.error is not None and root in (None, claim.root):
                 raise claim.tell(claim.error)
 
