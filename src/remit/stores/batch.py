@@ -11,7 +11,7 @@ from msgspec import Raw
 import remit.stores.tables as tables
 from remit.errors import TreeOwned
 from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode_lines
-from remit.limits import to_micros
+from remit.limits import HIGHEST, to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.place import Link
@@ -79,7 +79,9 @@ class Part:
             elif event.run == root:
                 self.resumed = type(event) is RunResumed
                 self.status = event.outcome.status if type(event) is RunEnded else None
-        self.spent = runs, requests, all_tokens, micros, unpriced
+        spent = runs, requests, all_tokens, micros, unpriced
+        # What a model says is no reason to write nothing: databases count no further than 9 * 10**18.
+        self.spent = [min(amount, HIGHEST) for amount in spent]
         """Micros of dollars, and requests whose price is not known."""
 
     def _begin(self, event: RunStarted, redactor: Redactor) -> None:
