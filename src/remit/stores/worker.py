@@ -81,6 +81,7 @@ class Worker:
         self._urged = False
         self._stopping = False
         self._busy_since: float | None = None
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._last: Promise[None] | None = None
         """Answered when the thread ends."""
@@ -90,8 +91,12 @@ class Worker:
     def start(self) -> None:
         """Does nothing when it runs."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            # Loops in several threads may come at once, and two threads would write at once.
+            with self._starting:
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def wake(self) -> None:
         """There is something to do; it may wait a little for more of it."""

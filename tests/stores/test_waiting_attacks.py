@@ -1,0 +1,247 @@
+"""Attacks on events that wait: what happens in the moments between two steps of a thread, and streams that never end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import remit.stores.journal as journal
+from remit.errors import StoreError
+from remit.events import Event, TurnStarted
+from remit.limits import Usage
+from remit.stores.sqlite import SqliteLink, SqliteStore
+from remit.stores.waiting import Claim, Early, Waiting, early
+from remit.stores.worker import Worker
+from remit.stores.writer import Writer
+from remit.testing.specimens import head, known, new_tree, read, replied, warned
+
+pytestmark = pytest.mark.real_time
+
+
+def turn(root: str, seq: int) -> TurnStarted:
+    return TurnStarted(turn=1, **head(root, seq))
+
+
+class Moment:
+    """One at which the writer's thread is held."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._reached, self._left = threading.Event(), threading.Event()
+
+    def pass_by(self) -> None:
+        if self.armed:
+            self.armed = False
+            self._reached.set()
+            self._left.wait(5.0)
+
+    async def use(self, store: SqliteStore, then: Callable[[], object]) -> None:
+        self.armed = True
+        store._writer.worker.urge()
+        assert await asyncio.to_thread(self._reached.wait, 5.0)
+        then()
+        # A few rounds of the loop.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self._left.set()
+
+
+async def give_up_waiting(store: SqliteStore, root: str) -> None:
+    """Lets it go, without the patience to hear of it."""
+    release = asyncio.ensure_future(store.release(root))
+    await asyncio.sleep(0)
+    release.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await release
+
+
+async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer found nothing of it, and then that it is nobody's: in between something came."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root, moment, sound = await new_tree(store), Moment(), Claim.take
+    tasks: list[asyncio.Task[None]] = []
+
+    def take(claim: Claim) -> list[Waiting]:
+        taken = sound(claim)
+        moment.pass_by()
+        return taken
+
+    def leave() -> None:
+        store.append(turn(root, 1))
+        tasks.append(asyncio.create_task(give_up_waiting(store, root)))
+
+    monkeypatch.setattr(Claim, "take", take)
+    await moment.use(store, leave)
+    await asyncio.gather(*tasks)
+    await store.close()
+    assert [event.seq for event in await read(SqliteStore(tmp_path / "runs.db"), root)] == [1]
+
+
+async def test_what_was_added_before_a_tree_is_let_go_is_written_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come after the writer has looked for events and before it looks for jobs."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root, moment, sound = await new_tree(store), Moment(), Writer._write
+    tasks: list[asyncio.Task[None]] = []
+
+    def write(writer: Writer) -> None:
+        sound(writer)
+        moment.pass_by()
+
+    def leave() -> None:
+        store.append(turn(root, 1))
+        tasks.append(asyncio.create_task(give_up_waiting(store, root)))
+
+    monkeypatch.setattr(Writer, "_write", write)
+    await moment.use(store, leave)
+    await asyncio.gather(*tasks)
+    await store.close()
+    assert [event.seq for event in await read(SqliteStore(tmp_path / "runs.db"), root)] == [1]
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = SqliteLink.commit
+
+    def commit(link: SqliteLink) -> None:
+        time.sleep(0.02)
+        sound(link)
+
+    monkeypatch.setattr(SqliteLink, "commit", commit)
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_events_that_never_stop_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one batch is written, the next events are there already. Others want to begin, and claims to live."""
+    monkeypatch.setattr("remit.stores.writer.HEARTBEAT_S", 0.1)
+    store = SqliteStore(tmp_path / "runs.db")
+    root, beats, sound = await new_tree(store), list[float](), Writer._beat
+
+    def beat(writer: Writer) -> None:
+        beats.append(time.monotonic())
+        sound(writer)
+
+    async def go_on() -> None:
+        for seq in range(1, 1_000_000):
+            store.append(turn(root, seq))
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(Writer, "_beat", beat)
+    going = asyncio.create_task(go_on())
+    await asyncio.sleep(1.0)
+    async with asyncio.timeout(2.0):
+        await new_tree(store)
+    assert len(beats) >= 3
+    going.cancel()
+    await store.close()
+
+
+@pytest.mark.usefixtures("slow_disk")
+async def test_jobs_that_never_stop_do_not_let_claims_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remit.stores.writer.HEARTBEAT_S", 0.1)
+    store = SqliteStore(tmp_path / "runs.db")
+    root, beats, sound = await new_tree(store), list[float](), Writer._beat
+
+    def beat(writer: Writer) -> None:
+        beats.append(time.monotonic())
+        sound(writer)
+
+    async def save(name: str) -> None:
+        while True:
+            await store.save_artifact(root, name, "text")
+
+    monkeypatch.setattr(Writer, "_beat", beat)
+    saving = [asyncio.create_task(save(f"a{number}")) for number in range(3)]
+    await asyncio.sleep(1.0)
+    assert len(beats) >= 3
+    for one in saving:
+        one.cancel()
+    await asyncio.gather(*saving, return_exceptions=True)
+    await store.close()
+
+
+async def test_an_event_that_a_finalizer_has_overtaken_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector comes while JSON is made, and what it ends is a run of the same tree."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    later = [turn(root, 2)]
+
+    def collect(event: Event) -> Early:
+        if later:
+            store.append(later.pop())
+        return early(event)
+
+    monkeypatch.setattr(journal, "early", collect)
+    with pytest.raises(StoreError, match="in order"):
+        store.append(warned(root, 1))
+    store.append(warned(root, 3))
+    assert [event.seq for event in await read(store, root)] == [2, 3]
+    assert store._writer.waiting_bytes() == 0
+    await store.close()
+
+
+async def test_a_flush_does_not_mind_trees_that_come_and_go(tmp_path: Path) -> None:
+    """In other threads: those of other loops, and the writer's, which lets go of what a closed loop left."""
+    store = SqliteStore(tmp_path / "runs.db")
+    roots = [await new_tree(store) for _ in range(3)]
+
+    class Leaving(Claim):
+        @property
+        def error(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+            store._claims.pop(roots[2], None)
+
+    claim = Leaving.__new__(Leaving)
+    claim.root = roots[0]
+    store._claims[roots[0]] = claim
+    await store.flush()
+    await store.close()
+
+
+async def test_what_a_model_says_it_costs_harms_no_other_tree(tmp_path: Path) -> None:
+    """More than a database can count, and no more than a model may say."""
+    store = SqliteStore(tmp_path / "runs.db")
+    dear, other = await new_tree(store), await new_tree(store)
+    for seq in (1, 2):
+        store.append(replied(dear, seq, Usage(1, 1, 1, usd=1e15)))
+    store.append(warned(other, 1))
+    await store.flush()
+    assert [len(await read(store, root)) for root in (dear, other)] == [2, 1]
+    assert (await known(store, dear)).tokens == 4
+    await store.close()
+
+
+def test_loops_that_come_at_once_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads would write what waits twice, or half of it each."""
+    began: list[str] = []
+
+    class Slow(threading.Thread):
+        def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
+            time.sleep(0.05)
+            super().__init__(target=target, name=name, daemon=daemon)
+
+        def start(self) -> None:
+            began.append(self.name)
+            super().start()
+
+    worker = Worker("a writer", lambda: None, lambda: True, lambda: None)
+    loops = [threading.Thread(target=worker.start) for _ in range(4)]
+    monkeypatch.setattr("remit.stores.worker.threading.Thread", Slow)
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join()
+    worker.stop()
+    assert began == ["a writer"]
