@@ -167,6 +167,8 @@ class Writer:
             self._run(self._jobs[0])
             self._jobs.popleft()
         self._write()
+        while self._any_event() and not self._jobs and time.monotonic() < self._beat_at:
+            self._write()
         if self.claims and time.monotonic() >= self._beat_at:
             self._beat()
 
@@ -213,7 +215,7 @@ class Writer:
     def _write(self) -> None:
         """Commits all that is there, in order, and tells those who wait for it.
 
-        Not what comes meanwhile: where events never stop, jobs would not be done and claims would die.
+        Not what comes meanwhile: where events never stop, no job would be done and claims would die.
         """
         self._write_taken()
         self._take()
