@@ -14,9 +14,11 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+import remit.cli.options as options
 import remit.remote as remote
 from remit import Agent, Limits, Outcome, Reply, Request, start, tool
 from remit.cli.main import main
+from remit.cli.options import Options
 from remit.events import Event
 from remit.ports import Emit, Model, Store, new_root_id
 from remit.stores import open_store
@@ -104,9 +106,10 @@ class Bench:
         agent: Agent = LEAD,
         limits: Limits | None = None,
         id: str | None = None,  # noqa: A002 - it is one
+        called: bool = False,
     ) -> Outcome:
         """A tree from its start to its end."""
-        with self.running(model, task, agent=agent, limits=limits, id=id) as tree:
+        with self.running(model, task, agent=agent, limits=limits, id=id, called=called) as tree:
             return tree.outcome()
 
     @contextmanager
@@ -118,8 +121,12 @@ class Bench:
         agent: Agent = LEAD,
         limits: Limits | None = None,
         id: str | None = None,  # noqa: A002 - as above
+        called: bool = False,
     ) -> Iterator[Tree]:
-        """A tree that runs in a thread with a store of its own, as it would in another process."""
+        """A tree that runs in a thread with a store of its own, as it would in another process.
+
+        With `called` there is a record of how it was called, as `remit run` keeps it.
+        """
         root = id or next(self._ids)
 
         async def work(tree: Tree) -> None:
@@ -130,6 +137,8 @@ class Bench:
             async with start(agent, task, model=model, limits=limits, store=store, approver=ask) as running:
                 await anext(aiter(running.events()))
                 await store.flush(root)
+                if called:
+                    await options.keep(store, root, Options())
                 tree.cancel = lambda: asyncio.run_coroutine_threadsafe(
                     running.cancel("the test is over"), loop
                 )
@@ -147,9 +156,9 @@ class Bench:
                 tree.cancel()
             tree.thread.join(20)
 
-    def interrupted(self, model: Model | None = None, *, keep: int = 12) -> str:
+    def interrupted(self, model: Model | None = None, *, keep: int = 12, called: bool = False) -> str:
         """A tree whose process died after so many events; its id."""
-        ended = self.run(model or two_scouts())
+        ended = self.run(model or two_scouts(), called=called)
         asyncio.run(self.cut(ended.run_id, keep))
         return ended.run_id
 
@@ -167,8 +176,11 @@ class Bench:
     async def _rewrite(self, root: str, change: Callable[[list[Event]], list[Event]]) -> None:
         store = open_store(self.url)
         events = [event async for event in store.read(root)]
+        record = await options.recall(store, root)
         await store.delete(root)
         await store.claim(root, new=True)
+        if record is not None:
+            await options.keep(store, root, record)
         for event in change(events):
             store.append(event)
         await store.close()

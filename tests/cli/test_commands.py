@@ -40,7 +40,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_cancel_stops_a_run_of_somebody_else(bench: Bench) -> None:
     """`cancel` returns when the run has stopped; who asked and why is in its outcome, and how to go on is said."""
-    with bench.running(Waiting()) as tree:
+    with bench.running(Waiting(), called=True) as tree:
         code, out, err = remit("cancel", "abc", "changed", "my", "mind")
         outcome = tree.outcome()
     assert (code, out) == (0, "")
@@ -76,7 +76,7 @@ def test_what_has_ended_cannot_be_cancelled(bench: Bench) -> None:
     code, _, err = remit("cancel", "abcde")
     assert code == 1
     assert err == "abcde cannot be cancelled: it ended before (completed). See: remit show abcde\n"
-    bench.interrupted()
+    bench.interrupted(called=True)
     code, _, err = remit("cancel", "last")
     assert code == 1
     assert "no process runs it" in err
@@ -196,7 +196,7 @@ def test_an_answer_without_a_question(bench: Bench) -> None:
 def test_an_answer_to_a_dead_run_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer to a run that nobody runs counts when it goes on, and that is said."""
     monkeypatch.setattr(answering, "HEARD_S", 0.05)
-    with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")])) as tree:
+    with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")]), called=True) as tree:
         tree.wait_for(bench, ApprovalRequested)
         asked = len(bench.events(tree.id))
     asyncio.run(bench.cut(tree.id, asked))
@@ -323,7 +323,7 @@ def test_home_is_no_project(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_next_command_is_about_the_same_journal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that are suggested name the journal that was named, without a password."""
-    bench.interrupted()
+    bench.interrupted(called=True)
     monkeypatch.delenv("REMIT_JOURNAL")
     said = remit("cancel", "abcde", "--journal", bench.url).err
     assert said.endswith(f"To go on with it: remit resume abcde --journal {bench.url}\n")

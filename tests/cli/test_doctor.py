@@ -147,7 +147,7 @@ def test_what_a_project_asks_for_and_does_not_get(bench: Bench) -> None:
 def test_the_journal_is_looked_into(bench: Bench) -> None:
     """A sound journal says where it is and how much is in it; interrupted runs are told with how to go on."""
     bench.run(two_scouts())
-    bench.interrupted()
+    bench.interrupted(called=True)
     found = _findings()["journal"]
     assert found[0]["level"] == "ok"
     assert "(from REMIT_JOURNAL): 2 runs" in found[0]["text"]

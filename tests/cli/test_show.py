@@ -65,7 +65,7 @@ def test_how_a_run_ended_short_and_how_to_go_on(bench: Bench) -> None:
     assert "abcde  lead  over budget" in out
     assert "Why it ended\n" in out
     # A program started it, and only that can have it go on.
-    assert out.endswith("Go on with it in its own program: remit.resume(store, 'abcdefghjk', agent=...)\n")
+    assert out.endswith("Go on with it: in its own program, remit.resume(store, 'abcdefghjk', agent=...)\n")
     bench.run(ScriptedModel([refuse("I would rather not.")]))
     refused = remit("show").out
     assert "What it had\nI would rather not." in refused

@@ -89,7 +89,7 @@ def test_a_live_run_is_followed_to_its_end(bench: Bench) -> None:
 
 def test_a_dead_run_is_said_to_be_dead(bench: Bench) -> None:
     """Nobody waits for ever for a run whose process is gone: exit code 7, and how to go on with it."""
-    bench.interrupted()
+    bench.interrupted(called=True)
     code, _, err = remit("watch")
     assert code == 7
     assert "No process runs abcde any more. To go on with it: remit resume abcde" in err

@@ -12,6 +12,7 @@ import remit.cli.places as places
 import remit.cli.words as words
 import remit.remote as remote
 from remit.asking import in_words
+from remit.cli.onward import find_way_on
 from remit.cli.places import Found, short_request
 from remit.cli.summary import subtree
 from remit.events import ApprovalAnswered
@@ -75,7 +76,7 @@ async def _tell_heard(
     root = found.short.partition(".")[0]
     if not found.info.live:
         exits.tell(
-            f"Kept: no process runs {root}; it counts when the run goes on: {places.hint(f'resume {root}')}"
+            f"Kept: no process runs {root}; it counts when the run goes on: {await find_way_on(store, found)}"
         )
         return
     with anyio.move_on_after(HEARD_S):

@@ -12,7 +12,9 @@ import remit.cli.places as places
 import remit.cli.words as words
 import remit.remote as remote
 from remit.cli.following import follow
+from remit.cli.onward import find_way_on
 from remit.cli.places import Found
+from remit.history import REOPENED
 from remit.outcome import Status
 from remit.ports import Store
 
@@ -40,7 +42,7 @@ async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool)
         if not await remote.cancel(store, found.run, reason):
             status = tree.runs[found.run].status
             how = f"it ended before ({words.status_words(status)})" if status else "no process runs it"
-            exits.fail(f"{found.short} cannot be cancelled: {how}.{_then(found, status)}")
+            exits.fail(f"{found.short} cannot be cancelled: {how}. {await _then(store, found, status)}")
         if wait:
             await _wait(store, found)
         else:
@@ -52,7 +54,7 @@ async def _wait(store: Store, found: Found) -> None:
         tree = await follow(store, found)
         status = tree.runs[found.run].status
         how = "was cancelled" if status is Status.CANCELLED else f"ended: {_how(status)}"
-        exits.tell(f"{found.short} {how}.{_then(found, status)}")
+        exits.tell(f"{found.short} {how}. {await _then(store, found, status)}")
         return
     exits.tell(
         f"{found.short} was asked to stop, and has not stopped yet. See: {places.hint(f'watch {found.short}')}"
@@ -63,7 +65,7 @@ def _how(status: Status | None) -> str:
     return words.status_words(status) if status else "its process is gone"
 
 
-def _then(found: Found, status: Status | None) -> str:
-    if not found.is_root or status is Status.COMPLETED:
-        return f" See: {places.hint(f'show {found.short}')}"
-    return f" To go on with it: {places.hint(f'resume {found.short}')}"
+async def _then(store: Store, found: Found, status: Status | None) -> str:
+    if found.is_root and (status is None or status in REOPENED):
+        return f"To go on with it: {await find_way_on(store, found)}"
+    return f"See: {places.hint(f'show {found.short}')}"

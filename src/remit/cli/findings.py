@@ -15,12 +15,14 @@ from typing import Literal
 from msgspec import Struct
 
 import remit.cli.choosing as choosing
+from remit.cli.onward import way_on
+from remit.cli.options import recall
 from remit.cli.places import Journal, hint
 from remit.definitions import Problem, Settings, check
 from remit.definitions.modelnames import read_model
 from remit.errors import RemitError, UsageError
 from remit.models.names import KNOWN, key_variable
-from remit.ports import Store
+from remit.ports import Store, TreeInfo
 from remit.stores import open_store
 
 Level = Literal["ok", "note", "warning", "problem"]
@@ -183,6 +185,7 @@ async def journal(place: Journal) -> list[Finding]:
     try:
         store = open_store(place.url)
         trees = await store.trees()
+        interrupted = await _interrupted(store, trees)
     except RemitError as error:
         return [Finding("problem", "journal", f"{place.where} cannot be used", str(error))]
     finally:
@@ -198,17 +201,15 @@ async def journal(place: Journal) -> list[Finding]:
             + (f", {live} running" if live else ""),
         )
     ]
-    left = [info for info in trees if info.status is None and not info.live]
-    if left:
-        found.append(
-            Finding(
-                "note",
-                "journal",
-                f"{_count(len(left), 'run')} {'was' if len(left) == 1 else 'were'} interrupted",
-                hint(f"resume {left[0].root}"),
-            )
-        )
-    return found + list(_file(place))
+    return [*found, *interrupted, *_file(place)]
+
+
+async def _interrupted(store: Store, trees: Iterable[TreeInfo]) -> list[Finding]:
+    left = [info.root for info in trees if info.status is None and not info.live]
+    if not left:
+        return []
+    text = f"{_count(len(left), 'run')} {'was' if len(left) == 1 else 'were'} interrupted"
+    return [Finding("note", "journal", text, way_on(await recall(store, left[0]), left[0], left[0]))]
 
 
 def _file(place: Journal) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ from remit.approval import Approver
 from remit.cli.conduct import Interrupts, conduct
 from remit.cli.display import open_display
 from remit.cli.job import Job
-from remit.cli.options import Showing
+from remit.cli.onward import way_to_ask
+from remit.cli.options import Options, Showing
 from remit.cli.prompt import choose_approver
 from remit.cli.run_words import how_it_ended
 from remit.cli.tree_view import TreeView
@@ -76,12 +77,12 @@ async def relaunch(job: Job, past: Tree, showing: Showing, *, limits: Limits | N
     return await _follow(job, make, showing, past)
 
 
-def tell_ended(outcome: Outcome, showing: Showing) -> int:
-    """Print the answer of a tree that stays as it is. The exit code."""
+def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:
+    """Print the answer of a tree that stays as it is; `called` is how its run was. The exit code."""
     writer = json_out.Writer() if showing.form == "stream-json" else None
     _print(outcome, showing, writer)
     if not showing.quiet:
-        how, again = words.status_words(outcome.status), places.hint(f"resume {outcome.run_id} TEXT")
+        how, again = words.status_words(outcome.status), way_to_ask(called, outcome.run_id)
         exits.tell(f"{outcome.run_id} has ended: {how}. To go on with its conversation: {again}")
     return exits.BY_STATUS[outcome.status]
 

@@ -83,7 +83,7 @@ async def go_on(
     if record is None:
         exits.fail(f"Nothing is recorded of {root} yet. Try again in a moment.")
     if not text.prompt and tree.status is not None and tree.status not in REOPENED:
-        return tell_ended(_structured(tree.outcome(), before), showing)
+        return tell_ended(_structured(tree.outcome(), before), showing, before)
     try:
         job = put_together(said.over(before or _guessed(record)), setup.models)._replace(journal=url)
     except UsageError as error:

@@ -10,6 +10,8 @@ import click
 import remit.cli.exits as exits
 import remit.cli.places as places
 import remit.remote as remote
+from remit.cli.onward import find_way_on, way_to_ask
+from remit.cli.options import recall
 
 
 @click.command()
@@ -24,24 +26,24 @@ def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
     """
     said = sys.stdin.read() if text == ("-",) else " ".join(text)
     if not said.strip():
-        exits.wrong_use(f"There is nothing to send. Write the message: remit send {run} TEXT")
+        exits.wrong_use("There is nothing to send. Write the message: remit send RUN TEXT")
     asyncio.run(_send(run, said, journal))
 
 
 async def _send(written: str, text: str, journal: str | None) -> None:
     async with places.opened(journal) as store:
         found, tree = await places.look(store, written)
-        resume = f"resume {found.short.partition('.')[0]}"
         record = tree.runs[found.run]
         if not await remote.send(store, found.run, text):
+            called = await recall(store, found.info.root)
             exits.fail(
                 f"{found.short} has ended ({record.status}) and has no turn to come."
-                f" To ask more: {places.hint(f'{resume} TEXT')}"
+                f" To ask more: {way_to_ask(called, found.short.partition('.')[0])}"
             )
         if found.info.live:
             exits.tell(f"Sent: it joins the next turn of {found.short} ({record.agent}).")
         else:
             exits.tell(
                 f"Kept: no process runs {found.short}, so that it joins when it goes on:"
-                f" {places.hint(resume)}"
+                f" {await find_way_on(store, found)}"
             )

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 import remit.cli.words as words
 from remit.cli.listings import below, shown_id
+from remit.cli.onward import way_on
 from remit.cli.options import Options, recall
 from remit.cli.places import Found, hint, short_request
 from remit.cli.tree_view import TreeView, shown, whole
@@ -138,13 +139,7 @@ def _notes(one: Shown) -> Iterator[str]:
     if one.outcome is None:
         yield f"Follow it: {hint(f'watch {found.short}')}   Stop it: {hint(f'cancel {found.short}')}"
     elif found.is_root and one.outcome.status in REOPENED:
-        yield _goes_on(one, root)
-
-
-def _goes_on(one: Shown, root: str) -> str:
-    if one.called is not None:
-        return f"Go on with it: {hint(f'resume {root}')}"
-    return f"Go on with it in its own program: remit.resume(store, {one.found.info.root!r}, agent=...)"
+        yield f"Go on with it: {way_on(one.called, found.info.root, root)}"
 
 
 def as_json(one: Shown) -> JsonObject:

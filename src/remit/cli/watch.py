@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import anyio
 import click
@@ -15,6 +16,7 @@ import remit.remote as remote
 from remit.asking import in_words
 from remit.cli.display import Display, open_display
 from remit.cli.following import follow
+from remit.cli.onward import find_way_on
 from remit.cli.places import LAST, Found, short_request
 from remit.cli.tree_view import TreeView
 from remit.history import REOPENED, Tree
@@ -35,16 +37,23 @@ def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
     watching ends with that child. What is asked is shown with how to answer. Ctrl-C ends the watching, not the run.
     The exit code is the run's.
     """
+    # By its id: another run may be the last one by the time that somebody reads this.
+    watched: list[Found] = []
     try:
-        return asyncio.run(_watch(run, journal, plain=plain, quiet=quiet))
+        return asyncio.run(_watch(run, journal, watched.append, plain=plain, quiet=quiet))
     except KeyboardInterrupt:
-        exits.tell(f"The run goes on. To stop it: {places.hint(f'cancel {run}')}")
+        for found in watched:
+            exits.tell(f"The run goes on. To stop it: {places.hint(f'cancel {found.short}')}")
         return exits.CANCELLED
 
 
-async def _watch(written: str, journal: str | None, *, plain: bool, quiet: bool) -> int:
+async def _watch(
+    written: str, journal: str | None, tell: Callable[[Found], None], *, plain: bool, quiet: bool
+) -> int:
+    """`tell` is given the run that is watched, once it is known."""
     async with places.opened(journal) as store:
         found = places.find(await store.trees(), written)
+        tell(found)
         if not found.is_root:
             await places.look(store, written)
         display = open_display(TreeView(), quiet=quiet, plain=plain)
@@ -53,7 +62,7 @@ async def _watch(written: str, journal: str | None, *, plain: bool, quiet: bool)
             tree = await _show(store, found, display)
         finally:
             display.end()
-        return _tell_end(found, tree)
+        return await _tell_end(store, found, tree)
 
 
 async def _show(store: Store, found: Found, display: Display) -> Tree:
@@ -80,16 +89,16 @@ async def _paint(store: Store, found: Found, display: Display) -> None:
         await anyio.sleep(PAINT_S)
 
 
-def _tell_end(found: Found, tree: Tree) -> int:
+async def _tell_end(store: Store, found: Found, tree: Tree) -> int:
     """The answer on standard output, as `remit run` has it, and the exit code."""
-    root = found.short.partition(".")[0]
     if found.run not in tree.runs:
         exits.fail(f"{found.short} is not in the journal any more: somebody deleted it.")
     outcome = tree.outcomes()[found.run]
     if tree.runs[found.run].outcome is None:
-        exits.tell(f"No process runs {root} any more. To go on with it: {places.hint(f'resume {root}')}")
+        root = found.short.partition(".")[0]
+        exits.tell(f"No process runs {root} any more. To go on with it: {await find_way_on(store, found)}")
     elif not outcome.ok and found.is_root and outcome.status in REOPENED:
-        exits.tell(f"To go on with it: {places.hint(f'resume {root}')}")
+        exits.tell(f"To go on with it: {await find_way_on(store, found)}")
     answer = outcome.text or outcome.partial
     if answer:
         columns.echo(words.lines(answer))
