@@ -6,9 +6,11 @@ import importlib.metadata as metadata
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +31,14 @@ Level = Literal["ok", "note", "warning", "problem"]
 
 LITTLE_SPACE = 200_000_000
 """Bytes that a journal's disk should have left."""
+
+NO_SPACE = 5_000_000
+"""Bytes without which no run can be kept: SQLite writes beside the file before it writes into it."""
+
+OLD_S = 30 * 86_400.0
+"""How long a run has been quiet that `rm --older-than 30d` deletes."""
+
+ELSEWHERE = "keep runs elsewhere: --journal sqlite:///runs.db, or REMIT_JOURNAL"
 
 _EXTRA = re.compile(r"([A-Za-z0-9._-]+).*\bextra\s*==\s*['\"]([a-z0-9-]+)['\"]")
 _TOGETHER = ("all", "dev")
@@ -187,7 +197,9 @@ async def journal(place: Journal) -> list[Finding]:
         trees = await store.trees()
         interrupted = await _interrupted(store, trees)
     except RemitError as error:
-        return [Finding("problem", "journal", f"{place.where} cannot be used", str(error))]
+        found = [Finding("problem", "journal", f"{place.where} cannot be used", str(error))]
+        # A full disk is often why.
+        return found if place.path is None else [*found, *_space(place.path, ())]
     finally:
         if store is not None:
             await store.close()
@@ -201,7 +213,7 @@ async def journal(place: Journal) -> list[Finding]:
             + (f", {live} running" if live else ""),
         )
     ]
-    return [*found, *interrupted, *_file(place)]
+    return [*found, *interrupted, *_file(place, trees)]
 
 
 async def _interrupted(store: Store, trees: Iterable[TreeInfo]) -> list[Finding]:
@@ -212,48 +224,82 @@ async def _interrupted(store: Store, trees: Iterable[TreeInfo]) -> list[Finding]
     return [Finding("note", "journal", text, way_on(await recall(store, left[0]), left[0], left[0]))]
 
 
-def _file(place: Journal) -> Iterator[Finding]:
-    """What can only be told of a file: that SQLite finds it sound, that it may be written, that there is space."""
+def _file(place: Journal, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
+    """What can only be told of a file: that it may be written, that there is space, that SQLite finds it sound."""
     path = place.path
     if path is None:
         return
-    folder = next((above for above in (path, *path.parents) if above.exists()), Path("/"))
-    if not os.access(folder, os.W_OK):
-        yield Finding(
-            "problem", "journal", f"{folder} may not be written by this user", f"chmod u+w {folder}"
-        )
+    closed = list(_closed(path))
+    # A disk that nobody can write to is often full to the brim, and that is no trouble.
+    yield from closed or _space(path, trees)
+    yield from _damage(path)
+
+
+def _nearest(path: Path) -> Path:
+    """The file, or the folder that it would be made in or below."""
+    return next((above for above in (path, *path.parents) if os.access(above, os.F_OK)), Path("/"))
+
+
+def _closed(path: Path) -> Iterator[Finding]:
+    """Whether it may be written: the folder too, since SQLite makes files beside it."""
+    nearest = _nearest(path)
+    needed = (path, path.parent) if nearest == path else (nearest,)
+    closed = next((one for one in needed if not os.access(one, os.W_OK)), None)
+    if closed is None:
+        return
+    what = f"{path} can be read and not written" if nearest == path else f"{path} cannot be made"
+    if _is_mounted_read_only(closed):
+        fix = f"mount that for writing, or {ELSEWHERE}"
+        yield Finding("problem", "journal", f"{what}: it is on a read-only file system", fix)
+    else:
+        fix = f"chmod u+w {shlex.quote(str(closed))}, if that is yours; or {ELSEWHERE}"
+        yield Finding("problem", "journal", f"{what}: this user may not write to {closed}", fix)
+
+
+def _is_mounted_read_only(place: Path) -> bool:
+    return sys.platform != "win32" and bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+
+
+def _space(path: Path, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
     try:
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(_nearest(path)).free
     except OSError:
-        free = LITTLE_SPACE
-    if free < LITTLE_SPACE:
-        yield Finding(
-            "warning",
-            "journal",
-            f"only {free / 1e6:.0f} MB are left on its disk",
-            hint("rm --older-than 30d"),
-        )
-    if path.exists() and (said := _damage(path)):
+        return
+    left = f"only {free / 1e6:.1f} MB are left on its disk"
+    if free < NO_SPACE:
+        # Not by `remit rm`: what is deleted has to be written down first.
+        fix = f"free some space there, or {ELSEWHERE}"
+        yield Finding("problem", "journal", f"{left}, too little to start a run", fix)
+    elif free < LITTLE_SPACE:
+        then = time.time() - OLD_S
+        is_old = any(info.last_at < then and info.status is not None for info in trees)
+        fix = hint("rm --older-than 30d") if is_old else f"free some space there, or {ELSEWHERE}"
+        yield Finding("warning", "journal", left, fix)
+
+
+def _damage(path: Path) -> Iterator[Finding]:
+    from remit.stores.place import Trouble  # noqa: PLC0415 - only for a journal that is a file
+    from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - as above
+
+    try:
+        # As everybody reads it: where nothing can be written, SQLite has to be told so.
+        link = SqliteFile(path).open_reader()
+        if link is None:
+            return
+        try:
+            said = str(link.rows("PRAGMA quick_check(1)")[0][0])
+        finally:
+            link.close()
+    except Trouble as trouble:
+        yield Finding("problem", "journal", f"{path} cannot be read from end to end", str(trouble))
+        return
+    if said != "ok":
         yield Finding(
             "problem",
             "journal",
             f"{path} is damaged: {said}",
             "restore it from a copy, or save what can be read with `sqlite3 FILE .recover`",
         )
-
-
-def _damage(path: Path) -> str:
-    import sqlite3  # noqa: PLC0415 - only for a journal that is a file
-
-    try:
-        link = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            said = str(link.execute("PRAGMA quick_check(1)").fetchone()[0])
-        finally:
-            link.close()
-    except sqlite3.Error as error:
-        return str(error)
-    return "" if said == "ok" else said
 
 
 # --- Agents and servers ---------------------------------------------------------------------------

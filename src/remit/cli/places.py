@@ -55,7 +55,9 @@ class Journal(NamedTuple):
         if self.url == "sqlite":
             return default_path()
         beginning = "sqlite:///"
-        return Path(unquote(self.url.removeprefix(beginning))) if self.url.startswith(beginning) else None
+        if not self.url.startswith(beginning):
+            return None
+        return Path(unquote(self.url.removeprefix(beginning))).expanduser().absolute()
 
 
 class Found(NamedTuple):
