@@ -168,6 +168,34 @@ def test_a_killed_run_is_told_to_whoever_watches(folder: Path) -> None:
     assert "interrupted" in _remit(folder, "runs").stdout
 
 
+def test_what_is_dead_does_not_count_on(folder: Path) -> None:
+    """A run whose process died an hour ago is drawn as it was then, with nobody at work and all clocks standing."""
+    state = folder.parent / "state"
+    state.mkdir()
+    bench = Bench(state)
+    bench.age(bench.interrupted(called=True), 1 / 24)
+    with remit_in(folder, "watch", columns=120) as terminal:
+        assert terminal.end() == 7
+        seen = terminal.look()
+        assert not re.search(r"\b1h|\b60m", terminal.raw), "not for a moment"
+    assert not re.search(r"thinking|at work|open", seen)
+    assert "3 runs · 0s" in seen
+    assert seen.count("■") == 3, seen
+    assert "No process runs abcde any more." in seen
+
+
+def test_whoever_watches_sees_a_killed_run_end(folder: Path) -> None:
+    """When the process is killed the tree that is left standing has nobody at work in it."""
+    with _waiting(folder) as first:
+        first.wait_for("2 open")
+        with remit_in(folder, "watch", columns=120) as second:
+            second.wait_for("2 open")
+            first.child.kill(signal.SIGKILL)
+            assert second.end() == 7
+            assert "interrupted: its process ended before it did" in second.look()
+            assert "thinking" not in second.look()
+
+
 # --- One terminal, and a journal that has something in it -----------------------------------------
 
 

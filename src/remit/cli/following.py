@@ -17,12 +17,20 @@ LOOK_S = 1.0
 """How often it is asked whether a process runs it, while nothing is added."""
 
 
-def _ignore(event: Event) -> None:
+def _ignore(event: Event | None = None) -> None:
     del event
 
 
-async def follow(store: Store, found: Found, hear: Callable[[Event], None] = _ignore) -> Tree:
-    """The tree once the run has ended, or once no process runs it; every event is given to `hear` on the way."""
+async def follow(
+    store: Store,
+    found: Found,
+    hear: Callable[[Event], None] = _ignore,
+    alive: Callable[[], None] = _ignore,
+) -> Tree:
+    """The tree once the run has ended, or once no process runs it.
+
+    Every event is given to `hear` on the way; `alive` is called whenever a process is seen to run it.
+    """
     tree, quiet_s = Tree(), LOOK_S
 
     async def take() -> bool:
@@ -33,6 +41,8 @@ async def follow(store: Store, found: Found, hear: Callable[[Event], None] = _ig
             hear(event)
         return tree.seq != before
 
+    # Not counted as being added: of what was there before it is asked at once whether a process runs it.
+    await take()
     while True:
         if await take():
             quiet_s = 0.0
@@ -41,7 +51,9 @@ async def follow(store: Store, found: Found, hear: Callable[[Event], None] = _ig
         if quiet_s >= LOOK_S:
             quiet_s = 0.0
             # Its last events may have come after they were read, and before it was asked who runs it.
-            if not await is_live(store, found.info.root) and not await take():
+            if await is_live(store, found.info.root):
+                alive()
+            elif not await take():
                 return tree
             continue
         await anyio.sleep(POLL_S)

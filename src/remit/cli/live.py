@@ -65,7 +65,9 @@ class LiveDisplay:
         self._changed, self._painted_at = False, now
         with self._unbroken():
             size = self._console.size
-            lines = frame(self.view, width=size.width - 1, height=size.height - 1, now=time.time())
+            lines = frame(
+                self.view, width=size.width - 1, height=size.height - 1, now=self.view.clock(time.time())
+            )
             if lines == self._lines and size == self._size:
                 return
             self._mend(size.width)
@@ -106,7 +108,12 @@ class LiveDisplay:
         self._follow_state()
         if tree and self.view.tree.runs:
             with self._unbroken():
-                lines = whole(self.view, width=self._console.size.width - 1, now=time.time(), most=LAST_LINES)
+                lines = whole(
+                    self.view,
+                    width=self._console.size.width - 1,
+                    now=self.view.clock(time.time()),
+                    most=LAST_LINES,
+                )
                 self._console.print(self._text(lines))
 
     def _follow_state(self) -> None:

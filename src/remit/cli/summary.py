@@ -14,7 +14,7 @@ from remit.cli.listings import below, shown_id
 from remit.cli.onward import way_on
 from remit.cli.options import Options, recall
 from remit.cli.places import Found, hint, short_request
-from remit.cli.tree_view import TreeView, shown, whole
+from remit.cli.tree_view import TreeView, interrupt, shown, whole
 from remit.history import REOPENED, RunRecord, Tree
 from remit.limits import Usage, total
 from remit.messages import JsonObject
@@ -46,8 +46,7 @@ class Shown(NamedTuple):
 async def read(store: Store, found: Found, tree: Tree) -> Shown:
     outcomes = tree.outcomes()
     if not found.info.live:
-        for record in tree.runs.values():
-            record.outcome = record.outcome or outcomes[record.id]
+        interrupt(tree)
     ended = tree.runs[found.run].outcome is not None
     called = await recall(store, found.info.root)
     return Shown(found, tree, outcomes[found.run] if ended else None, called)

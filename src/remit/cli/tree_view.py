@@ -75,6 +75,8 @@ class TreeView:
         self._spent = {record.id: total(record.usage) for record in self.tree.runs.values()}
         self.missed = 0
         """Events that came too quickly to be looked at."""
+        self.stands = False
+        """Nobody runs it: its clocks stand where its last event left them."""
 
     def feed(self, event: Event) -> None:
         """Take in what happened."""
@@ -90,6 +92,15 @@ class TreeView:
             _note_call(live, event)
         else:
             _note_model(live, event)
+
+    def clock(self, now: float) -> float:
+        """What its clocks go by."""
+        return self.tree.at if self.stands else now
+
+    def end(self) -> None:
+        """No process runs it any more."""
+        self.stands = True
+        interrupt(self.tree)
 
     def sums(self) -> dict[str, Sum]:
         """What each run and everything below it has used."""
@@ -114,6 +125,13 @@ class TreeView:
         live = self.live.get(record.id)
         calls = list(live.calls.values()) if live else []
         return action_of(self.tree, record, calls, live.said if live else "", len(live.queued) if live else 0)
+
+
+def interrupt(tree: Tree) -> None:
+    """Have every run without an end be one that was interrupted: no process works on it any more."""
+    outcomes = tree.outcomes()
+    for record in tree.runs.values():
+        record.outcome = record.outcome or outcomes[record.id]
 
 
 def _note_call(live: Live, event: events.CallStarted | events.CallEnded | events.ChildQueued) -> None:

@@ -15,7 +15,7 @@ import remit.cli.words as words
 import remit.remote as remote
 from remit.asking import in_words
 from remit.cli.display import Display, open_display
-from remit.cli.following import follow
+from remit.cli.following import follow, is_live
 from remit.cli.onward import find_way_on
 from remit.cli.places import LAST, Found, short_request
 from remit.cli.tree_view import TreeView
@@ -56,7 +56,9 @@ async def _watch(
         tell(found)
         if not found.is_root:
             await places.look(store, written)
-        display = open_display(TreeView(), quiet=quiet, plain=plain)
+        view = TreeView()
+        view.stands = not found.info.live
+        display = open_display(view, quiet=quiet, plain=plain)
         display.begin()
         try:
             tree = await _show(store, found, display)
@@ -66,11 +68,18 @@ async def _watch(
 
 
 async def _show(store: Store, found: Found, display: Display) -> Tree:
+    view = display.view
+
+    def alive() -> None:
+        view.stands = False
+
     async with anyio.create_task_group() as group:
         group.start_soon(_paint, store, found, display)
-        await follow(store, found, display.feed)
+        tree = await follow(store, found, display.feed, alive)
         group.cancel_scope.cancel()
-    return display.view.tree
+    if tree.status is None and not await is_live(store, found.info.root):
+        view.end()
+    return tree
 
 
 async def _paint(store: Store, found: Found, display: Display) -> None:
