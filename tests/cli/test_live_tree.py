@@ -372,3 +372,24 @@ async def test_lines_wait_while_somebody_is_asked() -> None:
 def test_numbers_and_times_in_words(said: str, shown_as: str) -> None:
     """Numbers are as short as they can be and still say what is meant."""
     assert said == shown_as
+
+
+async def test_one_of_a_thing_is_one() -> None:
+    """The line about the whole has one model call and one delegation where there was one; a limit is always of many."""
+    limits = Limits(requests=None, delegations=None)
+    model = ScriptedModel(
+        {"lead": [call("task", agent="scout", prompt="Look"), say("Done.")], "scout": [say("Fine.")]}
+    )
+    history = await recorded(model, limits=limits)
+
+    def said(view: TreeView) -> str:
+        return shown([summary(view, 200, view.tree.at)], colour=False)
+
+    assert "1 model call" in said(up_to(history, events.ReplyReceived))
+    assert "1 model calls" not in said(up_to(history, events.ReplyReceived))
+    assert said(up_to(history, events.RunEnded, 2)).endswith("3 model calls · 1 delegation")
+    view = up_to(history, events.ReplyReceived)
+    view.tree.runs[view.tree.root].limits = Limits()
+    assert said(view).endswith("1 model call")
+    view.tree.runs[view.tree.root].limits = Limits(requests=1)
+    assert said(view).endswith("1/1 model calls")

@@ -420,6 +420,11 @@ def test_a_model_without_its_key() -> None:
         (("Go", "--limits", "dept=2"), "'dept' is no limit. Did you mean 'depth'?"),
         (("Go", "--max-turns", "many"), "--max-turns must be a number, not 'many'."),
         (("Go", "--max-turns", ""), "--max-turns must be"),
+        (
+            ("Go", "--max-turns", "0"),
+            "--max-turns must be from 1 to 1,000,000,000,000,000, or unlimited, not 0.",
+        ),
+        (("Go", "--limits", "usd=-1"), ", or unlimited, not -1"),
         (("Go", "--max-turns", "5,depth=9"), "--max-turns must be"),
         (("Go", "--max-budget-usd", "-1"), "--max-budget-usd must be from 0"),
         (("Go", "--timeout", "soon"), "--timeout must be a number of seconds, or a time such as 90s"),

@@ -62,6 +62,14 @@ def test_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         ("", "A store is one of"),
         ("sqlite://runs.db", "sqlite:///runs.db for a file here"),
         ("sqlite:///", "names no file"),
+        (
+            "sqlite:/runs.db",
+            "'sqlite:/runs.db' has too few slashes. Write sqlite:///runs.db for a file here (three)",
+        ),
+        ("sqlite:runs.db", "'sqlite:runs.db' has too few slashes"),
+        ("postgresql", "'postgresql' is not written in full. A store is one of"),
+        ("postgres:/me:hunter2@host/db", "'postgres:...' is not written in full. A store is one of"),
+        ("memory:/", "'memory:...' is not written in full. A store is one of"),
         ("memory://somewhere", "A store is one of"),
     ],
 )

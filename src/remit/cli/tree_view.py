@@ -364,7 +364,6 @@ def summary(view: TreeView, width: int, now: float) -> Line:
     sums, limits = view.sums()[tree.root], root.limits
     past = elapsed(root, now)
     still_open = f", {sums.open} open" if sums.open and root.outcome is None else ""
-    calls = " model call" if sums.requests == 1 and limits.requests is None else " model calls"
     failed = sum(
         1 for run in tree.runs.values() for c in run.calls if c.ended is not None and not c.ended.success
     )
@@ -372,10 +371,10 @@ def summary(view: TreeView, width: int, now: float) -> Line:
         words.count(sums.runs, "run") + still_open,
         f"{len(tree.requests)} waiting for you" if tree.requests else "",
         f"{words.duration(past)}{_of(limits.seconds, words.allowed_time)}",
-        _against(sums.tokens, limits.tokens, words.number, " tokens"),
+        _against(sums.tokens, limits.tokens, words.number, " token"),
         "cost unknown" if sums.usd is None else _against(sums.usd, limits.usd, words.money),
-        _against(sums.requests, limits.requests, words.number, calls),
-        _against(sums.runs - 1, limits.delegations, words.number, " delegations") if sums.runs > 1 else "",
+        _against(sums.requests, limits.requests, words.number, " model call"),
+        _against(sums.runs - 1, limits.delegations, words.number, " delegation") if sums.runs > 1 else "",
         f"{view.missed:,} events not shown" if view.missed else "",
         f"{words.count(failed, 'call')} failed or denied" if failed else "",
     ]
@@ -383,10 +382,12 @@ def summary(view: TreeView, width: int, now: float) -> Line:
 
 
 def _against(used: float, limit: object, say: Callable[[float], str], unit: str = "") -> str:
-    """What was used, of how much; empty for nothing of no limit."""
-    if used == 0 and not isinstance(limit, (int, float)):
+    """What was used, of how much; empty for nothing of no limit. `unit` is for one."""
+    limited = isinstance(limit, (int, float))
+    if used == 0 and not limited:
         return ""
-    return f"{say(used)}{_of(limit, say)}{unit}"
+    many = "s" if unit and (limited or used != 1) else ""
+    return f"{say(used)}{_of(limit, say)}{unit}{many}"
 
 
 def _of(limit: object, say: Callable[[float], str]) -> str:

@@ -61,7 +61,9 @@ def read_limit(name: str, node: Node) -> int | float | str | None:
     try:
         make_limits({name: value})
     except UsageError as error:
-        raise Wrong(str(error).removeprefix(f"Limits.{name} ").rstrip("."), node.line) from None
+        # It speaks of Python's None, and here that is a word.
+        said = str(error).removeprefix(f"Limits.{name} ").replace("None for unlimited", "unlimited")
+        raise Wrong(said.rstrip("."), node.line) from None
     return value
 
 

@@ -34,10 +34,10 @@ def open_store(url: str) -> Store:
         from remit.stores.memory import MemoryStore  # noqa: PLC0415 - as all stores, when it is asked for
 
         return MemoryStore()
-    if scheme == "sqlite":
+    if scheme.partition(":")[0] == "sqlite":
         from remit.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported with its first use
 
-        return SqliteStore(_file(url, rest) if separator else default_path())
+        return SqliteStore(default_path() if url == "sqlite" else _file(url, rest))
     if scheme in ("postgresql", "postgres") and separator:
         return _postgres(url)
     raise UsageError(_unknown(scheme, url))
@@ -62,9 +62,11 @@ def default_path() -> Path:
 
 def _file(url: str, rest: str) -> Path:
     if not rest.startswith("/") or rest == "/":
+        shown = url if "@" not in url else "sqlite:..."
+        what = "names no file" if rest in ("", "/") and "://" in url else "has too few slashes"
         raise UsageError(
-            f"The store {url.partition('@')[0] if '@' not in url else 'sqlite://...'!r} names no file. Write sqlite:///runs.db for a file here, or "
-            "sqlite:////full/path/runs.db (four slashes) for one elsewhere."
+            f"The store {shown!r} {what}. Write sqlite:///runs.db for a file here (three), or"
+            " sqlite:////full/path/runs.db for one elsewhere (four)."
         )
     if rest == "/:memory:":
         raise UsageError("SQLite in memory is gone with its process: write 'memory', or name a file.")
@@ -87,6 +89,10 @@ def _postgres(url: str) -> Store:
 
 
 def _unknown(scheme: str, url: str) -> str:
+    name = re.split(r"[:/@ =]", url, maxsplit=1)[0]
+    if name in KNOWN:
+        shown = name if name == url else f"{name}:..."
+        return f"The store {shown!r} is not written in full. A store is one of {FORMS}."
     import difflib  # noqa: PLC0415 - only for those who mistype
 
     close = difflib.get_close_matches(scheme.lower(), KNOWN, n=1)
@@ -95,5 +101,5 @@ def _unknown(scheme: str, url: str) -> str:
     plain = re.fullmatch(r"[\w./-]{0,80}", url) is not None
     if plain and (url.endswith((".db", ".sqlite", ".sqlite3")) or "/" in url):
         hint = f" Did you mean 'sqlite:///{url}'?"
-    shown = repr(url if plain else re.split(r"[:/@ =]", url, maxsplit=1)[0])
+    shown = repr(url if plain else name)
     return f"There is no store {shown}.{hint} A store is one of {FORMS}."
