@@ -16,6 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from terminals import PROGRAM, Terminal, check_screen, environment, remit_in, settle_on, stable
 
+from remit import Agent, Status, start
+from remit.cli.demo import Paced
+from remit.events import TurnStarted
+
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal"),
@@ -66,6 +70,17 @@ def test_the_demo(folder: Path) -> None:
     assert "Look at it: remit show " in seen
     assert "The run is kept in" in seen
     assert "●" not in seen, "the live tree has gone"
+
+
+async def test_a_demo_that_is_stopped_has_used_nothing() -> None:
+    """Rules read no tokens, so that a call of theirs which is stopped on the way is not estimated to have used some."""
+    async with start(Agent("lead"), "Look around", model=Paced(60.0)) as running:
+        async for event in running.events():
+            if isinstance(event, TurnStarted):
+                await running.cancel("Ctrl-C")
+        outcome = await running.outcome()
+    assert outcome.status is Status.CANCELLED
+    assert (outcome.usage.requests, outcome.usage.tokens, outcome.usage.usd) == (1, 0, 0.0)
 
 
 def test_demo_without_a_terminal(folder: Path) -> None:

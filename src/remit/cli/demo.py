@@ -15,6 +15,8 @@ import remit.cli.words as words
 from remit.cli.job import put_together
 from remit.cli.launch import launch
 from remit.cli.options import Options, Showing, read_showing, showing_options
+from remit.errors import ModelError
+from remit.limits import Usage
 from remit.messages import Reply, Request
 from remit.models.offline import Offline
 from remit.ports import Emit
@@ -32,7 +34,11 @@ class Paced(Offline):
 
     async def reply(self, request: Request, emit: Emit) -> Reply:
         # Each branch at a pace of its own, as models are; by its place, so that it is the same every time.
-        await anyio.sleep(self._seconds * (1 + sum(map(ord, request.run_id[10:])) % 5))
+        try:
+            await anyio.sleep(self._seconds * (1 + sum(map(ord, request.run_id[10:])) % 5))
+        except anyio.get_cancelled_exc_class():
+            # Of a call that is stopped it is assumed that what was sent has been read and counted; rules read nothing.
+            raise ModelError("stopped", kind="connection", usage=Usage(requests=1, usd=0.0)) from None
         return await super().reply(request, emit)
 
 

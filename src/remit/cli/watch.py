@@ -68,7 +68,7 @@ async def _watch(
 
 
 async def _show(store: Store, found: Found, display: Display) -> Tree:
-    view = display.view
+    view, tree = display.view, Tree()
 
     def alive() -> None:
         view.stands = False
