@@ -70,11 +70,19 @@ class Mute(Exception):
 # Built without a type checker's eye: what a careless adapter hands over.
 R: Any = Reply
 E: Any = ModelError
+
+
+def changed(error: Exception, **fields: object) -> Exception:
+    """One that was altered after it was made, when nobody looks."""
+    vars(error).update(fields)
+    return error
+
+
 BAD_REPLIES: list[object] = [
     R("x", usage={"input_tokens": 5}),
     R("x", usage=3),
     E("x", usage={"a": 1}),
-    E("x", kind=None),
+    changed(E("x"), kind=None),
     Mute(),
     R(b"bytes"),
     R("x", stop="content_filter"),

@@ -13,7 +13,7 @@ A child that fails is never an exception here: it is an `Outcome`. Cancellation 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from remit.limits import Usage
@@ -35,6 +35,8 @@ ModelErrorKind = Literal[
     "bug",
 ]
 
+KINDS: tuple[ModelErrorKind, ...] = get_args(ModelErrorKind)
+
 SENT_KINDS: frozenset[ModelErrorKind] = frozenset({"timeout", "connection", "stalled", "bug"})
 """Kinds after which the provider may have worked, and billed, without telling us how much."""
 
@@ -52,7 +54,7 @@ class UsageError(RemitError):
 
 
 class ModelError(RemitError):
-    """Raised by a model whose one request failed."""
+    """Raised by a model whose one request failed. Raises UsageError for a kind that does not exist."""
 
     def __init__(
         self,
@@ -64,12 +66,21 @@ class ModelError(RemitError):
         usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
+        if kind not in KINDS:
+            raise UsageError(f"ModelError({str(message)[:200]!r}): {unknown_kind(kind)}")
         self.kind: ModelErrorKind = kind
         self.retryable = kind in RETRYABLE_KINDS if retryable is None else retryable
         self.retry_after = retry_after
         """Seconds the provider asked us to wait, if it did."""
         self.usage = usage
         """What the failed request cost, if the provider said so."""
+
+
+def unknown_kind(kind: object) -> str:
+    """What is wrong with a kind of failure that does not exist."""
+    from remit.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+
+    return f"kind must be one of {', '.join(KINDS)}, not {repr(kind)[:60]}.{suggest(kind, KINDS)}"
 
 
 class StoreError(RemitError):

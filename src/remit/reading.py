@@ -11,7 +11,7 @@ from typing import TypeGuard, cast, get_args
 import msgspec
 
 from remit.amounts import cost
-from remit.errors import RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind
+from remit.errors import KINDS, RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind, unknown_kind
 from remit.execution import Run
 from remit.foreign import Ended
 from remit.limits import HIGHEST, Usage
@@ -27,7 +27,6 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
 # Told by what they are, not by what they equal: what is another object is looked at piece by piece.
 _NONE, _ZERO, _ONE = (), 0, 1
-_KINDS = get_args(ModelErrorKind)
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
@@ -77,12 +76,16 @@ def _failure(run: Run, error: BaseException) -> ModelError:
         )
         return _bug(f"the model {run.model.name} panicked: {describe_error(error)}")
     # A copy: the model's own exception may be raised again, by another run, and may lack anything.
-    said: object = getattr(error, "kind", None)
-    kind = cast(ModelErrorKind, said) if said in _KINDS else "server"
+    words, said = safe_str(error), getattr(error, "kind", None)
+    known = isinstance(said, str) and said in KINDS
+    kind = cast(ModelErrorKind, said) if known else "server"
+    if not known and said is not None:
+        # Set after it was made, when nobody looked. What may pass is not given up for a slip, and the slip is told.
+        words = f"{words} (taken as 'server': {unknown_kind(safe_str(said))})"
     after: object = getattr(error, "retry_after", None)
     again: object = getattr(error, "retryable", None)
     return ModelError(
-        clean(safe_str(error)),
+        clean(words),
         kind=kind,
         retryable=again if isinstance(again, bool) else kind in RETRYABLE_KINDS,
         retry_after=float(after) if isinstance(after, (int, float)) and 0 <= after <= HIGHEST else None,

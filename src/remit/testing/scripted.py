@@ -128,6 +128,8 @@ def fail(
     def make() -> ModelError:
         return ModelError(message, kind=kind, retryable=retryable, retry_after=retry_after, usage=usage)
 
+    # Once at once: what is wrong with it is said where the script is written.
+    make()
     return Failure(make, delay)
 
 

@@ -1,0 +1,27 @@
+"""What was probably meant by a name that means nothing. Nothing here is loaded or run for those that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+LONGEST_WORD = 80
+"""Characters; to compare long ones takes long, and nobody meant them."""
+
+
+def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """A sentence that names what was probably meant, with a blank in front; empty when nothing is near.
+
+    `others` is what else people call them.
+    """
+    if not isinstance(word, str) or len(word) > LONGEST_WORD:
+        return ""
+    meant = (others or {}).get(word.lower()) or _nearest(word, known)
+    return f" Did you mean {meant!r}?" if meant else ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    import difflib  # noqa: PLC0415 - only for those who mistype
+
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, 1)
+    return names[near[0]] if near else None
