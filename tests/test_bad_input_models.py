@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from remit import Agent, ModelError, Reply, Request, Status, UsageError, run
+from remit import (
+    Agent,
+    AssistantMessage,
+    Call,
+    ModelError,
+    Outcome,
+    Reply,
+    Request,
+    Status,
+    UsageError,
+    resume,
+    run,
+    start,
+    tool,
+)
+from remit.events import ReplyReceived, decode, encode
+from remit.stores.memory import MemoryStore
 from remit.testing import fail
 
 # Without a type checker's eye, as most people write.
@@ -109,3 +126,128 @@ async def test_a_failure_without_a_kind_is_the_providers() -> None:
     model = Own(lambda _: said[min(model.asked, 2) - 1])
     outcome = await run(Agent("lead"), "go", model=model)
     assert outcome.text == "done"
+
+
+# --- Replies -------------------------------------------------------------------------------------
+
+given: list[int] = []
+
+
+@tool(tier="observe")
+def double(x: int) -> int:
+    """Doubles a number."""
+    given.append(x)
+    return 2 * x
+
+
+def once(*calls: object) -> Callable[[Request], object]:
+    """Asks for these calls, and answers with the last result."""
+    return lambda request: (
+        Reply("", calls, stop="calls")  # pyright: ignore[reportArgumentType]
+        if len(request.messages) == 1
+        else Reply(request.messages[-1].text)
+    )
+
+
+def asked(outcome: Outcome) -> list[object]:
+    return [c.args for m in outcome.messages if isinstance(m, AssistantMessage) for c in m.calls]
+
+
+TEXTS = ['{"x": 2}', ' \n{"x":2}\n', '{"x": 2, "x": 2}']
+
+
+@pytest.mark.parametrize("args", TEXTS)
+@pytest.mark.parametrize("more", [0, 1])
+async def test_arguments_as_the_text_of_an_object(args: str, more: int) -> None:
+    """The text of a JSON object, as many providers hand it over, is taken as that object and recorded as it."""
+    store = MemoryStore()
+    calls = [Call(f"c{n}", "double", args) for n in range(1 + more)]
+    outcome = await run(Agent("lead", tools=[double]), "go", model=Own(once(*calls)), store=store)
+    assert outcome.text == "4"
+    assert asked(outcome) == [{"x": 2}] * (1 + more)
+    replies = [e.reply async for e in store.read(outcome.run_id) if isinstance(e, ReplyReceived)]
+    assert [c.args for c in replies[0].calls] == [{"x": 2}] * (1 + more)
+
+
+async def test_arguments_as_text_in_a_run_that_is_resumed() -> None:
+    """What a resumed run makes again has the arguments that the first one had."""
+    given.clear()
+    begun, held, store = asyncio.Event(), asyncio.Event(), MemoryStore()
+
+    @tool(tier="observe")
+    async def hold(x: int) -> int:
+        """Holds a number."""
+        given.append(x)
+        begun.set()
+        if len(given) == 1:
+            await held.wait()
+        return x
+
+    agent, model = Agent("lead", tools=[hold]), Own(once(Call("c", "hold", '{"x": 2}')))
+    async with start(agent, "go", model=model, store=store) as running:
+        await begun.wait()
+        await running.cancel("enough")
+        first = await running.outcome()
+    outcome = await resume(store, first.run_id, agent=agent, model=model)
+    assert outcome.text == "2"
+    assert given == [2, 2]
+    assert asked(outcome) == asked(first) == [{"x": 2}]
+
+
+DEEP = '{"x":' * 100_000 + "1" + "}" * 100_000
+NO_OBJECTS = [
+    "",
+    "{",
+    '{"x": 2',
+    "{'x': 2}",
+    "[2]",
+    "2",
+    "null",
+    '"{}"',
+    '{"x": 2} and more',
+    DEEP,
+    "{\ud800}",
+]
+
+
+@pytest.mark.parametrize("args", NO_OBJECTS, ids=lambda v: repr(v)[:20])
+async def test_arguments_as_text_that_is_no_object(args: str) -> None:
+    """Any other text is told to the model as what it is, and the run goes on."""
+    outcome = await run(Agent("lead", tools=[double]), "go", model=Own(once(Call("c", "double", args))))
+    assert outcome.ok
+    assert "The arguments of double are not a JSON object" in outcome.text
+    assert isinstance(asked(outcome)[0], str)
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 30, "1" * 5_000, "1e999", "-1e400"], ids=lambda v: v[:8])
+async def test_numbers_that_no_journal_takes(number: str) -> None:
+    """An object with a number that cannot be written down stays text, or is written down; nothing breaks."""
+    store = MemoryStore()
+    call = Call("c", "double", f'{{"x": {number}}}')
+    outcome = await run(Agent("lead", tools=[double]), "go", model=Own(once(call)), store=store)
+    assert outcome.ok
+    events = [e async for e in store.read(outcome.run_id)]
+    assert [decode(encode(e)) for e in events] == events
+
+
+SHAPES: list[tuple[object, str]] = [
+    ([{"name": "double"}], "dict"),
+    (({"id": "c", "name": "double", "args": {}},), "dict"),
+    (["double"], "str"),
+    ((Call("c", "double", {"x": 2}), None), "NoneType"),
+    (Call("c", "double", {"x": 2}), "Call"),
+    ({"name": "double"}, "dict"),
+    ("double", "str"),
+    (3, "int"),
+]
+
+
+@pytest.mark.parametrize(("calls", "what"), SHAPES, ids=repr)
+async def test_calls_that_are_none(calls: object, what: str) -> None:
+    """Calls are a tuple of `Call` objects; anything else is told so, with what it was."""
+    model = Own(lambda _: Reply("x", calls))  # pyright: ignore[reportArgumentType]
+    outcome = await run(Agent("lead", tools=[double]), "go", model=model)
+    assert outcome.status is Status.FAILED
+    assert "calls must be a tuple of Call(id, name, args) objects" in outcome.reason
+    assert what in outcome.reason
+    assert "has no" not in outcome.reason

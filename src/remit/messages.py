@@ -108,7 +108,7 @@ class Call(Struct, frozen=True, gc=False):
     id: str
     name: str
     args: JsonObject | str = field(default_factory=dict[str, object])
-    """The arguments; a string is what could not be read as a JSON object."""
+    """The arguments. In a model's reply also the text of a JSON object; a string that stays one could not be read as that."""
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -6,6 +6,7 @@ Nothing here raises, so that a reservation is always settled with something.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TypeGuard, cast, get_args
 
 import msgspec
@@ -165,9 +166,10 @@ def _tidy_details(details: object) -> JsonObject | None:
 
 
 def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    alone = len(calls) == 1 or len({c.id for c in calls}) == len(calls)
-    if type(calls) is tuple and alone and all(map(_is_sound, calls)):
+    sound = type(calls) is tuple and all(map(_is_sound, calls))
+    if sound and (len(calls) == 1 or len({c.id for c in calls}) == len(calls)):
         return calls
+    _check_calls(calls)
     seen: set[str] = set()
     tidy: list[Call] = []
     for number, call in enumerate(calls, 1):
@@ -175,17 +177,41 @@ def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
         while call_id in seen:
             call_id = f"{call_id}_{number}"
         seen.add(call_id)
-        args = to_json(call.args)
-        kept = cast(JsonObject, args) if isinstance(args, dict) else text_of(args)
-        tidy.append(Call(call_id, clean(safe_str(call.name))[:MOST_NAME], kept))
+        tidy.append(Call(call_id, clean(safe_str(call.name))[:MOST_NAME], _tidy_args(call.args)))
     return tuple(tidy)
+
+
+def _check_calls(calls: object) -> None:
+    several = isinstance(calls, (tuple, list))
+    wrong = [c for c in cast("Sequence[object]", calls) if not isinstance(c, Call)] if several else [calls]
+    if wrong:
+        which, what = "one" if several else "it", type(wrong[0]).__name__
+        raise TypeError(f"calls must be a tuple of Call(id, name, args) objects; {which} is of type {what}")
+
+
+def _tidy_args(given: object) -> JsonObject | str:
+    """The arguments as an object, also where they came as its text, as many providers send them; else as text."""
+    args = to_json(given)
+    if isinstance(args, dict):
+        return cast(JsonObject, args)
+    text = text_of(args)
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        read: object = msgspec.json.decode(text)
+        # Not all that can be read can be written down again.
+        _encoder.encode(read)
+    except (TypeError, ValueError, RecursionError):
+        return text
+    return cast(JsonObject, read) if isinstance(read, dict) else text
 
 
 def _is_sound(call: Call) -> bool:
     """Whether it can be written down as it is."""
     if type(call) is not Call or type(call.id) is not str or type(call.name) is not str or not call.id:
         return False
-    if type(call.args) not in (dict, str) or len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
+    # Text is looked at: it may be that of an object.
+    if type(call.args) is not dict or len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
         return False
     try:
         _encoder.encode((call.id, call.name, call.args))

@@ -93,7 +93,7 @@ def call(
 ) -> Answer:
     """Calls one tool. Its arguments are the other keywords, or `args` where a name is taken.
 
-    A string as `args` stands for arguments that are not a JSON object.
+    A string as `args` stands for arguments as they came: the text of a JSON object, or of something else.
     """
     if isinstance(args, str):
         if named:
