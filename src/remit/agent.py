@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, ParamSpec, TypeVar, cast
 
 from remit.errors import UsageError
 from remit.limits import Limits
@@ -25,6 +25,51 @@ MOST_TEXT = 1_000_000
 
 Surface = Literal["task", "subagent"]
 Summary = Literal["never", "auto", "always"]
+
+OTHER_NAMES = {
+    "system_prompt": "instructions",
+    "system": "instructions",
+    "prompt": "instructions",
+    "llm": "model",
+    "functions": "tools",
+    "agents": "subagents",
+    "children": "subagents",
+    "handoffs": "subagents",
+    "model_settings": "settings",
+    "output_type": "output",
+    "response_format": "output",
+    "response_model": "output",
+    "max_turns": "limits",
+    "timeout": "limits",
+}
+"""What other systems call the fields of an agent; only suggested, so that there is one name for each."""
+
+P = ParamSpec("P")
+
+
+def _named(init: Callable[P, None]) -> Callable[P, None]:
+    """The same, with words for names that agents do not have."""
+
+    @functools.wraps(init)
+    def made(*unnamed: P.args, **named: P.kwargs) -> None:
+        try:
+            init(*unnamed, **named)
+        except TypeError:
+            _check_names(init, unnamed[1:], named)
+            raise
+
+    return made
+
+
+def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Mapping[str, object]) -> None:
+    from inspect import signature  # noqa: PLC0415 - only for those who mistype
+
+    from remit.spelling import check_names  # noqa: PLC0415 - as above
+
+    name = unnamed[0] if unnamed else named.get("name")
+    known, example = list(signature(init).parameters)[1:], "Agent(name, instructions=...)"
+    where = "Agent" if name is None else f"Agent {name!r}"
+    check_names(where, unnamed[1:], named, known=known, others=OTHER_NAMES, example=example)
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, weakref_slot=True)
@@ -63,6 +108,7 @@ class Agent:
     sandbox: Sandbox | None
     """What its tools may touch; its parent's holds too. None: its parent's."""
 
+    @_named
     def __init__(
         self,
         name: str,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, StructMeta, UnsetType
 
 from remit.errors import UsageError
 
@@ -40,6 +40,22 @@ SHARED = ("depth", "delegations", "requests", "tokens", "usd", "calls", "seconds
 
 OWN = ("turns", "call_seconds", "stall_seconds", "result_chars", "context_tokens", "when_full")
 """Each run's own: the agent's number, else its parent's."""
+
+OTHER_NAMES = {
+    "max_turns": "turns",
+    "max_steps": "turns",
+    "max_iterations": "turns",
+    "max_depth": "depth",
+    "timeout": "seconds",
+    "budget": "usd",
+    "max_budget_usd": "usd",
+    "cost": "usd",
+    "max_tokens": "tokens",
+    "max_calls": "calls",
+    "max_requests": "requests",
+    "max_concurrency": "concurrency",
+}
+"""What people call them; only suggested, so that there is one name for each."""
 
 HIGHEST = 10**15
 """No real limit is above this; a larger number is a mistake (and would overflow 64-bit sums)."""
@@ -78,8 +94,25 @@ def _smaller(a: object, b: object) -> object:
     return min(cast(float, a), cast(float, b))
 
 
+class _Named(StructMeta):
+    """Has words for names that are none. Limits that are read or replaced are not made by a call, and not looked at here."""
+
+    # Type checkers know the fields, and this would hide them.
+    if not TYPE_CHECKING:
+
+        def __call__(self, *unnamed, **named):
+            try:
+                return super().__call__(*unnamed, **named)
+            except TypeError:
+                from remit.spelling import check_names  # noqa: PLC0415 - only for those who mistype
+
+                known, example = self.__struct_fields__, "Limits(turns=...)"
+                check_names("Limits", unnamed, named, known=known, others=OTHER_NAMES, example=example)
+                raise
+
+
 # What follows from limits is worked out once for each and found by it again, so its hash is kept.
-class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
+class Limits(Struct, metaclass=_Named, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
     """What one run may spend. Three different things can be said of each field:
 
     ================  ==========================================================

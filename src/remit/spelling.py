@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from remit.errors import UsageError
 
 LONGEST_WORD = 80
 """Characters; to compare long ones takes long, and nobody meant them."""
@@ -17,6 +19,26 @@ def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None
         return ""
     meant = (others or {}).get(word.lower()) or _nearest(word, known)
     return f" Did you mean {meant!r}?" if meant else ""
+
+
+def check_names(
+    what: str,
+    unnamed: Sequence[object],
+    named: Iterable[str],
+    *,
+    known: Sequence[str],
+    others: Mapping[str, str],
+    example: str,
+) -> None:
+    """For a call that Python did not take: raises UsageError if it has values without a name, or names that are none."""
+    if unnamed:
+        raise UsageError(
+            f"{what} has {repr(unnamed[0])[:60]} without a name. Say what it is, as in {example}."
+        ) from None
+    wrong = [name for name in named if name not in known]
+    if wrong:
+        each = " ".join(f"{what} has no {name[:60]!r}.{suggest(name, known, others)}" for name in wrong[:5])
+        raise UsageError(f"{each} It has {', '.join(known)}.") from None
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:

@@ -7,25 +7,12 @@ from collections.abc import Mapping
 
 from remit.definitions.nodes import Node, Wrong, kind, number, quoted, split_list, suggest, text, whole
 from remit.errors import UsageError
-from remit.limits import Limits
+from remit.limits import OTHER_NAMES, Limits
 
 NAMES: tuple[str, ...] = Limits.__struct_fields__
 _TIMES = ("seconds", "call_seconds", "stall_seconds")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|mins|h|d)?", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "mins": 60, "h": 3600, "d": 86400}
-_OTHER_NAMES = {
-    "max_turns": "turns",
-    "max_depth": "depth",
-    "timeout": "seconds",
-    "budget": "usd",
-    "max_budget_usd": "usd",
-    "cost": "usd",
-    "max_tokens": "tokens",
-    "max_calls": "calls",
-    "max_requests": "requests",
-    "max_concurrency": "concurrency",
-}
-"""What people call them; only suggested, so that there is one name for each."""
 
 
 def seconds(node: Node) -> float | None:
@@ -48,7 +35,7 @@ def seconds(node: Node) -> float | None:
 def read_limit(name: str, node: Node) -> int | float | str | None:
     """The value of one limit. Raises Wrong for a name that is none and a value that cannot be."""
     if name not in NAMES:
-        meant = _OTHER_NAMES.get(name)
+        meant = OTHER_NAMES.get(name)
         hint = f" Did you mean {meant!r}?" if meant else suggest(name, NAMES)
         raise Wrong(f"is no limit.{hint} Limits are {', '.join(NAMES)}", node.line)
     value: int | float | str | None
