@@ -262,3 +262,53 @@ def test_a_scripted_run_is_the_same_twice() -> None:
         return [await model.reply(ask(), ignore) for _ in range(2)]
 
     assert run_virtual(play) == run_virtual(play)
+
+
+def _function(request: Request) -> str:
+    return request.agent
+
+
+NO_SCRIPTS: list[tuple[object, str]] = [
+    (say("x"), "a list of steps.*Answer.*Put it in a list"),
+    (fail("x"), "a list of steps.*Failure.*Put it in a list"),
+    ("x", "a list of steps.*str.*Put it in a list"),
+    (Reply("x"), "a list of steps.*Reply.*Put it in a list"),
+    (None, "a list of steps.*NoneType"),
+    (3, "a list of steps.*int"),
+    (iter([say("x")]), "a list of steps.*list_iterator"),
+    ([3], "step 1 of the script is 3"),
+    ([say("x"), None], "step 2 of the script is None"),
+    ([[say("x")]], "step 1 of the script is "),
+    ({"lead": say("x")}, "the script of 'lead' must be a list of steps"),
+    ({"lead": ["ok"], "kid": [3]}, "step 1 of the script of 'kid' is 3"),
+]
+
+
+@pytest.mark.parametrize(("scripts", "words"), NO_SCRIPTS, ids=[words for _, words in NO_SCRIPTS])
+def test_what_is_no_script_is_said_when_the_model_is_made(scripts: object, words: str) -> None:
+    """What cannot be played is a TypeError that names the script and the step."""
+    with pytest.raises(TypeError, match=words):
+        ScriptedModel(scripts)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "scripts", [[], {}, (), ["x"], [say("x"), _function, wait(1)], _function, {"a": _function, "b": ()}]
+)
+def test_what_is_a_script(scripts: object) -> None:
+    """Lists and tuples of steps, functions among them or alone, by agent or for all."""
+    assert ScriptedModel(scripts).calls_made == 0  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_function_that_gives_no_step() -> None:
+    """What a function gives is looked at when it is played."""
+    model = ScriptedModel([lambda _: 3])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="what step 1 of the script of 'lead' gave is 3"):
+        await model.reply(ask(), ignore)
+
+
+async def test_text_after_a_wait() -> None:
+    """What comes after a silence is a step as any other: text stands for an answer."""
+    model = ScriptedModel([wait(0.01, "later")])
+    assert (await model.reply(ask(), ignore)).text == "later"
+    with pytest.raises(TypeError, match="wait"):
+        wait(0.01, 3)  # pyright: ignore[reportArgumentType]

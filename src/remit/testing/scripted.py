@@ -140,9 +140,9 @@ def crash(problem: BaseException | str = "a bug in the model", *, delay: float =
     return Failure(lambda: problem.with_traceback(None), delay)
 
 
-def wait(seconds: float, then: Step | None = None) -> Pause:
+def wait(seconds: float, then: Step | Reply | str | None = None) -> Pause:
     """Is silent for a while, and then plays `then`, or the step after this one."""
-    return Pause(seconds, then)
+    return Pause(seconds, None if then is None else _as_step(then, "what follows wait()"))
 
 
 class _Playing:
@@ -159,14 +159,15 @@ class _Playing:
     def take(self, request: Request) -> Step | None:
         """The step for this request; None past the end."""
         if callable(self.script):
-            return _as_step(self.script(request))
+            return _as_step(self.script(request), f"what the script of {self.agent!r} gave")
         at = self._position(request.tool_choice == "none")
         if at >= len(self.script):
             return None
         self.next = at + 1
         self.used.add(at)
         line = self.script[at]
-        return _as_step(line(request) if callable(line) else line)
+        which = f"step {at + 1} of the script of {self.agent!r}"
+        return _as_step(line(request), f"what {which} gave") if callable(line) else _as_step(line, which)
 
     def _position(self, wrapping_up: bool) -> int:
         script = cast("Sequence[object]", self.script)
@@ -220,8 +221,11 @@ class ScriptedModel:
         self._scripts: Mapping[str, Script] | None = None
         self._for_all: Script = ()
         if isinstance(scripts, Mapping):
+            for agent, script in cast("Mapping[str, object]", scripts).items():
+                _check_script(script, f"the script of {agent!r}")
             self._scripts = scripts
         else:
+            _check_script(scripts, "the script")
             self._for_all = scripts
         self._playing: dict[str, _Playing] = {}
 
@@ -324,10 +328,30 @@ def _pieces(text: str, count: int) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-def _as_step(line: Line) -> Step:
+def _check_script(script: object, which: str) -> None:
+    """Raises TypeError for what cannot be played, before anybody asks for it."""
+    if callable(script):
+        return
+    if isinstance(script, str) or not isinstance(script, Sequence):
+        hint = " Put it in a list." if isinstance(script, Line) else ""
+        what = type(script).__name__
+        raise TypeError(f"{which} must be a list of steps, or a function of the request, not {what}.{hint}")
+    for number, line in enumerate(cast("Sequence[object]", script), 1):
+        if not callable(line):
+            _as_step(line, f"step {number} of {which}")
+
+
+def _as_step(line: object, which: str) -> Step:
     if isinstance(line, str):
         return say(line)
-    return Answer(line) if isinstance(line, Reply) else line
+    if isinstance(line, Reply):
+        return Answer(line)
+    if isinstance(line, Step):
+        return line
+    raise TypeError(
+        f"{which} is {_cut(repr(line))}, which is no step. Steps are text, a Reply, and what say(), call(), fail(),"
+        " wait() and the like make."
+    )
 
 
 def _is_wrap_up(line: object) -> bool:
