@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -251,3 +252,106 @@ async def test_calls_that_are_none(calls: object, what: str) -> None:
     assert "calls must be a tuple of Call(id, name, args) objects" in outcome.reason
     assert what in outcome.reason
     assert "has no" not in outcome.reason
+
+
+# --- The model itself ----------------------------------------------------------------------------
+
+
+class NoEmit:
+    name = "short"
+
+    async def reply(self, request: Request) -> Reply:
+        raise NotImplementedError
+
+
+class NoSelf:
+    name = "short"
+
+    async def reply(request, emit) -> Reply:  # noqa: N805  # pyright: ignore[reportSelfClsParameterName]
+        raise NotImplementedError
+
+
+class Alone:
+    name = "short"
+
+    @staticmethod
+    async def reply(request: Request) -> Reply:
+        raise NotImplementedError
+
+
+class More:
+    name = "short"
+
+    async def reply(self, request: Request, emit: object, more: object) -> Reply:
+        raise NotImplementedError
+
+
+class Only:
+    name = "short"
+
+    async def reply(self, request: Request, emit: object, *, more: object) -> Reply:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("model", "written"),
+    [
+        (NoEmit(), "reply(self, request)"),
+        (NoSelf(), "reply(request, emit)"),
+        (Alone(), "reply(request)"),
+        (More(), "reply(self, request, emit, more)"),
+        (Only(), "reply(self, request, emit, more)"),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+async def test_a_reply_with_other_parameters(model: Any, written: str) -> None:
+    """A `reply` that cannot take a request and a way to emit is refused before the run, with what it should be."""
+    with pytest.raises(UsageError) as caught:
+        await run(Agent("lead"), "go", model=model)
+    assert f"The model 'short' has {written}" in str(caught.value)
+    assert "async def reply(self, request, emit)" in str(caught.value)
+
+
+class Loose:
+    name = "loose"
+
+    async def reply(self, *given: object) -> Reply:
+        assert len(given) == 2
+        return Reply("done")
+
+
+class Spare:
+    name = "spare"
+
+    async def reply(self, request: Request, emit: object, more: int = 3, *, most: int = 4) -> Reply:
+        return Reply("done")
+
+
+class Static:
+    name = "static"
+
+    @staticmethod
+    async def reply(request: Request, emit: object) -> Reply:
+        return Reply("done")
+
+
+class Wrapped:
+    name = "wrapped"
+
+    @staticmethod
+    def without_emit(function: Any) -> Any:
+        @functools.wraps(function)
+        async def reply(self: object, request: Request, emit: object) -> Reply:
+            return await function(self, request)
+
+        return reply
+
+    @without_emit
+    async def reply(self, request: Request) -> Reply:
+        return Reply("done")
+
+
+@pytest.mark.parametrize("model", [Loose(), Spare(), Static(), Wrapped()], ids=lambda v: type(v).__name__)
+async def test_a_reply_that_can_be_called(model: Any) -> None:
+    """Whatever takes a request and a way to emit will do."""
+    assert (await run(Agent("lead"), "go", model=model)).text == "done"

@@ -35,11 +35,20 @@ class Late:
         return Plain().reply(request, emit)
 
 
+def kept(function: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+    @functools.wraps(function)
+    async def inner(*args: object, **kwargs: object) -> Reply:
+        return await function(*args, **kwargs)
+
+    return inner
+
+
 class Short:
-    """Its `reply` takes less than it is given."""
+    """Its `reply` takes less than it is given, which cannot be seen from outside."""
 
     name = "short"
 
+    @kept
     async def reply(self, request: Request) -> Reply:
         return Reply("never")
 
@@ -51,14 +60,6 @@ class Bursting:
 
     def reply(self, request: Request, emit: object) -> Awaitable[Reply]:
         raise OSError("burst")
-
-
-def kept(function: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-    @functools.wraps(function)
-    async def inner(*args: object, **kwargs: object) -> Reply:
-        return await function(*args, **kwargs)
-
-    return inner
 
 
 class Wrapped:

@@ -54,9 +54,19 @@ ModelChoice = str | Model | Sequence[str | Model]
 def is_model(value: object) -> TypeGuard[Model]:
     """Whether it has what a model needs; `isinstance` on the protocol costs fifty times as much."""
     try:
-        return callable(getattr(value, "reply", None)) and isinstance(getattr(value, "name", None), str)
+        found = callable(getattr(value, "reply", None)) and isinstance(getattr(value, "name", None), str)
     except Exception:  # noqa: BLE001 - a property of somebody else's
         return False
+    # A class has what its objects have, and cannot be asked.
+    return found and not isinstance(value, type)
+
+
+def class_hint(value: object) -> str:
+    """What to do about a class in the place of an object; empty for anything else."""
+    return f" It is a class: write {value.__name__}(...)." if isinstance(value, type) else ""
+
+
+EMPTY_MODEL = "model is empty. Name one, such as 'anthropic:claude-haiku-4-5', or leave it out."
 
 
 class Posted(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from inspect import CO_COROUTINE
+from inspect import CO_COROUTINE, CO_VARARGS
 from types import FunctionType, MethodType
 from typing import NamedTuple, Protocol, cast
 
@@ -15,7 +15,7 @@ from remit.agent import Agent, PerAgent
 from remit.errors import UsageError
 from remit.limits import HIGHEST, Limits
 from remit.messages import Json, Request
-from remit.ports import Emit, Model, ModelChoice, Price, is_model
+from remit.ports import EMPTY_MODEL, Emit, Model, ModelChoice, Price, class_hint, is_model
 from remit.text import FOREIGN, clean
 
 ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
@@ -127,7 +127,7 @@ class Models:
                 return model
             raise UsageError(
                 f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
-                f" not {model!r}."
+                f" not {model!r}.{class_hint(model)}"
             )
         if self._found is None:
             self._found = {}
@@ -136,6 +136,8 @@ class Models:
         return self._found[model]
 
     def _by_name(self, name: str, where: str) -> Model:
+        if not name.strip():
+            raise UsageError(f"{where}: {EMPTY_MODEL}")
         source, seen = self._source, [name]
         if source is not None and callable(source):
             return self._given(source(name), name, where)
@@ -157,7 +159,7 @@ class Models:
     def _given(self, found: object, name: str, where: str) -> Model:
         if not is_model(found):
             raise UsageError(
-                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model."
+                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model.{class_hint(found)}"
             )
         return found
 
@@ -236,7 +238,7 @@ def look_at(model: Model) -> Known:
     return Known(
         model,
         name,
-        _asker(model),
+        _asker(model, name),
         price,
         streams,
         window if isinstance(window, int) else None,
@@ -245,16 +247,15 @@ def look_at(model: Model) -> Known:
     )
 
 
-def _asker(model: Model) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
+def _asker(model: Model, name: str) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
     code = None
     reply: object = None
+    own: object = None
     try:
-        reply = model.reply
+        reply, own = model.reply, getattr(type(model), "reply", None)
         # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
-        if type(reply) is MethodType and reply.__self__ is model:
-            function = reply.__func__
-            if type(function) is FunctionType and function is getattr(type(model), "reply", None):
-                code = function.__code__
+        if type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own:
+            code = own.__code__ if type(own) is FunctionType else None
     except FOREIGN:
         code = None
     # An async method of the model, a request and a way to emit, and of nothing else.
@@ -265,7 +266,24 @@ def _asker(model: Model) -> Callable[[Request, Emit], Coroutine[object, object, 
         and not code.co_kwonlyargcount
     ):
         return cast("Callable[[Request, Emit], Coroutine[object, object, object]]", reply)
+    # A static one is found as it is.
+    if type(own) is FunctionType and (code is not None or own is reply):
+        _check_parameters(own, name, 2 if code is None else 3)
     return partial(_reply, model)
+
+
+def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
+    """See that a model's own `reply` can be called with so many values and no names. Raises UsageError."""
+    code = reply.__code__
+    least = code.co_argcount - len(reply.__defaults__ or ())
+    most = given if code.co_flags & CO_VARARGS else code.co_argcount
+    named = code.co_kwonlyargcount - len(reply.__kwdefaults__ or ())
+    if least > given or most < given or named:
+        listed = ", ".join(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        raise UsageError(
+            f"The model {name!r} has reply({listed}), but it is called with a request and a way to emit."
+            " Write `async def reply(self, request, emit)`."
+        )
 
 
 async def _reply(model: Model, request: Request, emit: Emit) -> object:
