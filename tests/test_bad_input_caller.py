@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Agent, Limits, TextPart, UsageError, allow, run, run_sync, start, tool
+import remit.tools
+from remit import Agent, Limits, Reply, Request, TextPart, UsageError, allow, run, run_sync, start, tool
 from remit.events import Event
 from remit.testing import ScriptedModel, say
 
@@ -23,6 +25,15 @@ async def look() -> str:
 
 def plain() -> str:
     return "not a tool"
+
+
+class Named:
+    """A model whose name is its class's, so that the class has one too."""
+
+    name = "named"
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        raise NotImplementedError
 
 
 def check_words(error: UsageError, words: tuple[str, ...]) -> None:
@@ -58,9 +69,11 @@ AGENTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"instructions": BROKEN}, ("instructions", "surrogate", "5")),
     ({"instructions": "x" * 1_000_001}, ("instructions", "1,000,001", "1,000,000")),
     ({"model": 3}, ("model", "anthropic:claude-haiku-4-5")),
-    ({"model": ""}, ("model",)),
-    ({"model": "  "}, ("model",)),
-    ({"model": ScriptedModel}, ("model",)),
+    ({"model": ""}, ("model is empty", "anthropic:claude-haiku-4-5", "leave it out")),
+    ({"model": "  "}, ("model is empty",)),
+    ({"model": ScriptedModel}, ("model", "It is a class: write ScriptedModel(...)")),
+    ({"model": Named}, ("model", "It is a class: write Named(...)")),
+    ({"model": [Named]}, ("model", "It is a class: write Named(...)")),
     ({"settings": 3}, ("settings", "mapping")),
     ({"settings": []}, ("settings", "mapping")),
     ({"settings": "fast"}, ("settings", "mapping")),
@@ -72,7 +85,13 @@ AGENTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"tools": 3}, ("tools", "list")),
     ({"tools": None}, ("tools", "list")),
     ({"tools": {look}}, ("tools", "list")),
-    ({"tools": look}, ("tools", "list")),
+    ({"tools": look}, ("tools", "Put it in a list")),
+    ({"tools": plain}, ("tools", "list", "Decorate it with @remit.tool")),
+    ({"tools": remit.tools.all}, ("tools", "Call it: remit.tools.all()")),
+    ({"tools": [remit.tools.read_only]}, ("tools", "Call it: remit.tools.read_only()")),
+    ({"tools": [remit.tools.make_terminal]}, ("tools", "Call it: remit.tools.make_terminal()")),
+    ({"tools": [remit.tools.read_only()]}, ("tools", "a list in the list", "*")),
+    ({"tools": [look, (plain,)]}, ("tools", "a list in the list", "*")),
     ({"tools": [None]}, ("tools",)),
     ({"tools": [3]}, ("tools", "3")),
     ({"tools": [look, look]}, ("tools", "'look'", "differ")),
@@ -97,7 +116,10 @@ AGENTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"summary": True}, ("summary", "never, auto, always")),
     ({"output": "Finding"}, ("output",)),
     ({"output": {"type": "nonsense"}}, ("output", "schema")),
-    ({"output": 3}, ("output",)),
+    ({"output": 3}, ("output must be a type or a JSON schema, not 3",)),
+    ({"output": True}, ("output must be a type or a JSON schema, not True",)),
+    ({"output": [int]}, ("output must be a type or a JSON schema", "list[...]")),
+    ({"output": plain}, ("output must be a type or a JSON schema",)),
     ({"policy": "deny terminal"}, ("policy", "list of rules")),
     ({"policy": ["maybe terminal"]}, ("policy", "maybe terminal", '"allow", "ask" or "deny"')),
     ({"policy": ["deny"]}, ("policy", "deny", "tool name or pattern")),
@@ -106,14 +128,18 @@ AGENTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"), AGENTS, ids=lambda v: str(v)[:60].encode("ascii", "replace").decode()
-)
+def short(value: object) -> str:
+    """What a case is called: the same in every process."""
+    return str(value).partition(" at 0x")[0][:60].encode("ascii", "replace").decode()
+
+
+@pytest.mark.parametrize(("fields", "words"), AGENTS, ids=short)
 def test_an_agent_that_cannot_work(fields: dict[str, object], words: tuple[str, ...]) -> None:
     """What cannot work is an error when the Agent is built, with the agent, the field and what is allowed."""
     with pytest.raises(UsageError) as caught:
         Agent("lead", **fields)  # pyright: ignore[reportArgumentType]
-    check_words(caught.value, ("'lead'" if "output" not in fields else "output", *words))
+    check_words(caught.value, ("Agent 'lead': ", *words))
+    assert "arbitrary_types" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["task", "subagent", "subagent_x", "read_artifact"])
@@ -211,7 +237,9 @@ CALLS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"task": "x" * 10_000_000}, ("task", "10,000,000", "5,000,000")),
     ({"limits": 3}, ("limits", "Limits(...)")),
     ({"limits": {"turns": 3}}, ("limits", "Limits(...)")),
-    ({"store": 3}, ("store",)),
+    ({"store": 3}, ("store", "sqlite:///runs.db")),
+    ({"store": Path("x.db")}, ("store", "Write 'sqlite:///x.db'")),
+    ({"store": Path("/tmp/a b%.db")}, ("store", "Write 'sqlite:////tmp/a%20b%25.db'")),
     ({"approver": 3}, ("approver", "a function of one ApprovalRequest")),
     ({"approver": "me"}, ("approver", "a function of one ApprovalRequest")),
     ({"on_event": 3}, ("on_event", "plain function")),
@@ -225,18 +253,18 @@ CALLS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"policy": 3}, ("policy",)),
     ({"workspace": 3}, ("workspace",)),
     ({"model": 3}, ("model",)),
-    ({"model": ""}, ("model",)),
+    ({"model": ""}, ("run(model=...): model is empty", "anthropic:claude-haiku-4-5")),
+    ({"model": " "}, ("run(model=...): model is empty",)),
+    ({"model": Named}, ("run(model=...)", "It is a class: write Named(...)")),
+    ({"model": ["provider:x", Named], "models": {"provider:x": ScriptedModel([])}}, ("It is a class",)),
+    ({"model": "x", "models": {"x": Named}}, ("'x'", "It is a class: write Named(...)")),
     ({"model": "provider:nowhere"}, ("provider:nowhere",)),
     ({"model": None}, ("'lead'", "no model")),
     ({"models": 3, "model": "provider:x"}, ("models",)),
 ]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    CALLS,
-    ids=lambda v: str(v).partition(" at 0x")[0][:60].encode("ascii", "replace").decode(),
-)
+@pytest.mark.parametrize(("given", "words"), CALLS, ids=short)
 async def test_a_call_of_run_that_cannot_work(given: dict[str, object], words: tuple[str, ...]) -> None:
     """A mistake in the call raises UsageError that names the argument, before anything ran."""
     model = ScriptedModel([say("ok")])

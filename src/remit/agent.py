@@ -13,7 +13,7 @@ from remit.errors import UsageError
 from remit.limits import Limits
 from remit.messages import Json
 from remit.policy import Policy, PolicyFunction, compile_policy
-from remit.ports import ModelChoice, is_model
+from remit.ports import EMPTY_MODEL, ModelChoice, class_hint, is_model
 from remit.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.schema import output_schema
 from remit.sources import ToolSource
@@ -145,7 +145,7 @@ class Agent:
         if not isinstance(cast(object, adhoc), bool):
             raise UsageError(f"{where}: adhoc must be True or False, not {adhoc!r}.")
         if output is not None:
-            output_schema(output)
+            _check_output(where, output)
         values: dict[str, object] = {
             "name": name,
             "nickname": nickname,
@@ -230,11 +230,20 @@ def _check_model(where: str, model: object) -> None:
         return
     if model is None or (isinstance(model, str) and model.strip()):
         return
-    if isinstance(model, str) or not is_model(model):
+    if isinstance(model, str):
+        raise UsageError(f"{where}: {EMPTY_MODEL}")
+    if not is_model(model):
         raise UsageError(
             f"{where}: model must be a string such as 'anthropic:claude-haiku-4-5', or an object with `name` and"
-            f" `async reply(request, emit)`, not {model!r}."
+            f" `async reply(request, emit)`, not {model!r}.{class_hint(model)}"
         )
+
+
+def _check_output(where: str, output: object) -> None:
+    try:
+        output_schema(output)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error.__cause__
 
 
 def _check_output_tokens(where: str, settings: Mapping[str, Json] | None) -> None:
@@ -252,14 +261,16 @@ def _choose(where: str, field: str, value: object, allowed: tuple[str, ...]) -> 
 
 def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ...]:
     if isinstance(tools, str) or not isinstance(tools, Sequence):
+        hint = " Put it in a list." if isinstance(tools, (Tool, ToolSource)) else _tools_hint(tools)
         raise UsageError(
-            f"{where}: tools must be a list of tools and tool names, not {type(tools).__name__}."
+            f"{where}: tools must be a list of tools and tool names, not {type(tools).__name__}.{hint}"
         )
     seen: dict[str, None] = {}
     for item in cast("Sequence[object]", tools):
         if not isinstance(item, (Tool, str, ToolSource)):
-            hint = " Decorate it with @remit.tool." if callable(item) else ""
-            raise UsageError(f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{hint}")
+            raise UsageError(
+                f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{_tools_hint(item)}"
+            )
         name = item if isinstance(item, str) else item.name
         if not isinstance(item, (Tool, str)):
             # A server may be called what a tool is called: its tools have names of their own.
@@ -272,6 +283,17 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
             raise UsageError(f"{where}: two tools are called {name!r}; names must differ.")
         seen[name] = None
     return tuple(cast("Sequence[Tool | str | ToolSource]", tools))
+
+
+def _tools_hint(wrong: object) -> str:
+    """What to do about something in the place of a tool, or of a list of them."""
+    if isinstance(wrong, (list, tuple)):
+        return " It is a list in the list: put a * in front of it."
+    if not callable(wrong):
+        return ""
+    if str(getattr(wrong, "__module__", "")).startswith("remit.tools"):
+        return f" Call it: remit.tools.{getattr(wrong, '__name__', '')}()."
+    return " Decorate it with @remit.tool."
 
 
 def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:

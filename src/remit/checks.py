@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -52,6 +53,11 @@ def check_call(agent: object, limits: object, approver: object, on_event: object
 def check_store(store: object) -> Store:
     if isinstance(store, Store):
         return store
+    if isinstance(store, os.PathLike):
+        from urllib.parse import quote  # noqa: PLC0415 - only for those who are told of it
+
+        url = f"sqlite:///{quote(os.fsdecode(cast('os.PathLike[str]', store)))}"
+        raise UsageError(f"store must be a URL or a store, not a path. Write {url!r}.")
     lacks = [n for n in _STORE_NAMES if not callable(getattr(store, n, None))]
     raise UsageError(
         f'store must be a URL such as "sqlite:///runs.db", or a store, not {store!r} (it lacks: {", ".join(lacks)}).'

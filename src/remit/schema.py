@@ -423,6 +423,11 @@ def _output_shape(output: object) -> Shape:
         return _kept_schema(encoded)
     if isinstance(output, str):
         raise UsageError(f"output must be a type or a JSON schema, not the text {output!r}.")
+    if isinstance(output, (int, float, bytes, list, tuple, set)):
+        hint = " For a list of something write list[...]." if isinstance(output, list) else ""
+        raise UsageError(
+            f"output must be a type or a JSON schema, not {repr(cast(object, output))[:60]}.{hint}"
+        )
     if inspect.isroutine(output):
         raise UsageError(f"output must be a type or a JSON schema, not the function {output!r}.")
     try:
