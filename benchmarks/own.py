@@ -176,23 +176,33 @@ async def spent(go: Go) -> tuple[float, float]:
     return (time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
 
 
-async def compared(rounds: int, shape: Shape, **kinds: Go) -> Spent:
-    """Medians of each kind and of the bare loop, in turns; `ratio` is that of the first kind."""
+async def compared(rounds: int, shape: Shape, times: int = 1, **kinds: Go) -> Spent:
+    """Medians of each kind and of the bare loop, in turns; `ratio` is that of the first kind.
+
+    A round is the mean of so many `times`: where two kinds differ by less than a shared machine does from one second
+    to the next, one run of each says nothing.
+    """
     kinds["bare"] = lambda: bare(shape)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for go in kinds.values():
         await go()
-    for _ in range(rounds):
+    for _ in range(rounds * times):
         for name, go in kinds.items():
             seen[name].append(await spent(go))
     found: Spent = {}
     for name, both in seen.items():
-        found[f"{name}_cpu_ms"] = statistics.median(cpu for cpu, _ in both)
-        found[f"{name}_wall_ms"] = statistics.median(wall for _, wall in both)
+        means = [
+            [statistics.mean(column) for column in zip(*some, strict=True)] for some in batched(both, times)
+        ]
+        found[f"{name}_cpu_ms"], found[f"{name}_wall_ms"] = map(statistics.median, zip(*means, strict=True))
     first = next(iter(kinds))
     found["ratio"] = found[f"{first}_cpu_ms"] / found["bare_cpu_ms"]
     found["us_per_run"] = found[f"{first}_cpu_ms"] * 1e3 / shape.runs
     return found
+
+
+def batched(both: list[tuple[float, float]], size: int) -> list[list[tuple[float, float]]]:
+    return [both[at : at + size] for at in range(0, len(both), size)]
 
 
 # --- The workloads --------------------------------------------------------------------------------------------------
@@ -203,7 +213,7 @@ async def journal(rounds: int) -> Spent:
     shape = Shape((1000,), latency_s=0.05)
     with tempfile.TemporaryDirectory() as folder:
         kinds = {"sqlite": ours(shape, f"sqlite:///{Path(folder, 'runs.db')}"), "off": ours(shape)}
-        found = await compared(rounds, shape, **kinds)
+        found = await compared(rounds, shape, times=5, **kinds)
     found["on_against_off"] = found["sqlite_cpu_ms"] / found["off_cpu_ms"]
     return found
 

@@ -32,6 +32,9 @@ LINGER_S = 0.01
 MOST_BUFFERED = 64_000_000
 """Bytes of events that wait while there is trouble. Above it they are refused."""
 
+MUCH_BYTES = 1_000_000
+"""Of events that wait: they are written at once."""
+
 MOST_BYTES = 8_000_000
 """Of events in one transaction, or little more."""
 
@@ -167,7 +170,8 @@ class Writer:
             self._run(self._jobs[0])
             self._jobs.popleft()
         self._write()
-        while self._any_event() and not self._jobs and time.monotonic() < self._beat_at:
+        # What has come meanwhile waits for more of it, unless it is much.
+        while self.waiting_bytes() > MUCH_BYTES and not self._jobs and time.monotonic() < self._beat_at:
             self._write()
         if self.claims and time.monotonic() >= self._beat_at:
             self._beat()
