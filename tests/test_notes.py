@@ -9,15 +9,27 @@ from remit.testing import ScriptedModel, call, say
 
 
 async def test_what_is_plenty_is_not_counted_out() -> None:
-    """The parent reads how much is left; from where nobody plans with it, that it is more."""
+    """The parent reads how much is left; what nobody plans with costs it no tokens to read."""
     model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
     model.price = Price(1.0, 1.0)
     limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
     lead = Agent("lead", model=model, subagents=[Agent("kid")])
     outcome = await run(lead, "go", limits=limits)
     [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "delegations over 10,000, requests over 10,000, tokens over 10,000,000" in result.note
-    assert "calls over 10,000, over $1,000" in result.note
+    assert "Left: depth 3, delegations over 10,000, time" in result.note
+    assert not [word for word in ("requests", "calls", "$") if word in result.note]
+    assert "tokens" not in result.note.partition("Left:")[2]
+
+
+async def test_what_is_not_plenty_is_counted_out() -> None:
+    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
+    model.price = Price(1.0, 1.0)
+    limits = Limits(requests=9_000, tokens=9_000_000, usd=900.0, calls=900, delegations=9_000)
+    lead = Agent("lead", model=model, subagents=[Agent("kid")])
+    outcome = await run(lead, "go", limits=limits)
+    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
+    assert "delegations 8,999, requests 8,998, tokens 8,99" in result.note
+    assert "calls 899, $900.0000, time" in result.note
 
 
 @pytest.mark.parametrize("limits", [Limits(tokens=500), Limits(usd=0.0005), Limits(requests=2)])

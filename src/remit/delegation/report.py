@@ -6,8 +6,6 @@ a child cannot forge them.
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from msgspec import Struct
 
@@ -26,7 +24,7 @@ HAD = "What it had:\n"
 MANY = 10_000
 MANY_TOKENS = 10_000_000
 MUCH_USD = 1_000
-"""A model is told how much it has left up to here, and from here on that it is more: it plans with no more than that."""
+"""A model is told how much it has left up to here: it plans with no more than that, and reads this after every child."""
 
 PREFIX_BYTES = 800
 """Most of the words before a partial text; `engine.py` keeps what they push out."""
@@ -234,9 +232,7 @@ def _ended(done: Outcome) -> str:
     return f"{verbs.get(done.status, 'ended:')} {_why(done)}"
 
 
-_FOREVER = math.inf
-_OVER = {many: f"over {many:,}" for many in (MANY, MANY_TOKENS)}
-_MUCH = f", over ${MUCH_USD:,}"
+_PLENTY = f"over {MANY:,}"
 _STATUSES = {status: str(status).replace("_", " ") for status in Status}
 
 
@@ -290,32 +286,28 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
     return f"{spent} {cut}\n{_left(run)}" if cut else f"{spent} {_left(run)}"
 
 
-def _number(count: int, many: int) -> str:
-    """What is too many to plan with is not counted out."""
-    if count > many:
-        return _OVER[many]
+def _number(count: int) -> str:
     return f"{count:,}" if count > 999 else str(count)
 
 
 def _left(run: Run) -> str:
-    """What the parent can still spend, for its model to plan with."""
+    """What the parent can still spend, for its model to plan with. What is plenty is not counted out."""
     scope = run.scope
     depth = scope.depth_left
     delegations, requests, tokens, usd, calls = ledger.remainders(scope.account)
-    said = "" if requests is None else f", requests {_number(requests, MANY)}"
-    if tokens is not None:
-        said += f", tokens {_number(tokens, MANY_TOKENS)}"
-    if calls is not None:
-        said += f", calls {_number(calls, MANY)}"
-    if usd is not None:
+    said = "" if requests is None or requests > MANY else f", requests {_number(requests)}"
+    if tokens is not None and tokens <= MANY_TOKENS:
+        said += f", tokens {_number(tokens)}"
+    if calls is not None and calls <= MANY:
+        said += f", calls {_number(calls)}"
+    if usd is not None and usd <= MUCH_USD:
         # All of it where it is little: rounded up, it could look like the whole.
-        said += f", ${usd:.4f}" if 1 <= usd <= MUCH_USD else f", ${usd:.6f}" if usd < 1 else _MUCH
+        said += f", ${usd:.4f}" if usd >= 1 else f", ${usd:.6f}"
     seconds = scope.deadline.left()
-    if seconds != _FOREVER:
-        said += f", time {_number(int(seconds) if seconds > 0 else 0, MANY)} s"
-    said = (
-        f"Left: depth {'unlimited' if depth is None else _number(depth, MANY)}"
-        f", delegations {'unlimited' if delegations is None else _number(delegations, MANY)}{said}"
-    )
+    if seconds <= MANY:
+        said += f", time {_number(int(seconds) if seconds > 0 else 0)} s"
+    levels = "unlimited" if depth is None else _number(depth)
+    children = "unlimited" if delegations is None else _PLENTY if delegations > MANY else _number(delegations)
+    said = f"Left: depth {levels}, delegations {children}{said}"
     is_last = ledger.is_at_its_last_word(scope.account)
     return f"{said}. This is your last reply: answer now." if is_last else f"{said}."
