@@ -8,28 +8,27 @@ from remit import Agent, Limits, Price, ToolMessage, run
 from remit.testing import ScriptedModel, call, say
 
 
-async def test_what_is_plenty_is_not_counted_out() -> None:
-    """The parent reads how much is left; what nobody plans with costs it no tokens to read."""
+async def note_of(limits: Limits) -> str:
+    """What a parent reads after its child."""
     model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
     model.price = Price(1.0, 1.0)
-    limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
-    lead = Agent("lead", model=model, subagents=[Agent("kid")])
-    outcome = await run(lead, "go", limits=limits)
+    outcome = await run(Agent("lead", model=model, subagents=[Agent("kid")]), "go", limits=limits)
     [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "Left: depth 3, delegations over 10,000, time" in result.note
-    assert not [word for word in ("requests", "calls", "$") if word in result.note]
-    assert "tokens" not in result.note.partition("Left:")[2]
+    return result.note.partition("Left: ")[2]
+
+
+async def test_what_is_plenty_is_not_counted_out() -> None:
+    """What nobody plans with costs the parent no tokens to read."""
+    limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
+    left = await note_of(limits)
+    assert left.startswith("depth 3, delegations over 10,000, time")
+    assert not [word for word in ("requests", "tokens", "calls", "$") if word in left]
 
 
 async def test_what_is_not_plenty_is_counted_out() -> None:
-    model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")], "kid": [say("ok")]})
-    model.price = Price(1.0, 1.0)
-    limits = Limits(requests=9_000, tokens=9_000_000, usd=900.0, calls=900, delegations=9_000)
-    lead = Agent("lead", model=model, subagents=[Agent("kid")])
-    outcome = await run(lead, "go", limits=limits)
-    [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "delegations 8,999, requests 8,998, tokens 8,99" in result.note
-    assert "calls 899, $900.0000, time" in result.note
+    left = await note_of(Limits(requests=9_000, tokens=9_000_000, usd=900.0, calls=900, delegations=9_000))
+    assert "delegations 8,999, requests 8,998, tokens 8,999,9" in left
+    assert "calls 899, $900.0000, time" in left
 
 
 @pytest.mark.parametrize("limits", [Limits(tokens=500), Limits(usd=0.0005), Limits(requests=2)])

@@ -30,7 +30,7 @@ FLOORS = {
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores models tools definitions testing"
-ADAPTERS_IMPORT = "errors limits messages outcome events commands ports text threads redaction"
+ADAPTERS_IMPORT = "errors spelling limits messages outcome events commands ports text threads redaction"
 SHIPPED_DEFAULT = "stores"
 
 

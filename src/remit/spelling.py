@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from remit.errors import UsageError
 
 LONGEST_WORD = 80
 """Characters; to compare long ones takes long, and nobody meant them."""
+
+MOST_COMPARED = 500
+"""Names."""
 
 
 def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
@@ -15,9 +19,9 @@ def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None
 
     `others` is what else people call them.
     """
-    if not isinstance(word, str) or len(word) > LONGEST_WORD:
+    if not isinstance(word, str):
         return ""
-    meant = (others or {}).get(word.lower()) or _nearest(word, known)
+    meant = (others or {}).get(word.lower()) or nearest(word, known)
     return f" Did you mean {meant!r}?" if meant else ""
 
 
@@ -41,9 +45,12 @@ def check_names(
         raise UsageError(f"{each} It has {', '.join(known)}.") from None
 
 
-def _nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Which of some names was probably meant."""
+    if len(word) > LONGEST_WORD:
+        return None
     import difflib  # noqa: PLC0415 - only for those who mistype
 
-    names = {name.lower(): name for name in known}
+    names = {name.lower(): name for name in islice(known, MOST_COMPARED)}
     near = difflib.get_close_matches(word.lower(), names, 1)
     return names[near[0]] if near else None

@@ -158,7 +158,7 @@ def test_what_was_meant_is_looked_for_a_few_times_only(
     if suffix == "md":
         text = "---\nname: x\n" + "".join(f"{key}: 1\n" for key in keys) + "---\nDo.\n"
     path = agent(project, text, f"x.{suffix}")
-    looks = counted(monkeypatch, nodes, "get_close_matches", nodes.get_close_matches)
+    looks = counted(monkeypatch, nodes, "nearest", nodes.nearest)
     loaded = load(path)
     assert len(looks) == 20
     assert len(loaded.problems) == MOST_TOLD + 1
@@ -189,7 +189,7 @@ def test_agents_that_name_thousands_of_others_are_told_briefly(
     for number in range(20):
         agent(project, f"---\nname: a{number}\nsubagents: [{names}]\n---\nDo.\n", f"a{number}.md")
     loaded = load_agents(project, home=project.parent / "home", environ={})
-    looks = counted(monkeypatch, nodes, "get_close_matches", nodes.get_close_matches)
+    looks = counted(monkeypatch, nodes, "nearest", nodes.nearest)
     searches = counted(monkeypatch, Loaded, "find", Loaded.find)
     told = check(loaded)
     assert len(looks) <= 200

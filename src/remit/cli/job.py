@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +33,7 @@ from remit.ports import Model, ModelChoice
 from remit.providers import ModelSource
 from remit.sandbox import Sandbox, read_sandbox
 from remit.sources import ToolSource
+from remit.spelling import suggest
 from remit.survey import survey
 from remit.tooling import Tool
 from remit.tools import built_in
@@ -106,9 +106,7 @@ def _check_rules(options: Options, agent: Agent) -> None:
         name = word.name if word.kind == "tool" else written
         if name in known or any(c in name for c in "*?[") or name.startswith(("mcp__", "subagent_")):
             continue
-        near = get_close_matches(name, known, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"{flag} {rule!r}: there is no tool called {name!r}.{hint}")
+        raise UsageError(f"{flag} {rule!r}: there is no tool called {name!r}.{suggest(name, known)}")
 
 
 def _settings(options: Options, journal: str | None) -> Settings:

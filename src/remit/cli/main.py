@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
 import remit.cli.exits as exits
+from remit.spelling import suggest
 
 if TYPE_CHECKING:
     from remit.providers import ModelSource
@@ -68,8 +68,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            near = get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" To run a task: remit run {name[:40]!r}."
+            hint = suggest(name, COMMANDS) or f" To run a task: remit run {name[:40]!r}."
             raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

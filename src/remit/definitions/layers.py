@@ -23,10 +23,10 @@ from remit.definitions.nodes import (
     from_python,
     note_down,
     quoted,
-    suggest,
     to_json,
 )
 from remit.definitions.permissions import policy_rules, sandbox_of
+from remit.spelling import suggest
 
 KEYS = ("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp")
 """What a file may have at its top."""

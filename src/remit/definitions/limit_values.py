@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from remit.definitions.nodes import Node, Wrong, kind, number, quoted, split_list, suggest, text, whole
+from remit.definitions.nodes import Node, Wrong, kind, number, quoted, split_list, text, whole
 from remit.errors import UsageError
 from remit.limits import OTHER_NAMES, Limits
+from remit.spelling import suggest
 
 NAMES: tuple[str, ...] = Limits.__struct_fields__
 _TIMES = ("seconds", "call_seconds", "stall_seconds")
@@ -35,9 +36,9 @@ def seconds(node: Node) -> float | None:
 def read_limit(name: str, node: Node) -> int | float | str | None:
     """The value of one limit. Raises Wrong for a name that is none and a value that cannot be."""
     if name not in NAMES:
-        meant = OTHER_NAMES.get(name)
-        hint = f" Did you mean {meant!r}?" if meant else suggest(name, NAMES)
-        raise Wrong(f"is no limit.{hint} Limits are {', '.join(NAMES)}", node.line)
+        raise Wrong(
+            f"is no limit.{suggest(name, NAMES, OTHER_NAMES)} Limits are {', '.join(NAMES)}", node.line
+        )
     value: int | float | str | None
     if name == "when_full":
         value = text(node).strip()

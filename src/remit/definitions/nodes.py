@@ -9,12 +9,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from remit.messages import Json
+from remit.spelling import nearest, suggest
 from remit.text import clean, one_line, shorten
 from remit.tools.words import show
 
@@ -87,25 +86,6 @@ def quoted(value: object, most: int = 60) -> str:
     """A piece of a file, fit to stand in a message: as `fit`, and cut."""
     text = value if isinstance(value, str) else str(value)
     return "'" + fit(shorten(text, most, most - 3)) + "'"
-
-
-_LONGEST_WORD = 80
-_MOST_COMPARED = 500
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Which of some names was probably meant."""
-    if len(word) > _LONGEST_WORD:
-        return None
-    names = {name.lower(): name for name in islice(known, _MOST_COMPARED)}
-    near = get_close_matches(word.lower(), names, n=1)
-    return names[near[0]] if near else None
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """A sentence that names what was probably meant, with a blank in front; empty when nothing is near."""
-    near = nearest(word, known)
-    return f" Did you mean {near!r}?" if near is not None else ""
 
 
 class Hints:

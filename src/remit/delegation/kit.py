@@ -51,13 +51,11 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     tools = built_in.tools()
     if tool in tools:
         return tools[tool]
-    import difflib  # noqa: PLC0415 - only for those who mistype
+    from remit.spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
-    near = difflib.get_close_matches(tool.lower(), tools, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     known = ", ".join(sorted(tools)) or "none"
     raise UsageError(
-        f"Agent {agent.name!r}: there is no tool called {tool!r}.{hint} Built-in tools: {known}; your own are functions"
+        f"Agent {agent.name!r}: there is no tool called {tool!r}.{suggest(tool, tools)} Built-in tools: {known}; your own are functions"
         " decorated with @remit.tool."
     )
 

@@ -81,11 +81,11 @@ class TaskTool(DelegateTool):
         return _plan_for(agent, prompt, label)
 
     def _meant(self, name: str) -> str:
-        import difflib  # noqa: PLC0415 - only models that make names up need it
+        from remit.spelling import suggest  # noqa: PLC0415 - only models that make names up need it
 
-        near = difflib.get_close_matches(name, self.agents, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"{hint} Known agents: {', '.join(map(repr, self.agents)) or NO_PROFILES}."
+        return (
+            f"{suggest(name, self.agents)} Known agents: {', '.join(map(repr, self.agents)) or NO_PROFILES}."
+        )
 
     def _spec(self) -> ToolSpec:
         lines = [f'- "{a.name}": {a.description.strip() or NO_DESCRIPTION}' for a in self.agents.values()]

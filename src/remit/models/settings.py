@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import cast
 
@@ -19,6 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from remit.errors import UsageError
 from remit.messages import Request
 from remit.models.names import KNOWN
+from remit.spelling import suggest
 
 NO_HURRY_S = 24 * 3600.0
 """The clients' own time limit for silence, out of the way of the run's."""
@@ -61,8 +61,7 @@ def check(given: Mapping[str, object], model: Model, name: str) -> None:
     known = _names(type(model)) | {"max_output_tokens"}
     unknown = [key for key in given if key not in known and not _is_of_another(key, model)]
     if unknown:
-        near = get_close_matches(unknown[0], known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = suggest(unknown[0], known)
         raise UsageError(f"{name} has no setting {', '.join(map(repr, unknown))}.{hint}")
 
 

@@ -93,10 +93,9 @@ def _unknown(scheme: str, url: str) -> str:
     if name in KNOWN:
         shown = name if name == url else f"{name}:..."
         return f"The store {shown!r} is not written in full. A store is one of {FORMS}."
-    import difflib  # noqa: PLC0415 - only for those who mistype
+    from remit.spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
-    close = difflib.get_close_matches(scheme.lower(), KNOWN, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggest(scheme, KNOWN)
     # Only the beginning where there is more to it: the rest may hold a password.
     plain = re.fullmatch(r"[\w./-]{0,80}", url) is not None
     if plain and (url.endswith((".db", ".sqlite", ".sqlite3")) or "/" in url):
