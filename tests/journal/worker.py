@@ -23,8 +23,8 @@ from crashing import Crashing
 from msgspec import Struct
 from players import AGENTS, HttpModel, Life, pause, publish
 
-import remit.stores.batch as batch
 import remit.stores.owner as owner
+import remit.stores.pages as pages
 import remit.stores.writer as writer
 from remit import ApprovalRequest, Outcome, RemitError, Store, allow, resume, run
 from remit.policy import Decision
@@ -108,7 +108,7 @@ async def _never_answers(_: ApprovalRequest) -> Decision:
 def do(job: Job) -> None:
     """Do a job in this process, and leave its result in a file."""
     if job.lease_s:
-        owner.LEASE_S = batch.LEASE_S = job.lease_s
+        owner.LEASE_S = pages.LEASE_S = job.lease_s
         owner.HEARTBEAT_S = writer.HEARTBEAT_S = job.lease_s / 5
     result = asyncio.run(perform(job))
     file = Path(job.folder) / f"result{job.life}.json"

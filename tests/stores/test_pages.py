@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-import remit.stores.batch as batch
 import remit.stores.journal as journal
 import remit.stores.migrations as migrations
+import remit.stores.pages as pages
 from remit.errors import StoreError
 from remit.events import Event, ReplyReceived, TurnStarted, encode
 from remit.limits import Usage
@@ -62,7 +62,7 @@ async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
 
 async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is full is followed by another, in the same order."""
-    monkeypatch.setattr(batch, "PAGE_BYTES", 2_000)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 2_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)

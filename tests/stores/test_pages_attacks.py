@@ -22,7 +22,7 @@ from remit.limits import Usage
 from remit.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
 from remit.outcome import Outcome, Status
 from remit.ports import Store
-from remit.stores.batch import PAGE_BYTES, TOGETHER
+from remit.stores.pages import PAGE_BYTES, TOGETHER
 from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteLink, SqliteStore

@@ -26,7 +26,7 @@ from remit.limits import Usage
 from remit.messages import NO_DETAILS, Json, Reply, user
 from remit.outcome import Outcome, Status
 from remit.redaction import Redactor
-from remit.stores.batch import parts_of
+from remit.stores.pages import pages_of
 from remit.stores.texts import TEXTS, texts_of
 from remit.stores.waiting import Early, Waiting, can_wait, early
 from remit.testing.specimens import head
@@ -55,7 +55,7 @@ def waiting(*found: Event) -> list[Waiting]:
 
 
 def written(found: list[Waiting], redactor: Redactor) -> str:
-    return "\n".join(part.text for part in parts_of("r", found, redactor))
+    return "\n".join(page.text for page in pages_of("r", found, redactor))
 
 
 def fill(hint: Any, value: object) -> Iterator[object]:

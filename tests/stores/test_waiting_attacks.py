@@ -60,28 +60,34 @@ async def give_up_waiting(store: SqliteStore, root: str) -> None:
         await release
 
 
+async def left_at(moment: Moment, path: Path, store: SqliteStore, root: str) -> list[int]:
+    """What is stored of a tree that is added to and let go of at that moment."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def leave() -> None:
+        store.append(turn(root, 1))
+        tasks.append(asyncio.create_task(give_up_waiting(store, root)))
+
+    await moment.use(store, leave)
+    await asyncio.gather(*tasks)
+    await store.close()
+    return [event.seq for event in await read(SqliteStore(path), root)]
+
+
 async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer found nothing of it, and then that it is nobody's: in between something came."""
     store = SqliteStore(tmp_path / "runs.db")
     root, moment, sound = await new_tree(store), Moment(), Claim.take
-    tasks: list[asyncio.Task[None]] = []
 
     def take(claim: Claim) -> list[Waiting]:
         taken = sound(claim)
         moment.pass_by()
         return taken
 
-    def leave() -> None:
-        store.append(turn(root, 1))
-        tasks.append(asyncio.create_task(give_up_waiting(store, root)))
-
     monkeypatch.setattr(Claim, "take", take)
-    await moment.use(store, leave)
-    await asyncio.gather(*tasks)
-    await store.close()
-    assert [event.seq for event in await read(SqliteStore(tmp_path / "runs.db"), root)] == [1]
+    assert await left_at(moment, tmp_path / "runs.db", store, root) == [1]
 
 
 async def test_what_was_added_before_a_tree_is_let_go_is_written_before(
@@ -90,21 +96,13 @@ async def test_what_was_added_before_a_tree_is_let_go_is_written_before(
     """Both come after the writer has looked for events and before it looks for jobs."""
     store = SqliteStore(tmp_path / "runs.db")
     root, moment, sound = await new_tree(store), Moment(), Writer._write
-    tasks: list[asyncio.Task[None]] = []
 
     def write(writer: Writer) -> None:
         sound(writer)
         moment.pass_by()
 
-    def leave() -> None:
-        store.append(turn(root, 1))
-        tasks.append(asyncio.create_task(give_up_waiting(store, root)))
-
     monkeypatch.setattr(Writer, "_write", write)
-    await moment.use(store, leave)
-    await asyncio.gather(*tasks)
-    await store.close()
-    assert [event.seq for event in await read(SqliteStore(tmp_path / "runs.db"), root)] == [1]
+    assert await left_at(moment, tmp_path / "runs.db", store, root) == [1]
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar, cast
 import remit.stores.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.redaction import Redactor
-from remit.stores.batch import Part, parts_of, write
 from remit.stores.owner import HEARTBEAT_S
+from remit.stores.pages import Page, pages_of, write
 from remit.stores.place import Link, Place, Trouble, unexpected
 from remit.stores.waiting import Claim, Waiting, copy
 from remit.stores.worker import Promise, Worker, tell_all
@@ -74,9 +74,9 @@ class Writer:
         self._owner = owner
         self._redactor = redactor
         self._link: Link | None = None
-        self._parts: deque[Part] = deque()
+        self._pages: deque[Page] = deque()
         """What was taken and is not written yet, in order."""
-        self._parts_bytes = 0
+        self._pages_bytes = 0
         self._unsure = False
         """Whether the first of them may have been written without our hearing of it."""
         self._behind = False
@@ -112,7 +112,7 @@ class Writer:
 
     def waiting_bytes(self) -> int:
         """About what all the events take that are not written yet."""
-        return self._parts_bytes + sum(claim.size for claim in tuple(self._sources))
+        return self._pages_bytes + sum(claim.size for claim in tuple(self._sources))
 
     def keep(self, claim: Claim) -> None:
         """Has a tree that was claimed kept alive."""
@@ -226,23 +226,23 @@ class Writer:
         self._write_taken()
 
     def _write_taken(self) -> None:
-        while self._parts:
-            self._write_some(self._open(), list(_transaction(self._parts)))
+        while self._pages:
+            self._write_some(self._open(), list(_transaction(self._pages)))
         self._behind = False
         self._tell_heard()
 
-    def _write_some(self, link: Link, parts: list[Part]) -> None:
+    def _write_some(self, link: Link, pages: list[Page]) -> None:
         try:
-            lost = self._transact(link, lambda: write(link, parts, self._owner, unsure=self._unsure))
+            lost = self._transact(link, lambda: write(link, pages, self._owner, unsure=self._unsure))
         except Trouble:
             self._unsure = True
             raise
         self._unsure = False
         for root, error in lost.items():
             self.lose(root, error)
-        for part in parts:
-            self._parts.popleft()
-            self._parts_bytes -= part.size
+        for page in pages:
+            self._pages.popleft()
+            self._pages_bytes -= page.size
         self.worker.progress()
 
     def _take(self) -> None:
@@ -262,9 +262,9 @@ class Writer:
 
     def _make(self, claim: Claim, taken: list[Waiting]) -> None:
         try:
-            for part in parts_of(claim.root, taken, self._redactor):
-                self._parts.append(part)
-                self._parts_bytes += part.size
+            for page in pages_of(claim.root, taken, self._redactor):
+                self._pages.append(page)
+                self._pages_bytes += page.size
         except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
             claim.give_up(StoreError(unexpected(self._place.where, error)))
 
@@ -304,8 +304,8 @@ class Writer:
         """Gives up what waits, and takes no more: what came later would stand behind a hole. Those who wait hear why."""
         for claim in tuple(self._sources):
             claim.give_up(error)
-        self._parts.clear()
-        self._parts_bytes = 0
+        self._pages.clear()
+        self._pages_bytes = 0
         self._unsure = self._behind = False
         self._fail_waiting(error, time.monotonic() + 2 * PATIENCE_S)
 
@@ -345,11 +345,11 @@ class Writer:
         self._jobs.clear()
 
 
-def _transaction(parts: Iterable[Part]) -> Iterator[Part]:
+def _transaction(pages: Iterable[Page]) -> Iterator[Page]:
     """As many of the first as are written together."""
     room = MOST_BYTES
-    for part in parts:
+    for page in pages:
         if room <= 0:
             return
-        room -= part.size
-        yield part
+        room -= page.size
+        yield page

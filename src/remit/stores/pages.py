@@ -31,8 +31,8 @@ _COUNTED = frozenset((ReplyReceived, ModelCallFailed, RunStarted, RunEnded, RunR
 """Events that change what is said of a tree."""
 
 
-class Part:
-    """A page: what one row adds to its tree."""
+class Page:
+    """What one row has, and adds to its tree."""
 
     __slots__ = (
         "agent",
@@ -82,7 +82,7 @@ class Part:
         spent = runs, requests, all_tokens, micros, unpriced
         # What a model says is no reason to write nothing: databases count no further than 9 * 10**18.
         self.spent = [min(amount, HIGHEST) for amount in spent]
-        """Micros of dollars, and requests whose price is not known."""
+        """The last two: micro-dollars, and requests whose price is not known."""
 
     def _begin(self, event: RunStarted, redactor: Redactor) -> None:
         """What the list of trees says of the root."""
@@ -92,8 +92,8 @@ class Part:
         self.agent, self.started_at = event.agent, event.at
 
 
-def parts_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterator[Part]:
-    """What waited of a tree, as rows. Raises where an event has no JSON."""
+def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterator[Page]:
+    """What waited of a tree, as pages. Raises where an event has no JSON."""
     clean = redactor.are_clean(texts_of(taken))
     held: list[Event] = []
     made: list[str] = []
@@ -106,10 +106,10 @@ def parts_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterato
         made.append(data.decode())
         size += len(data)
         if size >= PAGE_BYTES:
-            yield Part(root, held, made, redactor)
+            yield Page(root, held, made, redactor)
             held, made, size = [], [], 0
     if held:
-        yield Part(root, held, made, redactor)
+        yield Page(root, held, made, redactor)
 
 
 def _groups(
@@ -139,43 +139,43 @@ def _no_more_than_a_page(some: Iterable[Waiting]) -> Iterator[Waiting]:
             return
 
 
-def write(link: Link, parts: Iterable[Part], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:
+def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:
     """In one transaction. The trees that are not ours any more are left out, and given back.
 
     `unsure`: an earlier try may have worked without our hearing of it.
     """
     lost: dict[str, TreeOwned] = {}
-    for part in parts:
-        root = part.root
+    for page in pages:
+        root = page.root
         if root in lost:
             continue
         held = tables.lease(link, root) if unsure else None
         # Written in one transaction: all of a row is there, or nothing. Another owner's events are not these.
-        if held is not None and held.owner == owner and held.last_seq >= part.last_seq:
+        if held is not None and held.owner == owner and held.last_seq >= page.last_seq:
             continue
-        if _count(link, owner, part):
+        if _count(link, owner, page):
             link.change(
                 "INSERT INTO remit_pages (root, last, data) VALUES (?, ?, ?)",
-                (root, part.last_seq, part.text),
+                (root, page.last_seq, page.text),
             )
         else:
             lost[root] = tables.taken_over(link, root)
     return lost
 
 
-def _count(link: Link, owner: str, part: Part) -> bool:
+def _count(link: Link, owner: str, page: Page) -> bool:
     """Brings the tree's own row up to date, and renews the claim; False when it is not ours."""
-    beginning = part.agent, part.task, part.started_at
-    added = part.count, part.size, part.last_seq, part.last_at
-    ours = link.change(_count_sql(link.now), (*beginning, *added, *part.spent, LEASE_S, part.root, owner))
-    if ours and (part.resumed or part.status is not None):
-        link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (part.status, part.root))
+    beginning = page.agent, page.task, page.started_at
+    added = page.count, page.size, page.last_seq, page.last_at
+    ours = link.change(_count_sql(link.now), (*beginning, *added, *page.spent, LEASE_S, page.root, owner))
+    if ours and (page.resumed or page.status is not None):
+        link.change("UPDATE remit_trees SET status = ? WHERE root = ?", (page.status, page.root))
     return bool(ours)
 
 
 @cache
 def _count_sql(now: str) -> str:
-    # An UPDATE reads the row as it was, so `events = 0` means the tree's first batch throughout.
+    # An UPDATE reads the row as it was, so `events = 0` means the tree's first page throughout.
     return f"""
         UPDATE remit_trees SET
             agent = CASE WHEN events = 0 THEN ? ELSE agent END,
