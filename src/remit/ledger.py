@@ -30,7 +30,7 @@ from remit.limits import NO_CAP, Limits, caps_of
 ROOMY_OUTPUT = 256
 """A call that may delegate gives up output down to this, so that its last word is safe."""
 
-_MOST = NO_CAP // 2
+ENDLESS = NO_CAP // 2
 """What is free of something with a cap is less."""
 
 _orders = count()
@@ -266,39 +266,42 @@ def is_at_its_last_word(account: Account) -> bool:
     if account.has_word:
         # Not by a generator: it is asked after every delegation.
         for b in account.capped:
-            if b.is_empty:
+            if b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
                 return True
     return False
 
 
 def left(account: Account) -> Left:
     """The smallest remainder of each resource over the account and its ancestors."""
-    return Left(*remainders(account))
+    delegations, requests, tokens, micros, calls = remainders(account)
+    return Left(
+        None if delegations > ENDLESS else max(0, delegations),
+        None if requests > ENDLESS else max(0, requests),
+        None if tokens > ENDLESS else max(0, tokens),
+        None if micros > ENDLESS else max(0, micros) / 1_000_000,
+        None if calls > ENDLESS else max(0, calls),
+    )
 
 
-def remainders(account: Account) -> tuple[int | None, int | None, int | None, float | None, int | None]:
-    """What is in `Left`, in its order."""
+def remainders(account: Account) -> tuple[int, int, int, int, int]:
+    """The same as plain numbers, for whoever asks often: with micro-dollars, far too many where there is no cap.
+
+    What calls in flight have taken too much of is below zero.
+    """
     books = account.capped
     if not books:
-        return None, None, None, None, None
+        return NO_CAP, NO_CAP, NO_CAP, NO_CAP, NO_CAP
     b = books[0]
     if len(books) > 1 or b.overran:
         delegations, requests, tokens, micros, calls = least_free(books)
     else:
         delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
         micros, calls = b.free_micros, b.free_calls
-    requests, tokens, micros = (
-        requests + account.has_word,
-        tokens + account.word_tokens,
-        micros + account.word_micros,
-    )
-    return (  # By comparisons: it is said after every delegation, and one `max` costs more than all of them.
-        None if delegations > _MOST else delegations if delegations > 0 else 0,  # noqa: FURB136
-        None if requests > _MOST else requests if requests > 0 else 0,  # noqa: FURB136
-        None if tokens > _MOST else tokens if tokens > 0 else 0,  # noqa: FURB136
-        None if micros > _MOST else micros / 1_000_000 if micros > 0 else 0.0,
-        None if calls > _MOST else calls if calls > 0 else 0,  # noqa: FURB136
-    )
+    if account.has_word:
+        requests += 1
+        tokens += account.word_tokens
+        micros += account.word_micros
+    return delegations, requests, tokens, micros, calls
 
 
 def _set_last_word(account: Account, has: bool, tokens: int, micros: int) -> None:

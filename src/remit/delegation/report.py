@@ -6,6 +6,8 @@ a child cannot forge them.
 
 from __future__ import annotations
 
+from math import floor
+
 import msgspec
 from msgspec import Struct
 
@@ -23,7 +25,7 @@ CUT_MARK = "\n... [truncated]"
 HAD = "What it had:\n"
 MANY = 10_000
 MANY_TOKENS = 10_000_000
-MUCH_USD = 1_000
+MUCH_MICROS = 1_000_000_000
 """A model is told how much it has left up to here: it plans with no more than that, and reads this after every child."""
 
 PREFIX_BYTES = 800
@@ -286,28 +288,27 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
     return f"{spent} {cut}\n{_left(run)}" if cut else f"{spent} {_left(run)}"
 
 
-def _number(count: int) -> str:
-    return f"{count:,}" if count > 999 else str(count)
-
-
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with. What is plenty is not counted out."""
-    scope = run.scope
-    depth = scope.depth_left
-    delegations, requests, tokens, usd, calls = ledger.remainders(scope.account)
-    said = "" if requests is None or requests > MANY else f", requests {_number(requests)}"
-    if tokens is not None and tokens <= MANY_TOKENS:
-        said += f", tokens {_number(tokens)}"
-    if calls is not None and calls <= MANY:
-        said += f", calls {_number(calls)}"
-    if usd is not None and usd <= MUCH_USD:
+    scope, said = run.scope, ""
+    depth, account, seconds = scope.depth_left, scope.account, scope.deadline.left()
+    delegations, requests, tokens, micros, calls = ledger.remainders(account)
+    if requests <= MANY:
+        said = f", requests {max(0, requests)}"
+    if tokens <= MANY_TOKENS:
+        said += f", tokens {max(0, tokens):,}"
+    if calls <= MANY:
+        said += f", calls {max(0, calls)}"
+    if micros <= MUCH_MICROS:
         # All of it where it is little: rounded up, it could look like the whole.
+        usd = max(0, micros) / 1_000_000
         said += f", ${usd:.4f}" if usd >= 1 else f", ${usd:.6f}"
-    seconds = scope.deadline.left()
     if seconds <= MANY:
-        said += f", time {_number(int(seconds) if seconds > 0 else 0)} s"
-    levels = "unlimited" if depth is None else _number(depth)
-    children = "unlimited" if delegations is None else _PLENTY if delegations > MANY else _number(delegations)
-    said = f"Left: depth {levels}, delegations {children}{said}"
-    is_last = ledger.is_at_its_last_word(scope.account)
-    return f"{said}. This is your last reply: answer now." if is_last else f"{said}."
+        said += f", time {floor(seconds) if seconds > 0 else 0} s"
+    levels = "unlimited" if depth is None else depth
+    if delegations <= MANY:
+        children = max(0, delegations)
+    else:
+        children = "unlimited" if delegations > ledger.ENDLESS else _PLENTY
+    last = ". This is your last reply: answer now." if ledger.is_at_its_last_word(account) else "."
+    return f"Left: depth {levels}, delegations {children}{said}{last}"
