@@ -23,7 +23,7 @@ mark: ContextVar[str] = ContextVar("mark", default="nobody's")
 
 
 def start(awaitable: Awaitable[object], hosts: Hosts | None = None) -> Guest | Ended:
-    return begin(awaitable, Phase(hosts or Hosts(asyncio.get_running_loop()), lambda: None))
+    return begin(awaitable, Phase(hosts or Hosts(asyncio.get_running_loop())))
 
 
 def waiting(awaitable: Awaitable[object], hosts: Hosts | None = None) -> Guest:
@@ -255,7 +255,7 @@ async def test_a_stop_cancels_it_where_it_waits() -> None:
         await asyncio.sleep(0.001)
         return "cleaned up"
 
-    phase = Phase(Hosts(loop), lambda: None)
+    phase = Phase(Hosts(loop))
     phase.grace_s = 100.0
     guest = begin(work(), phase)
     assert isinstance(guest, Guest)
@@ -284,7 +284,7 @@ async def test_a_future_that_cannot_be_cancelled_keeps_nobody_else_from_being_st
     async def work() -> None:
         await stubborn
 
-    phase = Phase(Hosts(loop), lambda: None)
+    phase = Phase(Hosts(loop))
     guest = begin(work(), phase)
     assert isinstance(guest, Guest)
     attending = asyncio.create_task(foreign.attend(guest, phase, name="it", on_abandoned=lambda _: None))

@@ -66,7 +66,7 @@ def test_what_was_not_used_is_given_back(used: int) -> None:
     """Settling puts what was really used in the place of what was reserved, at every level."""
     root = open_account(tokens=1000)
     leaf = open_account(root, tokens=1000)
-    assert ledger.settle(get(leaf, 100), Amount(1, used, 0)) == []
+    assert ledger.settle(get(leaf, 100), used, 0) == ()
     assert ledger.left(leaf).tokens == ledger.left(root).tokens == 1000 - used
 
 
@@ -110,7 +110,7 @@ def test_no_cap_means_no_limit() -> None:
 def test_a_call_is_shrunk_to_what_is_left_when_nobody_holds_head_room() -> None:
     """Output is shrunk to what is left, if nobody else could give anything back."""
     root = open_account(tokens=1000)
-    ledger.settle(get(root, 700), Amount(1, 700, 0))
+    ledger.settle(get(root, 700), 700, 0)
     assert get(root, 4096).output_tokens == 300
 
 
@@ -120,7 +120,7 @@ def test_a_call_is_not_shrunk_while_others_hold_head_room() -> None:
     flight = get(open_account(root), 700)
     woken: list[str] = []
     ticket = queue(open_account(root), 500, woken, "second")
-    ledger.settle(flight, Amount(1, 200, 0))
+    ledger.settle(flight, 200, 0)
     assert woken == ["second"]
     assert isinstance(ticket.verdict, Reservation)
     assert ticket.verdict.output_tokens == 500
@@ -152,7 +152,7 @@ def test_an_amount_that_fits_to_the_micro_dollar_is_granted_whole(
 def test_what_can_never_fit_is_over_budget_at_once() -> None:
     """If the head-room is not held by calls in flight, the run is over budget and does not wait."""
     root = open_account(tokens=1000)
-    ledger.settle(get(root, 600), Amount(1, 600, 0))
+    ledger.settle(get(root, 600), 600, 0)
     get(open_account(root), 300)
     got = ask(open_account(root), 1000)
     assert isinstance(got, Ticket)
@@ -168,7 +168,7 @@ def test_waiters_are_served_first_come_first_served() -> None:
     woken: list[str] = []
     queue(open_account(root), 900, woken, "large")
     queue(open_account(root), 70, woken, "small")
-    ledger.settle(flight, Amount(1, 0, 0))
+    ledger.settle(flight, 0, 0)
     assert woken == ["large", "small"]
 
 
@@ -188,7 +188,7 @@ def test_a_waiter_that_has_become_over_budget_is_told_so() -> None:
     woken: list[str] = []
     first = queue(open_account(root), 500, woken, "first")
     second = queue(open_account(root), 50, woken, "second")
-    ledger.settle(flight, Amount(1, 950, 0))
+    ledger.settle(flight, 950, 0)
     assert woken == ["first", "second"]
     assert isinstance(first.verdict, Over)
     assert isinstance(second.verdict, Reservation)
@@ -201,7 +201,7 @@ def test_a_settle_below_serves_who_waits_above() -> None:
     flight = get(leaf, 1000)
     woken: list[str] = []
     queue(open_account(root), 500, woken, "above")
-    ledger.settle(flight, Amount(1, 100, 0))
+    ledger.settle(flight, 100, 0)
     assert woken == ["above"]
 
 
@@ -213,9 +213,9 @@ def test_who_is_blocked_further_up_waits_there_without_losing_its_turn() -> None
     woken: list[str] = []
     queue(open_account(inner), 700, woken, "inner")
     queue(open_account(root), 700, woken, "root")
-    ledger.settle(inside, Amount(1, 0, 0))
+    ledger.settle(inside, 0, 0)
     assert woken == []
-    ledger.settle(outside, Amount(1, 0, 0))
+    ledger.settle(outside, 0, 0)
     assert woken == ["inner"]
 
 
@@ -237,7 +237,7 @@ def test_a_verdict_nobody_took_is_undone() -> None:
     woken: list[str] = []
     granted = queue(open_account(root), 900, woken, "granted")
     queue(open_account(root), 300, woken, "next")
-    ledger.settle(flight, Amount(1, 0, 0))
+    ledger.settle(flight, 0, 0)
     assert woken == ["granted"]
     ledger.withdraw(granted)
     assert woken == ["granted", "next"]
@@ -302,13 +302,13 @@ def test_a_limit_in_money_is_rounded_down_and_spending_up() -> None:
 def test_what_stands_in_the_way_is_said_with_its_numbers() -> None:
     """A refusal names the limit, whose it is, and how much is used."""
     root = open_account(None, "lead", tokens=1500)
-    ledger.settle(get(root, 1450), Amount(1, 1450, 0))
+    ledger.settle(get(root, 1450), 1450, 0)
     over = ask(open_account(root), 4096)
     assert isinstance(over, Over)
     for part in ("lead", "tokens", "1,450", "1,500"):
         assert part in over.words
     paid = open_account(None, "lead", usd=0.25)
-    ledger.settle(get(paid, 250_000, ONE_A_TOKEN), Amount(1, 250_000, 250_000))
+    ledger.settle(get(paid, 250_000, ONE_A_TOKEN), 250_000, 250_000)
     broke = ask(paid, 100, ONE_A_TOKEN)
     assert isinstance(broke, Over)
     assert "$0.25" in broke.words

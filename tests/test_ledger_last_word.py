@@ -38,7 +38,7 @@ def test_an_overrun_is_recorded_in_full_and_closes_the_account() -> None:
     """More than was reserved is spent in full, said, and the account takes no new reservations."""
     root = open_account(None, "lead", tokens=1000)
     child = open_account(root)
-    assert ledger.settle(get(child, 100), Amount(1, 130, 0)) == [Overrun("tokens", 100, 130)]
+    assert ledger.settle(get(child, 100), 130, 0) == (Overrun("tokens", 100, 130),)
     assert root.spent.tokens == 130
     over = ask(open_account(root), 10)
     assert isinstance(over, Over)
@@ -52,14 +52,14 @@ def test_tokens_and_money_can_overrun_in_one_call() -> None:
     root = open_account(tokens=1000, usd=1.0)
     got = ledger.reserve(root, Want(0, 100, ONE_A_TOKEN), lambda: None)
     assert isinstance(got, Reservation)
-    overruns = ledger.settle(got, Amount(1, 130, 140))
+    overruns = ledger.settle(got, 130, 140)
     assert sorted(overruns) == [Overrun("tokens", 100, 130), Overrun("usd", 100, 140)]
 
 
 def test_only_a_capped_resource_can_overrun() -> None:
     """Without a cap on it, using more than was estimated is no overrun."""
     root = open_account(requests=10)
-    assert ledger.settle(get(root, 100), Amount(1, 5000, 0)) == []
+    assert ledger.settle(get(root, 100), 5000, 0) == ()
     assert isinstance(ask(root, 100), Reservation)
 
 
@@ -67,7 +67,7 @@ def test_an_overrun_below_closes_the_accounts_above_and_not_beside() -> None:
     """An overrun counts in the account and in every ancestor; a sibling's own account stays open to itself."""
     root = open_account()
     left, right = open_account(root, tokens=1000), open_account(root, tokens=1000)
-    ledger.settle(get(open_account(left), 100), Amount(1, 200, 0))
+    ledger.settle(get(open_account(left), 100), 200, 0)
     assert isinstance(ask(left, 100), Over)
     assert isinstance(ask(right, 100), Reservation)
 
@@ -79,7 +79,7 @@ def test_who_waits_is_told_of_an_overrun() -> None:
     woken: list[str] = []
     ticket = ask(open_account(root, "waiter"), 500, woken)
     assert isinstance(ticket, Ticket)
-    ledger.settle(flight, Amount(1, 901, 0))
+    ledger.settle(flight, 901, 0)
     assert woken == ["waiter"]
     assert isinstance(ticket.verdict, Over)
 
@@ -89,7 +89,7 @@ def test_after_an_overrun_nothing_is_promised() -> None:
     root = open_account(tokens=1000)
     keep(root, 100)
     child = open_account(root)
-    ledger.settle(get(child, 100), Amount(1, 101, 0))
+    ledger.settle(get(child, 100), 101, 0)
     assert ledger.left(child).tokens == 0
     assert ledger.left(root).tokens == 100
 
@@ -113,9 +113,9 @@ def test_children_who_spend_everything_leave_no_parent_speechless() -> None:
     keep(root, 100)
     keep(middle, 100)
     while isinstance(got := ask(open_account(middle), 100), Reservation):
-        ledger.settle(got, Amount(1, 100, 0))
-    ledger.settle(get(middle, 100), Amount(1, 100, 0))
-    ledger.settle(get(root, 100), Amount(1, 100, 0))
+        ledger.settle(got, 100, 0)
+    ledger.settle(get(middle, 100), 100, 0)
+    ledger.settle(get(root, 100), 100, 0)
     assert root.spent.requests == 5
     assert isinstance(ask(root, 10), Over)
 
@@ -158,14 +158,14 @@ def test_a_last_word_can_be_said_after_an_overrun_while_it_fits() -> None:
     for used, heard in ((250, True), (900, True), (950, False)):
         root = open_account(tokens=1000)
         keep(root, 100)
-        ledger.settle(get(open_account(root), 200), Amount(1, used, 0))
+        ledger.settle(get(open_account(root), 200), used, 0)
         assert isinstance(ask(root, 100), Reservation) == heard
 
 
 def test_no_last_word_is_withheld_after_an_overrun() -> None:
     """The account takes no new reservations, so a run may not start to delegate."""
     root = open_account(tokens=1000)
-    ledger.settle(get(open_account(root), 100), Amount(1, 101, 0))
+    ledger.settle(get(open_account(root), 100), 101, 0)
     assert isinstance(ledger.withhold(root, Want(0, 100), lambda: None), Over)
 
 
@@ -201,7 +201,7 @@ def test_a_last_word_outlives_a_grant_that_nobody_took() -> None:
     flight = get(open_account(root), 880)
     ticket = ledger.reserve(root, Want(200, 100), lambda: None)
     assert isinstance(ticket, Ticket)
-    ledger.settle(flight, Amount(1, 640, 0))
+    ledger.settle(flight, 640, 0)
     assert isinstance(ticket.verdict, Reservation)
     ledger.withdraw(ticket)
     assert root.withheld == Amount(1, 100, 0)
@@ -214,9 +214,9 @@ def test_a_reply_that_delegates_has_its_last_word_at_once(delegates: bool) -> No
     """What is held besides a call becomes its run's last word if the reply delegates, and is free otherwise."""
     root = open_account(requests=2)
     lead = open_account(root)
-    got = ledger.reserve(lead, Want(0, 100), lambda: None, spare=Want(0, 64))
+    got = ledger.reserve(lead, Want(0, 100), lambda: None, spare=True)
     assert isinstance(got, Reservation)
-    ledger.settle(got, Amount(1, 100, 0), delegates=delegates)
+    ledger.settle(got, 100, 0, delegates=delegates)
     assert isinstance(ask(open_account(root), 100), Over if delegates else Reservation)
     assert isinstance(ask(lead, 64), Reservation if delegates else Over)
 
@@ -224,13 +224,13 @@ def test_a_reply_that_delegates_has_its_last_word_at_once(delegates: bool) -> No
 def test_what_is_spare_is_waited_for_and_never_makes_a_call_wait() -> None:
     """Others wait for what is held besides a call in flight; the call itself goes without where it does not fit."""
     root = open_account(requests=2)
-    first = ledger.reserve(open_account(root), Want(0, 100), lambda: None, spare=Want(0, 64))
+    first = ledger.reserve(open_account(root), Want(0, 100), lambda: None, spare=True)
     assert isinstance(first, Reservation)
     woken: list[str] = []
     second = ask(open_account(root, "second"), 100, woken)
     assert isinstance(second, Ticket)
-    ledger.settle(first, Amount(1, 100, 0))
+    ledger.settle(first, 100, 0)
     assert woken == ["second"]
-    last = ledger.reserve(open_account(requests=1), Want(0, 100), lambda: None, spare=Want(0, 64))
+    last = ledger.reserve(open_account(requests=1), Want(0, 100), lambda: None, spare=True)
     assert isinstance(last, Reservation)
     assert last.spare == NOTHING

@@ -27,7 +27,7 @@ async def test_what_is_plenty_is_not_counted_out() -> None:
 
 async def test_what_is_not_plenty_is_counted_out() -> None:
     left = await note_of(Limits(requests=9_000, tokens=9_000_000, usd=900.0, calls=900, delegations=9_000))
-    assert "delegations 8,999, requests 8,998, tokens 8,999,9" in left
+    assert "delegations 8999, requests 8998, tokens 8,999,9" in left
     assert "calls 899, $900.0000, time" in left
 
 

@@ -14,7 +14,7 @@ from remit.slots import Pool
 
 
 def new_phase() -> Phase:
-    return Phase(Hosts(asyncio.get_running_loop()), on_cancelled=lambda: None)
+    return Phase(Hosts(asyncio.get_running_loop()))
 
 
 async def seated(*pools: Pool) -> Seat:

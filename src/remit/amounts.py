@@ -36,12 +36,6 @@ class Want(Struct, frozen=True, gc=False):
     def least_output(self) -> int:
         return min(LEAST_OUTPUT, self.output_tokens)
 
-    def most(self) -> tuple[int, int]:
-        """Tokens and micro-dollars of its worst case."""
-        inputs, output, price = self.input_tokens, self.output_tokens, self.price
-        micros = 0 if price is None else ceil(inputs * price.input + output * price.output)
-        return inputs + output, micros
-
     def amount(self, output_tokens: int) -> Amount:
         tokens = self.input_tokens
         return Amount(1, tokens + output_tokens, cost(self.price, tokens, output_tokens))

@@ -35,7 +35,7 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     scope = run.scope
     artifact = Artifact(f"{scope.run_id}/{name}", name, len(text), len(text.encode("utf-8", "replace")))
     # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
-    phase = Phase(scope.tree.hosts, lambda: None)
+    phase = Phase(scope.tree.hosts)
     phase.grace_s = SAVE_GRACE_S
     most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S
     end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))

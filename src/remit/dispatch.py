@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from math import floor
 
 import msgspec
 
@@ -211,7 +212,7 @@ async def _one(run: Run, call: Call) -> Done:
         # By its very type, and first: to find that something is no record of a kind takes long.
         if type(begun) is Plan:
             assert isinstance(tool, DelegateTool)
-            result = tool.report(run, begun, await run.delegate(run, begun, call.id))
+            result = tool.report(run, begun, await run.delegator.delegate(run, begun, call.id))
         elif isinstance(begun, ToolResult):
             result = begun
         else:
@@ -228,7 +229,7 @@ async def _one(run: Run, call: Call) -> Done:
         run.failed_tool = call.name
         # A delegation that was stopped before it began is to be taken up again too.
         unfinished = unfinished or (tool is not None and tool.delegates)
-    return _finished(run, call, tool, result, round((clock() - began) * 1000), unfinished)
+    return _finished(run, call, tool, result, floor((clock() - began) * 1000 + 0.5), unfinished)
 
 
 def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
@@ -323,8 +324,9 @@ def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
     describe = tool.describer
     if describe is not None:
         context = run.contexts[call.id] = describe(args)
-    seq, at = tree.stamp()
-    tree.publish(
+    stamp, publish = tree.stamp, tree.publish
+    seq, at = stamp()
+    publish(
         CallStarted(
             seq,
             at,
@@ -369,8 +371,9 @@ def _finished(  # noqa: PLR0917 - as below
         summary = tool.summarise(result) if words is None else words(result.content, result.ok)
     scope = run.scope
     tree = scope.tree
-    seq, at = tree.stamp()
-    tree.publish(
+    stamp, publish = tree.stamp, tree.publish
+    seq, at = stamp()
+    publish(
         CallEnded(
             seq,
             at,

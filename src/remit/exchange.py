@@ -18,7 +18,7 @@ from msgspec import Struct
 import remit.foreign as foreign
 import remit.ledger as ledger
 import remit.slots as slots
-from remit.amounts import LEAST_OUTPUT, Want, cost
+from remit.amounts import Want, cost
 from remit.errors import ModelError
 from remit.events import (
     VERSION,
@@ -88,8 +88,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
     Raises OverBudget, ModelFailed or Stopped.
     """
-    recorded = run.asides.pop(purpose, None) if run.asides else None
-    if recorded is not None:
+    if run.asides and (recorded := run.asides.pop(purpose, None)) is not None:
         _record(run, recorded, Usage(), run.replies + 1, purpose, True)
         return recorded
     attempt, last = 0, None
@@ -106,7 +105,8 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             continue
         attempt += 1
         heard = await _attempt(run, purpose, attempt, last)
-        if isinstance(heard, Reply):
+        # By its very type, here and below: to find that something is no record of a kind takes long.
+        if type(heard) is not _Failed:
             return heard
         last, delay = heard.error, _delay(run, heard.error, attempt)
         _tell_failed(run, attempt, heard, delay)
@@ -121,14 +121,14 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
 def turn_to(run: Run, place: int) -> None:
     """Ask another model from now on: that one in the order of preference."""
-    run.model_at, run.model = place, run.models[place]
+    run.model_at, run.model = place, run.shared.models[place]
     run.window = window_of(run.model, run.scope.limits, run.learnt)
     run.lane = run.scope.tree.lane_of(run.model)
 
 
 def _next_model(run: Run, error: ModelError) -> bool:
     """Turn to the next model in the order of preference, for the rest of the run."""
-    if run.model_at + 1 >= len(run.models) or error.kind in NO_FALLBACK:
+    if run.model_at + 1 >= len(run.shared.models) or error.kind in NO_FALLBACK:
         return False
     before = run.model.name
     turn_to(run, run.model_at + 1)
@@ -141,39 +141,37 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
 
     `last` is the error that it is tried again after.
     """
-    lane, phase, heard = run.lane, run.scope.phase, None
-    inputs, price = run.estimate, run.model.price
+    lane, scope, model = run.lane, run.scope, run.model
+    heard = stop = None
     try:
         # The worst case; a turn that may delegate asks for a last word to spare besides.
-        spare = Want(inputs, LEAST_OUTPUT, price) if run.kit.delegates and purpose == "turn" else None
-        want = Want(inputs, run.output_tokens, price)
-        verdict = ledger.reserve(run.scope.account, want, _nobody, spare)
-        reservation = verdict if isinstance(verdict, Reservation) else await _granted(run, verdict, last)
-        heard_at = run.scope.tree.clock() if run.model.streams else None
+        want, spare = Want(run.estimate, run.output_tokens, model.price), run.kit.delegates and purpose == "turn"
+        verdict = ledger.reserve(scope.account, want, _nobody, spare)
+        reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
+        heard_at = scope.tree.clock() if model.streams else None
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
-        stop = None
         try:
-            begun = foreign.begin(run.model.ask(sent.request(), sent.hear), phase)
-            ended = begun if isinstance(begun, foreign.Ended) else await _attend(run, begun, sent)
+            begun = foreign.begin(model.ask(sent.request(), sent.hear), scope.phase)
+            ended = begun if type(begun) is foreign.Ended else await _attend(run, begun, sent)
         except Stopped as stopped:
             stop, ended = stopped, stopped.ended
         # Whatever came back, and also when a stop came with it, it is paid for and kept.
         heard = sent.settle(ended)
         if stop is not None:
-            if isinstance(heard, _Failed):
+            if type(heard) is _Failed:
                 _tell_failed(run, number, heard, None, kind="stopped")
             raise stop
         return heard
     finally:
-        if isinstance(heard, _Failed) and heard.error.kind in TOO_MANY:
+        if type(heard) is _Failed and heard.error.kind in TOO_MANY:
             lane.refused(heard.error.retry_after, str(heard.error))
         else:
-            lane.leave(isinstance(heard, Reply))
+            lane.leave(type(heard) is Reply)
 
 
 def _closed(run: Run) -> ModelError | None:
     """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
-    opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.models)
+    opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.shared.models)
     if opens_in <= min(MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S, run.scope.deadline.left()):
         return None
     what = run.lane.why or "too many requests"
@@ -266,8 +264,9 @@ class _Sent(Struct, eq=False):
         run, reservation, purpose = self.run, self.reservation, self.purpose
         scope, estimate, price = run.scope, run.estimate, run.model.price
         tree = scope.tree
-        seq, at = tree.stamp()
-        tree.publish(
+        stamp, publish = tree.stamp, tree.publish
+        seq, at = stamp()
+        publish(
             # By position, as names cost more: the fields stand in events.py in this order.
             TurnStarted(
                 seq,
@@ -296,7 +295,7 @@ class _Sent(Struct, eq=False):
             run.kit.specs,
             "auto" if purpose == "turn" else "none",
             reservation.output_tokens,
-            run.output_schema,
+            run.shared.output_schema,
             run.settings,
         )
 
@@ -305,25 +304,29 @@ class _Sent(Struct, eq=False):
         run, self.deaf = self.run, True
         value = ended.value if ended is not None and ended.how == "returned" else None
         try:
-            tidy = is_tidy(value)
+            heard = value if is_tidy(value) else None
         except FOREIGN:
             # What cannot even be looked at is read with care, and said to be the model's fault.
-            tidy = False
-        if tidy and isinstance(value, Reply):
-            heard, usage = value, value.usage
+            heard = None
+        if heard is None:
+            heard, usage = self._read(ended)
+            if not isinstance(heard, Reply):
+                return self._failed(heard, usage)
+        else:
+            usage = heard.usage
             if usage is None or usage.usd is None or usage.requests != 1:
                 usage = usage_of(run, heard, self.chars)
-        else:
-            heard, usage = self._read(ended)
-        if not isinstance(heard, Reply):
-            run.scope.spend(usage, self.reservation, False)
-            # What was heard of a reply that never ended is better than nothing.
-            run.text = self.text if self.text.strip() else run.text
-            return _Failed(heard, usage)
         calls = heard.calls
         run.scope.spend(usage, self.reservation, bool(calls) and run.delegates(calls))
         _record(run, heard, usage, self.turn, self.purpose, False)
         return heard
+
+    def _failed(self, error: ModelError, usage: Usage) -> _Failed:
+        run = self.run
+        run.scope.spend(usage, self.reservation, False)
+        # What was heard of a reply that never ended is better than nothing.
+        run.text = self.text if self.text.strip() else run.text
+        return _Failed(error, usage)
 
     def _read(self, ended: foreign.Ended | None) -> tuple[Reply | ModelError, Usage]:
         run = self.run
@@ -398,8 +401,11 @@ def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, a
     else:
         run.estimate = usage.input_tokens + usage.output_tokens
     scope, tree = run.scope, run.scope.tree
-    seq, at = tree.stamp()
-    tree.publish(
+    stamp, publish = tree.stamp, tree.publish
+    seq, at = stamp()
+    if seq > tree.trim_at:
+        tree.trim(seq)
+    publish(
         ReplyReceived(
             seq,
             at,
@@ -421,7 +427,7 @@ def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, a
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     """Seconds until the next attempt; None when there is to be none."""
-    last = run.model_at == len(run.models) - 1 or error.kind in NO_FALLBACK
+    last = run.model_at == len(run.shared.models) - 1 or error.kind in NO_FALLBACK
     if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
     # Seeded by the run, so that siblings spread out and a test sees the same every time.

@@ -7,8 +7,8 @@ the model and the dispatch of calls all work on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import final
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Protocol, final
 
 from msgspec import Struct, field
 
@@ -108,6 +108,7 @@ class Shared(Struct, frozen=True):
     depth_left: int | None
     """Levels they may still delegate to; None is unlimited."""
     models: Chain
+    """In order of preference."""
     lane: Lane
     kit: Kit
     output_schema: JsonObject | None
@@ -132,11 +133,10 @@ class Run:
         "children",
         "circles",
         "contexts",
-        "delegate",
+        "delegator",
         "estimate",
         "failed_tool",
         "kit",
-        "label",
         "lane",
         "last_error",
         "learnt",
@@ -148,10 +148,9 @@ class Run:
         "model",
         "model_at",
         "model_used",
-        "models",
-        "output_schema",
         "output_tokens",
         "pending",
+        "plan",
         "replies",
         "reply",
         "results_kept",
@@ -161,8 +160,6 @@ class Run:
         "shared",
         "speechless",
         "started_at",
-        "summary",
-        "summary_prompt",
         "task_at",
         "text",
         "tight",
@@ -177,24 +174,19 @@ class Run:
         plan: Plan,
         shared: Shared,
         settings: Mapping[str, Json],
-        delegate: Delegate,
+        delegator: Delegator,
     ) -> None:
         self.scope = scope
+        self.plan = plan
         self.shared = shared
         self.agent = plan.agent
-        self.models = models = shared.models
-        """In order of preference."""
-        self.model = models[0]
+        self.model = shared.models[0]
         """The one that is asked now."""
         self.settings = settings
         self.output_tokens = _output_tokens(settings) if settings else OUTPUT_TOKENS
         self.kit = shared.kit
-        self.delegate = delegate
+        self.delegator = delegator
         self.lane = shared.lane
-        self.output_schema = shared.output_schema
-        self.label = plan.label
-        self.summary = plan.summary
-        self.summary_prompt = plan.summary_prompt
         self.messages: list[Message] = []
         self.estimate = self.base = shared.kit.tokens
         """Input tokens of the next request: what the provider last said, plus an estimate of what came since."""
@@ -236,7 +228,7 @@ class Run:
         self.looping = ""
         """The tool that it called again and again with the same result."""
         self.model_at = 0
-        """Which of `models` that is."""
+        """Which of `shared.models` is asked now."""
         self.resumed = False
         self.reply: Reply | None = None
         """A recorded reply that a resumed run has still to act on."""
@@ -375,5 +367,9 @@ class Plan(Struct, frozen=True, gc=False):
     """How much of the answer the parent reads inline; None: the parent's `result_chars`."""
 
 
-Delegate = Callable[[Run, Plan, str], Awaitable[Outcome | Rejection]]
-"""Has a child do a plan for a run's call. Raises nothing."""
+class Delegator(Protocol):
+    """Starts the children of runs."""
+
+    def delegate(self, parent: Run, plan: Plan, call_id: str) -> Awaitable[Outcome | Rejection]:
+        """Have a child do a plan for its parent's call. Raises nothing."""
+        ...

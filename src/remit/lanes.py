@@ -37,9 +37,6 @@ class Lane:
     """The requests in flight to one model."""
 
     # As the class has it until something is refused: most lanes never need more.
-    in_flight = 0
-    was_closed = False
-    """Whether anything was ever refused in it."""
     why = ""
     """What the provider said when it last refused."""
     _open_at = 0.0
@@ -57,6 +54,9 @@ class Lane:
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int | None) -> None:
         self._loop = loop
         self._most = most
+        self.in_flight = 0
+        self.was_closed = False
+        """Whether anything was ever refused in it."""
         self.width = most
         """How many may be in flight; None is any number."""
 

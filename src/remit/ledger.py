@@ -23,7 +23,7 @@ from itertools import count
 
 from msgspec import Struct
 
-from remit.amounts import NOTHING, Amount, Want
+from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
 from remit.books import Book, Left, Over, Overrun, fits_easily, in_the_way, least_free, overrun_of
 from remit.limits import NO_CAP, Limits, caps_of
 
@@ -134,31 +134,32 @@ class Account:
 
 
 def reserve(
-    account: Account, want: Want, wake: Callable[[], None], spare: Want | None = None
+    account: Account, want: Want, wake: Callable[[], None], spare: bool = False
 ) -> Verdict | Ticket:
     """Head-room for one model call: now, never, or later (then `wake` is called).
 
-    `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
+    A last word to `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
-    books = account.capped
-    tokens, micros = want.most()
-    if spare is None or account.has_word or not books:
-        # With a last word withheld already, no other is held.
-        spares, spare_tokens, spare_micros = False, 0, 0
-    else:
-        spares, (spare_tokens, spare_micros) = True, spare.most()
+    inputs, output, price = want.input_tokens, want.output_tokens, want.price
+    tokens, micros = inputs + output, cost(price, inputs, output)
+    spare_tokens = spare_micros = 0
+    # With a last word withheld already, no other is held.
+    if spare and account.capped and not account.has_word:
+        spare_tokens, spare_micros = inputs + LEAST_OUTPUT, cost(price, inputs, LEAST_OUTPUT)
     both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
-    if not fits_easily(books, 1 + spares, both_tokens, both_micros):
-        return _weigh(Ticket(account, want, wake, keep=False, spare=spare))
-    for b in books:
-        b.free_requests -= 1 + spares
+    if not fits_easily(account.capped, 2 if spare_tokens else 1, both_tokens, both_micros):
+        word = Want(inputs, LEAST_OUTPUT, price) if spare else None
+        return _weigh(Ticket(account, want, wake, keep=False, spare=word))
+    for b in account.capped:
+        b.free_requests -= 1
         b.free_tokens -= both_tokens
         b.free_micros -= both_micros
-        if spares:
+        if spare_tokens:
+            b.free_requests -= 1
             b.spare_requests += 1
             b.spare_tokens += spare_tokens
             b.spare_micros += spare_micros
-    return Reservation(account, tokens, micros, want.output_tokens, spares, spare_tokens, spare_micros)
+    return Reservation(account, tokens, micros, output, spare_tokens > 0, spare_tokens, spare_micros)
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
@@ -166,22 +167,23 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 
     It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
     """
-    tokens, micros = want.most()
+    inputs, output = want.input_tokens, want.output_tokens
+    tokens, micros = inputs + output, cost(want.price, inputs, output)
     if not fits_easily(account.capped, 1, tokens, micros):
         return _weigh(Ticket(account, want, wake, keep=True, spare=None))
     if account.capped:
         _set_last_word(account, True, tokens, micros)
-    return Reservation(account, tokens, micros, want.output_tokens)
+    return Reservation(account, tokens, micros, output)
 
 
-def settle(reservation: Reservation, used: tuple[int, int, int], delegates: bool = False) -> list[Overrun]:
-    """Put what was really used in the place of what was reserved, and look again at who waits.
+def settle(
+    reservation: Reservation, used_tokens: int, used_micros: int, delegates: bool = False
+) -> tuple[Overrun, ...]:
+    """Put what was really used, besides the request, in the place of what was reserved; look again at who waits.
 
-    What was used is one request, and an amount of the rest. When the reply `delegates`, what was spare is withheld
-    in the same step, before anybody can take it.
+    When the reply `delegates`, what was spare is withheld in the same step, before anybody can take it.
     """
     account, tokens, micros = reservation.account, reservation.tokens, reservation.micros
-    _, used_tokens, used_micros = used
     waited = False
     for b in account.capped:
         b.spent_requests += 1
@@ -193,7 +195,8 @@ def settle(reservation: Reservation, used: tuple[int, int, int], delegates: bool
             waited = True
     if reservation.spares:
         _end_spare(account, reservation.spare_tokens, reservation.spare_micros, delegates)
-    overruns = _overruns(reservation, used) if used_tokens > tokens or used_micros > micros else []
+    over = used_tokens > tokens or used_micros > micros
+    overruns = _overruns(reservation, used_tokens, used_micros) if over else ()
     if waited:
         _look_again(account)
     return overruns
@@ -338,9 +341,8 @@ def _end_spare(account: Account, tokens: int, micros: int, keep: bool) -> None:
             b.free_micros += micros
 
 
-def _overruns(reservation: Reservation, used: tuple[int, int, int]) -> list[Overrun]:
+def _overruns(reservation: Reservation, tokens: int, micros: int) -> tuple[Overrun, ...]:
     """Close the accounts with a cap on what was used more of than was reserved."""
-    _, tokens, micros = used
     overruns: dict[str, Overrun] = {}
     for b in reservation.account.capped:
         if tokens > reservation.tokens and b.caps.tokens < NO_CAP:
@@ -349,7 +351,7 @@ def _overruns(reservation: Reservation, used: tuple[int, int, int]) -> list[Over
         if micros > reservation.micros and b.caps.micros < NO_CAP:
             b.overran = "usd"
             overruns["usd"] = Overrun("usd", reservation.micros, micros)
-    return list(overruns.values())
+    return tuple(overruns.values())
 
 
 def _weigh(ticket: Ticket) -> Verdict | Ticket:

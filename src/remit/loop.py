@@ -55,7 +55,7 @@ async def drive(run: Run) -> Ending:
         _close_calls(run)
         if scope.cause is None:
             ended = await _wrapped_up(run, ended)
-    elif run.summary != "never" and ended.status is COMPLETED and scope.cause is None:
+    elif run.plan.summary != "never" and ended.status is COMPLETED and scope.cause is None:
         ended = await _summarised(run, ended)
     _close_calls(run)
     if scope.cause is not None:
@@ -220,10 +220,10 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
     """The summary of an answer, where the agent wants one; the answer itself if that fails."""
     chars = run.scope.limits.result_chars
     long = isinstance(chars, int) and len(ending.text) > chars
-    if (run.summary == "auto" and not long) or run.agent.output is not None:
+    if (run.plan.summary == "auto" and not long) or run.agent.output is not None:
         return ending
     run.scope.hears = False
-    run.tell(run.summary_prompt or SUMMARISE, "summary")
+    run.tell(run.plan.summary_prompt or SUMMARISE, "summary")
     try:
         await squeeze(run)
         reply = await exchange(run, "summary")

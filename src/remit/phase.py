@@ -40,6 +40,14 @@ class Work(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Whose phase it is."""
+
+    def cancelled_outside(self) -> None:
+        """Asyncio itself cancelled the task that waits: somebody outside wants the end."""
+        ...
+
+
 Waiting: TypeAlias = "asyncio.Future[None] | Work"
 
 
@@ -66,9 +74,9 @@ class Breath:
 class Phase(Breath):
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("first", "grace_s", "hosts", "on_cancelled", "others", "stopped")
+    __slots__ = ("first", "grace_s", "hosts", "others", "owner", "stopped")
 
-    def __init__(self, hosts: Hosts, on_cancelled: Callable[[], None]) -> None:
+    def __init__(self, hosts: Hosts, owner: Owner | None = None) -> None:
         self.held = 0
         self.hosts = hosts
         self.stopped = False
@@ -78,8 +86,7 @@ class Phase(Breath):
         """Most phases have one wait at a time: no dictionary for that."""
         self.others: dict[Waiting, None] | None = None
         """Those that began while there were others, in order: who waited first is woken first, every time."""
-        self.on_cancelled = on_cancelled
-        """Told when asyncio itself cancelled the task that waits: somebody outside wants the end."""
+        self.owner = owner
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -106,7 +113,12 @@ class Phase(Breath):
 
     def close(self) -> None:
         """Nothing waits in it any more."""
-        self.on_cancelled = _nobody
+        self.owner = None
+
+    def on_cancelled(self) -> None:
+        """Asyncio itself cancelled the task that waits."""
+        if self.owner is not None:
+            self.owner.cancelled_outside()
 
     def join(self, one: Waiting) -> None:
         """Have a stop end it."""
@@ -163,10 +175,6 @@ class Phase(Breath):
             await self.wait(future)
         finally:
             timer.cancel()
-
-
-def _nobody() -> None:
-    """Who is told of what happens to a phase that is closed."""
 
 
 @types.coroutine

@@ -27,7 +27,7 @@ MOST_NAME = 200
 _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
 # Told by what they are, not by what they equal: what is another object is looked at piece by piece.
-_NONE, _ZERO, _ONE = (), 0, 1
+_NONE, _ZERO, _ONE, _END, _UNSAID = (), 0, 1, "end", ""
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
@@ -102,10 +102,12 @@ def is_tidy(value: object) -> TypeGuard[Reply]:
     """Whether it is a reply that can be recorded as it is, as most can; otherwise it is read piece by piece."""
     if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
         return False
-    text, calls, model, stop = value.text, value.calls, value.model, value.stop
-    if type(text) is not str or not text.isascii() or type(stop) is not str or stop not in _STOPS:
+    text, stop, calls = value.text, value.stop, value.calls
+    if type(text) is not str or not text.isascii():
         return False
-    if type(model) is not str or not model.isascii():
+    if stop is not _END and (type(stop) is not str or stop not in _STOPS):
+        return False
+    if value.model is not _UNSAID and (type(value.model) is not str or not value.model.isascii()):
         return False
     if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
         return False
@@ -119,12 +121,11 @@ def _is_counted(said: object) -> bool:
     inputs, outputs, usd = said.input_tokens, said.output_tokens, said.usd
     if type(inputs) is not int or type(outputs) is not int or inputs < 0 or outputs < 0:
         return False
-    if inputs + outputs > HIGHEST or (
-        usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST)
-    ):
+    if usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST):
         return False
     return (
-        (said.requests is _ONE or _is_count(said.requests))
+        inputs + outputs <= HIGHEST
+        and (said.requests is _ONE or _is_count(said.requests))
         and (said.cache_read_tokens is _ZERO or _is_count(said.cache_read_tokens))
         and (said.cache_write_tokens is _ZERO or _is_count(said.cache_write_tokens))
     )

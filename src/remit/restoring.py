@@ -101,7 +101,7 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     base = record.measured if record.measured_at else run.base
     run.estimate = base + sum(map(message_tokens, measured))
     run.turns, run.replies, run.text = record.turns, record.replies, record.text
-    turn_to(run, min(record.switched, len(run.models) - 1))
+    turn_to(run, min(record.switched, len(run.shared.models) - 1))
     run.model_used, run.task_at = record.model_used, record.task_at
     run.artifacts = list(record.artifacts)
     run.results_kept = len(run.artifacts)

@@ -207,7 +207,7 @@ async def _live(opened: Opened) -> Outcome:
         stream.ended = True
         if stream.watched:
             await _end(stream.end, tree)
-        tree.hosts.close()
+        tree.close()
 
 
 async def _deafen(ears: asyncio.Task[None]) -> None:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import count, repeat, starmap
 from typing import TYPE_CHECKING, Literal, final
 
 from msgspec import Struct
@@ -114,30 +115,25 @@ class TreeContext:
         self.mail = _NO_MAIL
         """What was sent to those."""
         self._approver = approver
-        self._seq = 0
-        self._look_at = BLOCK
+        self.trim_at = BLOCK
         """The number after which it is looked whether too many events are kept."""
+        first = 1 if past is None else past.seq + 1
         if past is not None:
             self._take_up(past)
         elif journal.shared:
             past = Tree()
         self.past = _NO_PAST if past is None else past
-        wall: Callable[[], float] | None = getattr(loop, "wall", None)
-        if wall is None:
-            # By the loop's clock, which never jumps: times in one journal can be subtracted.
-            self._time, self._since = clock, time.time() - clock()
-        else:
-            self._time, self._since = wall, 0.0
-        self.show = stream.keep
+        self.stamp = _stamps(first, getattr(loop, "wall", None), clock)
+        """Gives the number of the next event, and when it happens."""
+        self.show: Callable[[Event], None] = stream.keep
         """Where an event goes that only those who look on are to see."""
         # What nobody else can ever read need not be kept twice: the stream has it too.
-        if not journal.shared:
-            self.publish = stream.keep
+        self.publish: Callable[[Event], None] = self._store if journal.shared else stream.keep
+        """The one way an event that is kept goes out: to the store, then to whoever looks."""
 
     def _take_up(self, past: Tree) -> None:
         from remit.tree import going_on  # noqa: PLC0415 - for trees that go on
 
-        self._seq = past.seq
         self.known.update(past.runs)
         for record in past.runs.values():
             self.spent.extend(record.usage)
@@ -166,18 +162,12 @@ class TreeContext:
             lane = self.lanes[model.lane] = Lane(self.loop, model.in_flight)
         return lane
 
-    def stamp(self) -> tuple[int, float]:
-        """The number of the next event, and when it happens."""
-        self._seq = seq = self._seq + 1
-        if seq > self._look_at:
-            self._look_at = seq + BLOCK
-            self.stream.cut()
-        # Taken out first, here and wherever a clock is asked: called as if it were a method it is looked for in the class.
-        clock = self._time
-        return seq, self._since + clock()
+    def trim(self, seq: int) -> None:
+        """Keep no more events than a reader may see."""
+        self.trim_at = seq + BLOCK
+        self.stream.cut()
 
-    def publish(self, event: Event, /) -> None:
-        """The one way an event that is kept goes out: to the store, then to whoever looks."""
+    def _store(self, event: Event, /) -> None:
         try:
             self.journal.take(event)
         except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
@@ -194,11 +184,32 @@ class TreeContext:
             self.publish = stream.publish
         return stream
 
+    def close(self) -> None:
+        """Nothing happens in it any more."""
+        self.hosts.close()
+        # It is let go of at once, as it would not be while it leads to itself.
+        self.publish = self.show
+
     def _leave(self) -> None:
         """Another process runs this tree now; two must not."""
         root = self.runs.get(self.root)
         if root is not None and root.cause is None:
             root.stop(Cause("cancel", "the journal", self.journal.trouble))
+
+
+def _stamps(
+    first: int, wall: Callable[[], float] | None, clock: Callable[[], float]
+) -> Callable[[], tuple[int, float]]:
+    """Numbers from the first, each with the time at which it is asked for.
+
+    Put together from what Python has in C: it is asked for with every event.
+    """
+    if wall is None:
+        # By the loop's clock, which never jumps: times in one journal can be subtracted.
+        times = map((time.time() - clock()).__add__, starmap(clock, repeat(())))
+    else:
+        times = starmap(wall, repeat(()))
+    return zip(count(first), times).__next__
 
 
 _NO_PAST = Tree()
@@ -307,7 +318,7 @@ class Scope:
         self.grants: frozenset[object] = _NO_GRANTS
         self._waiting: tuple[asyncio.Future[None], ...] = ()
         """Who waits for its end."""
-        self.phase = Phase(tree.hosts, self._cancelled_outside)
+        self.phase = Phase(tree.hosts, self)
         self.deadline = Deadline(
             tree.hosts.alarm,
             limits.seconds if isinstance(limits.seconds, (int, float)) else None,
@@ -362,9 +373,10 @@ class Scope:
         self.usage.append(usage)
         self.tokens += tokens
         self.tree.spent.append(usage)
-        used = (1, tokens, to_micros(usd) if usd else 0)
-        for overrun in ledger.settle(reservation, used, delegates):
-            self.emit(Overran, resource=overrun.resource, reserved=overrun.reserved, used=overrun.used)
+        overruns = ledger.settle(reservation, tokens, to_micros(usd) if usd else 0, delegates)
+        if overruns:
+            for one in overruns:
+                self.emit(Overran, resource=one.resource, reserved=one.reserved, used=one.used)
 
     def look_at_clock(self) -> None:
         """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""
@@ -407,7 +419,7 @@ class Scope:
 
     def new_phase(self) -> None:
         """Go on after a soft stop. Raises nothing: a hard stop that has come is seen at the next wait."""
-        self.phase = Phase(self.tree.hosts, self._cancelled_outside)
+        self.phase = Phase(self.tree.hosts, self)
         if self.cause:
             self.phase.stop()
 
@@ -418,8 +430,9 @@ class Scope:
         self.deadline.close()
         self.phase.close()
         self.tree.runs.pop(self.run_id, None)
-        if self.parent:
-            self.parent.children.pop(self.run_id, None)
+        parent = self.parent
+        if parent is not None:
+            parent.children.pop(self.run_id, None)
         for waiter in self._waiting:
             wake(waiter)
         if self.account.has_word:
@@ -459,7 +472,7 @@ class Scope:
             self._waiting = (*self._waiting, waiter)
             await waiter
 
-    def _cancelled_outside(self) -> None:
+    def cancelled_outside(self) -> None:
         scope = self
         # Whose task it is: those below it are only guests in it.
         while scope.stacked and scope.parent is not None:

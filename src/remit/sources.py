@@ -165,7 +165,7 @@ class _Shared:
     """One opening, and who waits for it or has borrowed it."""
 
     def __init__(self, hosts: Hosts) -> None:
-        self.phase = Phase(hosts, lambda: None)
+        self.phase = Phase(hosts)
         self.task: asyncio.Task[None] | None = None
         self.opening: Opening | None = None
         self.trouble = ""

@@ -22,7 +22,7 @@ BUFFER = 10_000
 """Events kept for a reader that is behind."""
 
 BLOCK = 1_000
-"""Events after which it is looked whether too many are kept."""
+"""How many more may be kept for a while."""
 
 LAST_LOOK_S = 2.0
 """How long the end of a run waits for `on_event` to see what is left."""
@@ -105,6 +105,8 @@ class Stream:
 
     def publish(self, event: Event) -> None:
         self.keep(event)
+        if len(self._past) >= BUFFER + BLOCK:
+            self.cut()
         if self._readers:
             # A copy: a reader may be freed, and leave the list, at any moment.
             for ref in tuple(self._readers):

@@ -416,7 +416,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if keep:
             got = ledger.withhold(run.account, want, lambda: self.woken.append(asked))
         else:
-            got = ledger.reserve(run.account, want, lambda: self.woken.append(asked), spare=spare)
+            got = ledger.reserve(run.account, want, lambda: self.woken.append(asked), spare is not None)
         if isinstance(got, Ticket):
             asked.ticket = got
             clear = self.books.judge(asked, ahead=False).is_clear and not self.books.may_wait(asked)
@@ -482,7 +482,7 @@ class LedgerMachine(RuleBasedStateMachine):
             told |= {"usd"} if over.micros and r.caps.micros is not None else set()
             r.overran = r.overran or (over.tokens > 0 and r.caps.tokens is not None)
             r.overran = r.overran or (over.micros > 0 and r.caps.micros is not None)
-        assert {overrun.resource for overrun in ledger.settle(flight, used, delegates=delegates)} == told
+        assert {overrun.resource for overrun in ledger.settle(flight, *used[1:], delegates=delegates)} == told
         self.deliver()
 
 

@@ -10,7 +10,7 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from math import inf
+from math import floor, inf
 
 import msgspec
 
@@ -178,7 +178,7 @@ class Engine:
         above = parent.scope
         limits = _narrowed(above.limits, plan.agent.limits, plan.turns)
         depth = _depth_left(above.depth_left, limits)
-        found = self._work_out(plan, limits, parent.models, depth)
+        found = self._work_out(plan, limits, parent.shared.models, depth)
         parent.shared.below[plan.agent, plan.kit, plan.turns] = found
         return found
 
@@ -207,7 +207,7 @@ class Engine:
         settings: Mapping[str, Json],
         history: Sequence[Message],
     ) -> Run:
-        run = Run(scope, plan, shared, settings, self.delegate)
+        run = Run(scope, plan, shared, settings, self)
         if history:
             run.task_at = len(history)
             for message in history:
@@ -273,8 +273,9 @@ class Engine:
 
     def _tell_started(self, run: Run, plan: Plan, call_id: str) -> None:
         scope, tree, agent = run.scope, self.tree, run.agent
-        seq, at = tree.stamp()
-        tree.publish(
+        stamp, publish = tree.stamp, tree.publish
+        seq, at = stamp()
+        publish(
             # By position: by name, this many arguments would be put in a dictionary first.
             RunStarted(
                 seq,
@@ -308,8 +309,9 @@ class Engine:
                 self._recorded(run, tree.past.runs[child])
         outcome = self._outcome(run, ending)
         told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
-        seq, at = tree.stamp()
-        tree.publish(
+        stamp, publish = tree.stamp, tree.publish
+        seq, at = stamp()
+        publish(
             RunEnded(
                 seq,
                 at,
@@ -326,11 +328,16 @@ class Engine:
         return outcome
 
     def _outcome(self, run: Run, ending: Ending) -> Outcome:
-        scope, status, spent, clock = run.scope, ending.status, run.scope.usage, self.tree.clock
-        completed = status is COMPLETED
+        scope, status, clock = run.scope, ending.status, self.tree.clock
+        completed, spent, children = status is COMPLETED, scope.usage, run.children
         # One call without money is its own sum, and most children make one call.
-        usage = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
-        children = run.children if len(run.children) < 2 else sorted(run.children, key=_place)
+        usage = whole = spent[0] if len(spent) == 1 and not spent[0].usd else total(spent)
+        if children:
+            children = children if len(children) == 1 else sorted(children, key=_place)
+            parts = [usage]
+            for child in children:
+                parts.append(child.total_usage)  # noqa: PERF401 - a comprehension is a function of its own
+            whole = total(parts)
         return Outcome(
             status,
             scope.agent,
@@ -338,14 +345,14 @@ class Engine:
             ending.text if completed else "",
             "" if completed else ending.text or run.text,
             "" if completed else ending.reason,
-            run.label,
+            run.plan.label,
             scope.parent_id,
             scope.depth,
             run.model_used or run.model.name,
             run.replies,
             tuple(run.log),
             usage,
-            total([usage, *[c.total_usage for c in children]]) if children else usage,
+            whole,
             tuple(children),
             tuple(run.messages),
             ending.output,
@@ -353,7 +360,7 @@ class Engine:
             ending.error,
             None if completed else run.failed_tool,
             # Not by `round`, which goes by way of a text.
-            int((clock() - run.started_at) * 1_000_000 + 0.5) / 1_000_000,
+            floor((clock() - run.started_at) * 1_000_000 + 0.5) / 1_000_000,
             tuple(scope.warnings),
         )
 
