@@ -12,6 +12,10 @@ from remit.ports import Price
 LEAST_OUTPUT = 64
 """A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
 
+LAST_WORD_TOKENS = 1024
+RESULT_TOKENS = 100
+"""What is withheld for a last word; for each result that it has to read, so much more."""
+
 
 class Amount(NamedTuple):
     """A vector of what model calls use."""

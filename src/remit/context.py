@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 import remit.ledger as ledger
-from remit.amounts import LEAST_OUTPUT
+from remit.amounts import LEAST_OUTPUT, RESULT_TOKENS
 from remit.artifacts import keep
 from remit.dispatch import refuse_calls
 from remit.events import Compacted, ResultCut
@@ -19,9 +19,8 @@ from remit.messages import AssistantMessage, Message, ToolMessage, UserMessage, 
 from remit.providers import window_of
 from remit.text import cut_chars
 
-RESULT_TOKENS = 100
 LEAST_RESULT_TOKENS = 10
-"""What a result is cut to for a last word."""
+"""What a result is cut to for a last word, if there is no room for `RESULT_TOKENS`."""
 
 CUT = "[cut]"
 SHORTENED = "[remit] Shortened"

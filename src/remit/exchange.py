@@ -11,14 +11,15 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import NamedTuple
+from math import ceil
+from typing import NamedTuple, final
 
 from msgspec import Struct
 
 import remit.foreign as foreign
 import remit.ledger as ledger
 import remit.slots as slots
-from remit.amounts import Want, cost
+from remit.amounts import LAST_WORD_TOKENS, RESULT_TOKENS, Want
 from remit.errors import ModelError
 from remit.events import (
     VERSION,
@@ -76,6 +77,7 @@ class ModelFailed(Exception):
         self.attempts = attempts
 
 
+@final
 class _Failed(NamedTuple):
     """What came of an attempt that failed, and what it used, which is settled."""
 
@@ -145,7 +147,10 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
     heard = stop = None
     try:
         # The worst case; a turn that may delegate asks for a last word to spare besides.
-        want, spare = Want(run.estimate, run.output_tokens, model.price), run.kit.delegates and purpose == "turn"
+        want, spare = (
+            Want(run.estimate, run.output_tokens, model.price),
+            run.kit.delegates and purpose == "turn",
+        )
         verdict = ledger.reserve(scope.account, want, _nobody, spare)
         reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
         heard_at = scope.tree.clock() if model.streams else None
@@ -199,13 +204,15 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-def withhold(run: Run, want: Want) -> Awaitable[Reservation] | None:
-    """Head-room for the run's last word: None when it is held, or what waits for calls in flight.
+def keep_last_word(run: Run, calls: int) -> Awaitable[Reservation] | None:
+    """Withhold one more model call before children can spend it: None at once, or what waits for calls in flight.
 
     Awaiting that raises OverBudget or Stopped.
     """
+    run.speechless, inputs = "", run.estimate + calls * RESULT_TOKENS
+    want = Want(inputs, min(LAST_WORD_TOKENS, run.output_tokens), run.model.price)
     verdict = ledger.withhold(run.scope.account, want, _nobody)
-    return None if isinstance(verdict, Reservation) else _granted(run, verdict, None)
+    return None if type(verdict) is Reservation else _granted(run, verdict, None)
 
 
 async def _granted(
@@ -283,7 +290,7 @@ class _Sent(Struct, eq=False):
                 purpose,
                 reservation.tokens,
                 estimate,
-                None if price is None else cost(price, estimate, 0) / 1_000_000,
+                None if price is None else ceil(estimate * price.input) / 1_000_000,
             )
         )
         return Request(

@@ -13,7 +13,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from math import inf
-from typing import Literal, cast
+from typing import Literal, cast, final
 
 import msgspec
 
@@ -52,6 +52,7 @@ current_tasks = cast(
 )
 
 
+@final
 class Ended(msgspec.Struct):
     """How foreign code ended. What timed out may have a value too: it returned while it was being stopped."""
 

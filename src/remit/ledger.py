@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from math import ceil
 
 from msgspec import Struct
 
@@ -133,15 +134,16 @@ class Account:
         return self.book.delegations if self.book else 0
 
 
-def reserve(
-    account: Account, want: Want, wake: Callable[[], None], spare: bool = False
-) -> Verdict | Ticket:
+def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool = False) -> Verdict | Ticket:
     """Head-room for one model call: now, never, or later (then `wake` is called).
 
     A last word to `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
     """
     inputs, output, price = want.input_tokens, want.output_tokens, want.price
-    tokens, micros = inputs + output, cost(price, inputs, output)
+    # As `cost` has it, without the call: this is for every turn.
+    tokens, micros = inputs + output, 0
+    if price is not None:
+        micros = ceil(inputs * price.input + output * price.output)
     spare_tokens = spare_micros = 0
     # With a last word withheld already, no other is held.
     if spare and account.capped and not account.has_word:
@@ -261,7 +263,15 @@ def look(account: Account) -> Over | None:
 
 def admit(account: Account) -> Over | None:
     """Count one child and the call that asks for it, if there is anything that it could do."""
-    return look(account) or charge(account, 1, 1)
+    for b in account.capped:
+        if b.overran or b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
+            return look(account) or charge(account, 1, 1)
+        if b.free_calls < 1 or b.free_delegations < 1:
+            return look(account) or charge(account, 1, 1)
+    for b in account.capped:
+        b.free_calls -= 1
+        b.free_delegations -= 1
+    return None
 
 
 def is_at_its_last_word(account: Account) -> bool:

@@ -11,13 +11,12 @@ from collections.abc import Awaitable
 
 import msgspec
 
-from remit.amounts import Want
 from remit.artifacts import keep
-from remit.context import RESULT_TOKENS, fit, learn_window, shorten_last, squeeze
+from remit.context import fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.ending import Ending, failed_with, limited, stopped
 from remit.events import MessageJoined
-from remit.exchange import ModelFailed, OverBudget, exchange, withhold
+from remit.exchange import ModelFailed, OverBudget, exchange, keep_last_word
 from remit.execution import NOT_IN_FORM, Run
 from remit.messages import AssistantMessage, Reply
 from remit.outcome import COMPLETED, Status
@@ -30,9 +29,6 @@ SHORTENED = 4
 
 OUTPUT_TRIES = 3
 """How often a structured answer that does not match is asked for again, the first time included."""
-
-LAST_WORD_TOKENS = 1024
-"""What is withheld for the last word; for each result it has to read, `RESULT_TOKENS` more."""
 
 WRAP_UP = (
     "[remit] You have to stop here: {why}. No tool can be called any more. Write your final answer now from what you"
@@ -90,8 +86,8 @@ async def _turns(run: Run) -> Ending | Limit:
         calls = reply.calls
         if calls and reply.stop not in ("refusal", "length"):
             scope.look_at_clock()
-            if run.delegates(calls) and (waiting := _keep_last_word(run, len(calls))) is not None:
-                await waiting
+            if run.delegates(calls) and (held := keep_last_word(run, len(calls))) is not None:
+                await _last_word(run, held)
             run.looping = await run_calls(run, calls)
         else:
             ending = _answered(run, reply)
@@ -132,14 +128,6 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
         except (OverBudget, ModelFailed) as again:
             failed = again
     return Limit("budget", str(failed)) if isinstance(failed, OverBudget) else failed_with(failed)
-
-
-def _keep_last_word(run: Run, calls: int) -> Awaitable[None] | None:
-    """Withhold one more model call before children can spend it: at once, or once what is in flight has settled."""
-    output = min(LAST_WORD_TOKENS, run.output_tokens)
-    held = withhold(run, Want(run.estimate + calls * RESULT_TOKENS, output, run.model.price))
-    run.speechless = ""
-    return None if held is None else _last_word(run, held)
 
 
 async def _last_word(run: Run, held: Awaitable[object]) -> None:

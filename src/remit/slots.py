@@ -110,12 +110,6 @@ def step_in(pools: tuple[Pool, ...]) -> bool:
     return True
 
 
-def occupy(pools: tuple[Pool, ...]) -> None:
-    """Take a slot in every pool; none of them is full."""
-    for p in pools:
-        p.working += 1
-
-
 def is_full(pools: tuple[Pool, ...]) -> bool:
     """Whether somebody new would have to wait. Those who wait already wait for a full pool, so they need no look."""
     # Not by a generator: there is one pool as a rule.

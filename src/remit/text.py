@@ -270,7 +270,8 @@ def _delegation_context(args: Mapping[str, Json], agent: str | None = None) -> s
     if agent is None:
         named = args.get("agent")
         agent = named if isinstance(named, str) else ""
-    what = _first(args, _PROMPTS).strip()
+    said = args.get("label") or args.get("prompt")
+    what = (said if isinstance(said, str) else _first(args, _PROMPTS)).strip()
     if len(what) > 60:
         what = what[:57] + "..."
     if len(agent) > 60:

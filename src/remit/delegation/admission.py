@@ -32,13 +32,13 @@ def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Await
     if parent.speechless or scope.deadline.soft_left() <= 0:
         return _no_use(parent)
     above, limits = scope.seat.pools, plan.agent.limits
-    if slots.is_full(above):
+    if not slots.step_in(above):
         over = ledger.look(scope.account)
         return _queued(parent, plan, call_id, above) if over is None else _over(over)
     over = ledger.admit(scope.account)
     if over is not None:
+        slots.give_back(above)
         return _over(over)
-    slots.occupy(above)
     return above if limits is None else _with_own(limits, above)
 
 
