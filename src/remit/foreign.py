@@ -77,11 +77,11 @@ async def run(
 def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     """Run an awaitable up to its first wait: how it ended, or what is now to be attended to. Raises Stopped."""
     coroutine = awaitable if _is_coroutine(awaitable) else _awaiting(awaitable)
-    hosts = phase.hosts
+    hosts, tasks = phase.hosts, current_tasks
     loop, idle = hosts.loop, hosts.idle
     host = idle.pop() if idle else Host(hosts)
-    context, here = copy_context(), current_tasks.get(loop)
-    current_tasks[loop] = host
+    context, here = copy_context(), tasks.get(loop)
+    tasks[loop] = host
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration as stop:
@@ -92,9 +92,9 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
         return Guest(coroutine, context, hosts, host, awaited)
     finally:
         if here is None:
-            del current_tasks[loop]
+            del tasks[loop]
         else:
-            current_tasks[loop] = here
+            tasks[loop] = here
     if hosts.closed or host.requests:
         host.end()
     else:

@@ -93,6 +93,8 @@ class Hosts:
 class Host(asyncio.Task[None]):
     """A task that does nothing: it is there for the code that runs in its name, which is who a cancel of it is for."""
 
+    __slots__ = ("_hosts", "_over", "guest", "must_cancel", "requests")
+
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
         # Not by `create_future`, which is Python on the way to the same: this is for every tree.

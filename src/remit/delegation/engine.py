@@ -223,9 +223,10 @@ class Engine:
         return run
 
     async def _execute(self, run: Run, plan: Plan, parent: Run | None = None, call_id: str = "") -> Outcome:
-        scope = run.scope
-        before = current_run.get()
-        current_run.set(scope.run_id)
+        # A name of our own for it: the methods of what a module imports are looked for the long way.
+        scope, now = run.scope, current_run
+        before = now.get()
+        now.set(scope.run_id)
         try:
             if not run.resumed:
                 self._tell_started(run, plan, call_id)
@@ -242,7 +243,7 @@ class Engine:
             ending = Ending(Status.FAILED, run.text, what, error=what)
         finally:
             # Its parent may go on in the same task.
-            current_run.set(before)
+            now.set(before)
         scope.over, scope.hears = True, False
         if scope.inbox or (parent is None and self.tree.mail):
             self._warn_of_late(scope)
