@@ -26,6 +26,8 @@ from typing import (
     overload,
 )
 
+from msgspec import Struct
+
 from remit.errors import RemitError, UsageError
 from remit.messages import Json, JsonObject, ToolSpec
 from remit.result import ToolResult
@@ -103,7 +105,20 @@ class Subject(NamedTuple):
     """The host of an address, in lower case, for patterns such as `domain:example.com`."""
 
 
-_WORKED_OUT = ("_manner", "describer", "summariser", "plain", "tier_name", "asks")
+class Facts(Struct, frozen=True):
+    """What follows from a tool as it is, the same for every call of it: worked out with the first one."""
+
+    display_name: str
+    delegates: bool
+    tier_name: str
+    asks: bool
+    """Whether its tier has a person asked about its calls where no policy has a say."""
+    describer: Callable[[JsonObject], str] | None
+    """What says what `describe` says; None where that is always nothing."""
+    summariser: Callable[[str, bool], str] | None
+    """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
+    plain: Callable[..., Coroutine[object, object, object]] | None
+    """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
 
 
 class Tool:
@@ -116,6 +131,9 @@ class Tool:
     function takes, by name, and a `ctx`, and says what the call would do. The runtime's own names are for `Tool` itself: `tool` refuses them.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "facts")
+    facts: Facts | None
+    """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
     delegates: bool = False
     """True for the runtime's own tools that start children."""
 
@@ -170,8 +188,30 @@ class Tool:
     def __setattr__(self, name: str, value: object) -> None:
         """What is worked out once is worked out anew after a change: above all, a tier that was raised asks."""
         super().__setattr__(name, _checked_tier(self.name, cast(str, value)) if name == "tier" else value)
-        for known in _WORKED_OUT:
-            self.__dict__.pop(known, None)
+        super().__setattr__("facts", None)
+
+    def work_out(self) -> Facts:
+        """The `facts`, for whoever finds none."""
+        manner, asks = manner_of(self.name), self.tier is Tier.CONFIRM and not self.delegates
+        describes = self._describe is not None or self._is_own("describe")
+        summarises = self._summarise is not None or self._is_own("summarise")
+        facts = Facts(
+            self.display_name,
+            self.delegates,
+            str(self.tier),
+            asks,
+            self.describe if describes else manner.context,
+            None if summarises else manner.summary,
+            self._plain(),
+        )
+        super().__setattr__("facts", facts)
+        return facts
+
+    def _plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
+        fn = getattr(self, "_fn", None)
+        if fn is None or self.takes_context or self._is_own("invoke") or not is_plain(fn):
+            return None
+        return fn
 
     def _is_own(self, method: str) -> bool:
         """Whether a subclass, or somebody who set it, has its own."""
@@ -195,38 +235,9 @@ class Tool:
             return self._check_raw
         return cast("Callable[[JsonObject], dict[str, object]]", self._shape.read)
 
-    # What is the same for every call of a tool is worked out with the first one.
-
-    @functools.cached_property
+    @property
     def _manner(self) -> Manner:
         return manner_of(self.name)
-
-    @functools.cached_property
-    def describer(self) -> Callable[[JsonObject], str] | None:
-        """What says what `describe` says; None where that is always nothing."""
-        own = self._describe is not None or self._is_own("describe")
-        return self.describe if own else self._manner.context
-
-    @functools.cached_property
-    def summariser(self) -> Callable[[str, bool], str] | None:
-        """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
-        own = self._summarise is not None or self._is_own("summarise")
-        return None if own else self._manner.summary
-
-    @functools.cached_property
-    def plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
-        """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
-        fn = self._fn
-        return None if self.takes_context or self._is_own("invoke") or not is_plain(fn) else fn
-
-    @functools.cached_property
-    def tier_name(self) -> str:
-        return str(self.tier)
-
-    @functools.cached_property
-    def asks(self) -> bool:
-        """Whether its tier has a person asked about its calls where no policy has a say."""
-        return self.tier is Tier.CONFIRM and not self.delegates
 
     def check(self, args: JsonObject) -> dict[str, object]:
         """The keyword arguments for `invoke`: clean, and sharing nothing that can change with `args`.
