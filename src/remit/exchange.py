@@ -153,10 +153,10 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
         )
         verdict = ledger.reserve(scope.account, want, _nobody, spare)
         reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
-        heard_at = scope.tree.clock() if model.streams else None
+        ask, heard_at = model.ask, scope.tree.clock() if model.streams else None
         sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
         try:
-            begun = foreign.begin(model.ask(sent.request(), sent.hear), scope.phase)
+            begun = foreign.begin(ask(sent.request(), sent.hear), scope.phase)
             ended = begun if type(begun) is foreign.Ended else await _attend(run, begun, sent)
         except Stopped as stopped:
             stop, ended = stopped, stopped.ended

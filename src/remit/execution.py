@@ -221,7 +221,8 @@ class Run:
         """Whether its next child runs in its own task."""
         self.speechless = ""
         """Why nothing could be withheld for its last word; it may then not delegate."""
-        self.started_at = scope.tree.clock()
+        clock = scope.tree.clock
+        self.started_at = clock()
         self.tries = 0
         """Answers that did not have the form that was asked for."""
         self.borrowed: tuple[ToolSource, ...] = ()

@@ -248,28 +248,36 @@ def look_at(model: Model) -> Known:
 
 
 def _asker(model: Model, name: str) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
-    code = None
     reply: object = None
     own: object = None
+    mine = False
     try:
         reply, own = model.reply, getattr(type(model), "reply", None)
         # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
-        if type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own:
-            code = own.__code__ if type(own) is FunctionType else None
+        mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
     except FOREIGN:
-        code = None
-    # An async method of the model, a request and a way to emit, and of nothing else.
-    if (
-        code is not None
-        and code.co_flags & CO_COROUTINE
-        and code.co_argcount == 3
-        and not code.co_kwonlyargcount
-    ):
-        return cast("Callable[[Request, Emit], Coroutine[object, object, object]]", reply)
+        mine = False
+    if mine and type(own) is FunctionType and (own in _straight or _is_straight(own)):
+        return reply  # pyright: ignore[reportReturnType] - it is
     # A static one is found as it is.
-    if type(own) is FunctionType and (code is not None or own is reply):
-        _check_parameters(own, name, 2 if code is None else 3)
+    if type(own) is FunctionType and (mine or own is reply):
+        _check_parameters(own, name, 3 if mine else 2)
     return partial(_reply, model)
+
+
+_straight: set[FunctionType] = set()
+"""Methods that were looked at and can be called as they are: models are looked at for every tree."""
+
+
+def _is_straight(reply: FunctionType) -> bool:
+    """Whether it is an async method of the model, a request and a way to emit, and of nothing else."""
+    code = reply.__code__
+    if not code.co_flags & CO_COROUTINE or code.co_argcount != 3 or code.co_kwonlyargcount:
+        return False
+    if len(_straight) >= MOST_SOUND:
+        _straight.clear()
+    _straight.add(reply)
+    return True
 
 
 def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
