@@ -51,9 +51,10 @@ async def drive(run: Run) -> Ending:
         _close_calls(run)
         if scope.cause is None:
             ended = await _wrapped_up(run, ended)
+            _close_calls(run)
     elif run.plan.summary != "never" and ended.status is COMPLETED and scope.cause is None:
         ended = await _summarised(run, ended)
-    _close_calls(run)
+        _close_calls(run)
     if scope.cause is not None:
         return stopped(run, scope.cause)
     assert isinstance(ended, Ending)
