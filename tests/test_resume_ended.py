@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 import pytest
-from stories import DAY_S, by_turn, folded, journal, look, stare, timeless
+from stories import DAY_S, a, by_turn, died, folded, journal, look, stare, timeless
 
 from remit import Agent, Limits, Outcome, Request, Usage, reopen, resume, run, start
-from remit.events import Event, ReplyReceived, RunResumed, TurnStarted
+from remit.events import CancelRequested, Event, ReplyReceived, RunResumed, TurnStarted
 from remit.messages import AssistantMessage, ToolMessage
 from remit.ports import Price
 from remit.stores.memory import MemoryStore
@@ -78,6 +78,24 @@ async def test_a_child_that_a_person_cancelled_by_itself_stays_cancelled() -> No
     said = [m for m in outcome.messages if isinstance(m, ToolMessage)]
     assert "not this one" in said[0].text
     assert "seen" in said[1].text
+
+
+async def test_what_goes_on_after_a_cancel_does_not_depend_on_when_the_process_died() -> None:
+    """A child that had ended short is taken up again, also where the process died before the stopped ends were written."""
+    lead = Agent("lead", subagents=[LEAF], tools=[stare])
+
+    def model(said: str) -> ScriptedModel:
+        both = calls(call("stare", seconds=50), call("task", agent="leaf", prompt="say something"))
+        return ScriptedModel({"lead": by_turn(both, say("done")), "leaf": by_turn(say(""), say(said))})
+
+    whole = MemoryStore()
+    async with start(lead, "go", model=model(""), store=whole) as running:
+        await asyncio.sleep(5)
+        await running.cancel("enough")
+    for store in (await died(whole, a(CancelRequested)), whole):
+        outcome = await resume(store, "r1", agent=lead, model=model("something"))
+        assert [outcome.status, outcome.children[0].status] == ["completed", "completed"]
+        assert outcome.children[0].text == "something"
 
 
 async def test_a_cancelled_tree_can_be_cancelled_and_resumed_again() -> None:

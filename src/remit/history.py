@@ -125,6 +125,8 @@ class RunRecord(Struct, omit_defaults=True):
     """Whether it had no end when it was last resumed."""
     cancelled: CancelRequested | None = None
     """Set when it was this run that was cancelled, not one above it."""
+    stopped: bool = False
+    """Whether the whole tree was cancelled before it ended; its end is missing if the process died just then."""
     outcome: Outcome | None = None
     """As its end was recorded: without messages, children and structured output."""
     worked_s: float = 0.0

@@ -49,12 +49,12 @@ def reopen(tree: Tree, record: RunRecord) -> None:
 
     The same step when a run is resumed and when that is read from the journal.
     """
-    status = record.status
+    status, record.died = record.status, _has_died(record)
     if record.aside_at is not None:
         _drop_aside(record)
     record.outcome = record.cancelled = None
-    record.died = status is None
-    _reopen_calls(tree, record, died=status is None)
+    record.stopped = False
+    _reopen_calls(tree, record, died=record.died)
     last = record.messages[-1] if record.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # Cut off or empty: it is to say more, not to be told the same again.
@@ -67,11 +67,16 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
     while found:
         record = tree.runs[found.pop()]
         yield record
-        died = record.outcome is None
+        died = _has_died(record)
         calls = record.last_turn() if record.reply is not None else []
         if died:
             calls = [c for c in calls if c.ended is None or c.ended.unfinished]
         found += [c.child for c in calls if _goes_on(tree, c, died=died)]
+
+
+def _has_died(record: RunRecord) -> bool:
+    """Whether its process died while it worked. One that was being stopped has ended, whether or not that was written."""
+    return record.outcome is None and not record.stopped
 
 
 def _changes_on(kind: type[E]) -> Callable[[Callable[[Tree, RunRecord, E], None]], None]:
@@ -266,6 +271,9 @@ def _joined(tree: Tree, record: RunRecord, event: events.MessageJoined) -> None:
 @_changes_on(events.CancelRequested)
 def _cancelled(tree: Tree, record: RunRecord, event: events.CancelRequested) -> None:
     record.cancelled = event
+    if record.parent is None:
+        for run in tree.runs.values():
+            run.stopped = run.outcome is None
     _obeyed(tree, event.command)
 
 
