@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from remit import ledger
 from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
+from remit.books import Left
 from remit.ledger import Account, Over, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
@@ -104,7 +105,7 @@ def test_no_cap_means_no_limit() -> None:
         assert isinstance(ask(leaf, 10**12), Reservation)
         assert ledger.charge(leaf, calls=1, delegations=1) is None
     assert ledger.look(leaf) is None
-    assert ledger.left(leaf) == (None, None, None, None, None)
+    assert ledger.left(leaf) == Left()
 
 
 def test_a_call_is_shrunk_to_what_is_left_when_nobody_holds_head_room() -> None:
@@ -275,7 +276,8 @@ def test_calls_and_delegations_are_charged_all_or_nothing() -> None:
     over = ledger.charge(child, calls=1, delegations=1)
     assert over is not None
     assert (over.owner, over.resource, over.cap, over.used) == ("lead", "delegations", 1, 1)
-    assert ledger.left(child)._replace(requests=None) == (0, None, None, None, 9)
+    left = ledger.left(child)
+    assert (left.delegations, left.tokens, left.usd, left.calls) == (0, None, None, 9)
     assert ledger.charge(child, calls=1) is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remit.ledger import Ticket
 
 
-class Left(NamedTuple):
+class Left(Struct, frozen=True):
     """What an account can still spend; None where nothing caps it."""
 
     delegations: int | None = None

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import ceil
-from typing import NamedTuple, final
+from typing import final
 
 from msgspec import Struct
 
@@ -78,7 +78,7 @@ class ModelFailed(Exception):
 
 
 @final
-class _Failed(NamedTuple):
+class _Failed(Struct, frozen=True):
     """What came of an attempt that failed, and what it used, which is settled."""
 
     error: ModelError

@@ -176,7 +176,7 @@ class Spending(NamedTuple):
     delegations: int = 0
 
 
-class Intent(NamedTuple):
+class Intent(Struct, frozen=True):
     """Something that was begun and whose end is not recorded."""
 
     kind: Literal["run", "model", "call"]
@@ -186,7 +186,7 @@ class Intent(NamedTuple):
     call: str = ""
 
 
-class Grant(NamedTuple):
+class Grant(Struct, frozen=True):
     """An allowance for more than one call."""
 
     run: str

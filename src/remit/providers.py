@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from inspect import CO_COROUTINE, CO_VARARGS
 from types import FunctionType, MethodType
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 
@@ -109,9 +109,9 @@ class Models:
         chain = self.find(agent, None)
         _check(agent, chain, needs_price or _limits_money(agent))
         if agent.subagents:
-            for below, owner, limited in _below(agent):
-                models = chain if owner is None else self.find(owner, None)
-                _check(below, models, needs_price or limited)
+            for one in _below(agent):
+                models = chain if one.owner is None else self.find(one.owner, None)
+                _check(one.agent, models, needs_price or one.limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
         where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
@@ -164,7 +164,7 @@ class Models:
         return found
 
 
-class _Below(NamedTuple):
+class _Below(Struct, frozen=True):
     """An agent somewhere below another one, and whose models it has."""
 
     agent: Agent
@@ -186,9 +186,10 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
         limited = _limits_money(agent)
         todo: list[_Below] = [_Below(child, None, limited) for child in reversed(agent.subagents)]
         while todo:
-            one, owner, limited = todo.pop()
-            owner = owner if one.model is None else one
-            limited = limited or _limits_money(one)
+            met = todo.pop()
+            one = met.agent
+            owner = met.owner if one.model is None else one
+            limited = met.limited or _limits_money(one)
             visit = (id(one), id(owner), limited)
             if visit not in seen:
                 seen[visit] = _Below(one, owner, limited)

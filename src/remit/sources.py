@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from msgspec import Struct
 
 import remit.foreign as foreign
 from remit.errors import RemitError
@@ -35,7 +37,7 @@ TROUBLE_CHARS = 2_000
 """The most that a run is told of what it does not get from one source."""
 
 
-class Choice(NamedTuple):
+class Choice(Struct, frozen=True):
     """What an agent gets of what was opened, and in words what it should have got and did not."""
 
     tools: Sequence[Tool]

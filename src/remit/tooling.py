@@ -17,7 +17,6 @@ from typing import (
     TYPE_CHECKING,
     Generic,
     Literal,
-    NamedTuple,
     ParamSpec,
     TypedDict,
     TypeVar,
@@ -93,7 +92,7 @@ def is_reserved(name: str) -> bool:
 # --- The tool ------------------------------------------------------------------------------------
 
 
-class Subject(NamedTuple):
+class Subject(Struct, frozen=True):
     """One thing that a call is about, for rules such as `terminal(git status*)`."""
 
     text: str
