@@ -407,7 +407,8 @@ def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, a
         run.estimate += message_tokens(message)
     else:
         run.estimate = usage.input_tokens + usage.output_tokens
-    scope, tree = run.scope, run.scope.tree
+    scope = run.scope
+    tree = scope.tree
     stamp, publish = tree.stamp, tree.publish
     seq, at = stamp()
     if seq > tree.trim_at:
