@@ -168,13 +168,15 @@ class TreeContext:
         self.stream.cut()
 
     def _store(self, event: Event, /) -> None:
+        # Taken out first, here and wherever what is called is no method: as one it is looked for in the class.
+        take, show = self.journal.take, self.show
         try:
-            self.journal.take(event)
+            take(event)
         except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
             self.journal.refused(error)
             if self.journal.taken_over:
                 self._leave()
-        self.show(event)
+        show(event)
 
     def watched(self) -> Stream:
         """The stream, for somebody who reads it from now on: every event is handed out then."""
