@@ -293,6 +293,13 @@ class Only:
         raise NotImplementedError
 
 
+class Named:
+    name = "short"
+
+    async def reply(self, *, request: Request, emit: object) -> Reply:
+        raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("model", "written"),
     [
@@ -300,7 +307,8 @@ class Only:
         (NoSelf(), "reply(request, emit)"),
         (Alone(), "reply(request)"),
         (More(), "reply(self, request, emit, more)"),
-        (Only(), "reply(self, request, emit, more)"),
+        (Only(), "reply(self, request, emit, *, more)"),
+        (Named(), "reply(self, *, request, emit)"),
     ],
     ids=lambda v: type(v).__name__,
 )

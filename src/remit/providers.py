@@ -288,7 +288,10 @@ def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
     most = given if code.co_flags & CO_VARARGS else code.co_argcount
     named = code.co_kwonlyargcount - len(reply.__kwdefaults__ or ())
     if least > given or most < given or named:
-        listed = ", ".join(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        taken = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if code.co_kwonlyargcount:
+            taken.insert(code.co_argcount, "*")
+        listed = ", ".join(taken)
         raise UsageError(
             f"The model {name!r} has reply({listed}), but it is called with a request and a way to emit."
             " Write `async def reply(self, request, emit)`."
