@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import pickle
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -318,6 +320,32 @@ async def test_a_reply_with_other_parameters(model: Any, written: str) -> None:
         await run(Agent("lead"), "go", model=model)
     assert f"The model 'short' has {written}" in str(caught.value)
     assert "async def reply(self, request, emit)" in str(caught.value)
+
+
+class Raises:
+    @property
+    def name(self) -> str:
+        raise KeyError("MODEL")
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        (SimpleNamespace(reply=print), "It has no `name`."),
+        (SimpleNamespace(reply=print, name=3), "Its `name` must be a string, not 3."),
+        (SimpleNamespace(name="half"), "It has no `reply`."),
+        (SimpleNamespace(name="half", reply="hello"), "Its `reply` must be a method, not 'hello'."),
+        (Raises(), "Reading its `name` or `reply` raised KeyError."),
+    ],
+)
+async def test_half_a_model(model: Any, hint: str) -> None:
+    """What lacks a part of a model is refused with that part named, wherever it is given."""
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        await run(Agent("lead"), "go", model=model)
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        Agent("lead", model=model)
+    with pytest.raises(UsageError, match=re.escape(hint)):
+        await run(Agent("lead", model="mine"), "go", models={"mine": model})
 
 
 class Loose:

@@ -13,7 +13,7 @@ from remit.errors import UsageError
 from remit.limits import Limits
 from remit.messages import Json
 from remit.policy import Policy, PolicyFunction, compile_policy
-from remit.ports import EMPTY_MODEL, ModelChoice, class_hint, is_model
+from remit.ports import EMPTY_MODEL, ModelChoice, is_model, model_hint
 from remit.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.schema import output_schema
 from remit.sources import ToolSource
@@ -235,7 +235,7 @@ def _check_model(where: str, model: object) -> None:
     if not is_model(model):
         raise UsageError(
             f"{where}: model must be a string such as 'anthropic:claude-haiku-4-5', or an object with `name` and"
-            f" `async reply(request, emit)`, not {model!r}.{class_hint(model)}"
+            f" `async reply(request, emit)`, not {model!r}.{model_hint(model)}"
         )
 
 

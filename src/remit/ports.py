@@ -61,9 +61,25 @@ def is_model(value: object) -> TypeGuard[Model]:
     return found and not isinstance(value, type)
 
 
-def class_hint(value: object) -> str:
-    """What to do about a class in the place of an object; empty for anything else."""
-    return f" It is a class: write {value.__name__}(...)." if isinstance(value, type) else ""
+def model_hint(value: object) -> str:
+    """What an object lacks that was meant for a model; empty for what has nothing of one."""
+    if isinstance(value, type):
+        return f" It is a class: write {value.__name__}(...)."
+    try:
+        name, reply = getattr(value, "name", None), getattr(value, "reply", None)
+    except Exception as error:  # noqa: BLE001 - a property of somebody else's
+        return f" Reading its `name` or `reply` raised {type(error).__name__}."
+    if callable(reply):
+        return (
+            " It has no `name`." if name is None else f" Its `name` must be a string, not {repr(name)[:60]}."
+        )
+    if isinstance(name, str):
+        return (
+            " It has no `reply`."
+            if reply is None
+            else f" Its `reply` must be a method, not {repr(reply)[:60]}."
+        )
+    return ""
 
 
 EMPTY_MODEL = "model is empty. Name one, such as 'anthropic:claude-haiku-4-5', or leave it out."

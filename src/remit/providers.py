@@ -15,7 +15,7 @@ from remit.agent import Agent, PerAgent
 from remit.errors import UsageError
 from remit.limits import HIGHEST, Limits
 from remit.messages import Json, Request
-from remit.ports import EMPTY_MODEL, Emit, Model, ModelChoice, Price, class_hint, is_model
+from remit.ports import EMPTY_MODEL, Emit, Model, ModelChoice, Price, is_model, model_hint
 from remit.text import FOREIGN, clean
 
 ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
@@ -127,7 +127,7 @@ class Models:
                 return model
             raise UsageError(
                 f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
-                f" not {model!r}.{class_hint(model)}"
+                f" not {model!r}.{model_hint(model)}"
             )
         if self._found is None:
             self._found = {}
@@ -159,7 +159,7 @@ class Models:
     def _given(self, found: object, name: str, where: str) -> Model:
         if not is_model(found):
             raise UsageError(
-                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model.{class_hint(found)}"
+                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model.{model_hint(found)}"
             )
         return found
 
