@@ -15,7 +15,7 @@ import commandbench
 from commandbench import LEAD, Bench, make_bench, remit, two_scouts
 
 from remit import Agent, Limits
-from remit.events import ApprovalRequested, decode
+from remit.events import ApprovalRequested, TurnStarted, decode
 from remit.testing import ScriptedModel, call, calls, refuse, say
 
 pytestmark = pytest.mark.real_time
@@ -136,6 +136,15 @@ def test_events_in_order(bench: Bench) -> None:
     assert "started: Look around" in out[1]
     assert "completed: All is well." in out[-1]
     assert all("abcde.1 " in line for line in remit("show", "abcde.1", "--events").out.splitlines()[1:])
+
+
+def test_a_model_call_that_was_stopped_has_not_failed(bench: Bench) -> None:
+    """--events says of a model call that ended with its run that it was stopped, and nothing of a failure."""
+    with bench.running(commandbench.Waiting()) as tree:
+        tree.wait_for(bench, TurnStarted)
+    out = remit("show", "--events").out
+    assert "its model call was stopped\n" in out
+    assert "failed" not in out
 
 
 def test_events_as_json_can_be_read_back(bench: Bench) -> None:

@@ -70,6 +70,8 @@ def _(event: events.ReplyReceived) -> str:
 
 @_says(events.ModelCallFailed)
 def _(event: events.ModelCallFailed) -> str:
+    if event.error_kind == "stopped":
+        return _with("its model call was stopped", "" if event.error == "stopped" else event.error)
     then = "" if event.retry_in_s is None else f"; again in {event.retry_in_s:.1f} s"
     return f"the model failed ({event.error_kind}): {event.error}{then}"
 
