@@ -120,6 +120,15 @@ def test_calls_of_the_run_and_below(bench: Bench) -> None:
     assert remit("show", "abcde.1", "--calls").out.count("look") == 1
 
 
+def test_calls_that_have_not_ended_say_what_they_are_about(bench: Bench) -> None:
+    """--calls has the same words for a call of a tree that was interrupted as for one that has ended."""
+    bench.interrupted()
+    first, second = remit("show", "--calls").out.splitlines()[1:3]
+    assert "scout: Look at docs" in first
+    assert "not finished" in first
+    assert "scout: Look at src" in second
+
+
 def test_usage_adds_up(bench: Bench) -> None:
     """--usage has what each run used itself, and the sum of all."""
     bench.run(two_scouts())

@@ -15,7 +15,7 @@ from remit.events import Event
 from remit.history import CallRecord, RunRecord, Tree, is_within
 from remit.limits import Usage
 from remit.messages import JsonObject
-from remit.text import text_of
+from remit.text import call_context, text_of
 
 
 def below(tree: Tree, found: Found) -> list[RunRecord]:
@@ -32,12 +32,14 @@ def call_rows(tree: Tree, found: Found) -> Iterator[Row]:
     yield "RUN", "TURN", "TOOL", "WHAT", "RESULT", "MS"
     for record in below(tree, found):
         for call in record.calls:
-            what = (call.ended.context if call.ended else "") or words.line(text_of(call.call.args), 200)
+            name, args = call.call.name, call.call.args
+            about = call.ended.context if call.ended else call_context(name, args)
+            what = about or words.line(text_of(args), 200)
             time_ms = f"{call.ended.duration_ms:,}" if call.ended and call.started else ""
             yield (
                 shown_id(record.id, found),
                 str(call.turn),
-                call.call.name,
+                name,
                 what,
                 _came_of(tree, call),
                 time_ms,
