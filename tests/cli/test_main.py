@@ -89,7 +89,11 @@ def test_an_option_that_no_command_has(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "hint"),
-    [("rnu", "Did you mean 'run'?"), ("Fix the tests", "To run a task: remit run 'Fix the tests'.")],
+    [
+        ("rnu", "Did you mean 'run'?"),
+        ("tree", "Did you mean 'show --tree'?"),
+        ("Fix the tests", "To run a task: remit run 'Fix the tests'."),
+    ],
 )
 def test_no_such_command(written: str, hint: str) -> None:
     """What is no command is told with what was probably meant."""

@@ -43,6 +43,29 @@ COMMANDS = {
 }
 
 
+OTHER_NAMES = {
+    "tree": "show --tree",
+    "logs": "show --events",
+    "log": "show --events",
+    "events": "show --events",
+    "messages": "show --messages",
+    "usage": "show --usage",
+    "status": "show",
+    "list": "runs",
+    "ls": "runs",
+    "ps": "runs",
+    "stop": "cancel",
+    "kill": "cancel",
+    "delete": "rm",
+    "prune": "rm",
+    "continue": "resume",
+    "attach": "watch",
+    "version": "--version",
+    "help": "--help",
+}
+"""What people call them; only suggested, so that there is one name for each."""
+
+
 class Setup(NamedTuple):
     """What a program that calls `main` brings along; commands find it as `ctx.obj`."""
 
@@ -68,7 +91,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            hint = suggest(name, COMMANDS) or f" To run a task: remit run {name[:40]!r}."
+            hint = suggest(name, COMMANDS, OTHER_NAMES) or f" To run a task: remit run {name[:40]!r}."
             raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
