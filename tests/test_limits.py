@@ -77,6 +77,12 @@ def test_unset_unlimited_and_a_number_are_three_things(name: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(make(**{name: None}))) == {name: None}
 
 
+def test_limits_are_shown_as_they_were_written() -> None:
+    """What was not written is not shown; None was."""
+    assert repr(Limits()) == "Limits()"
+    assert repr(Limits(turns=3, usd=None)) == "Limits(usd=None, turns=3)"
+
+
 @pytest.mark.parametrize("name", [n for n in NUMBERS if n not in ("turns", "concurrency")])
 def test_zero_is_a_number(name: str) -> None:
     """Zero is neither unset nor unlimited, and survives JSON."""

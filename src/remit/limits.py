@@ -112,7 +112,15 @@ class _Named(StructMeta):
 
 
 # What follows from limits is worked out once for each and found by it again, so its hash is kept.
-class Limits(Struct, metaclass=_Named, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
+class Limits(
+    Struct,
+    metaclass=_Named,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    cache_hash=True,
+):
     """What one run may spend. Three different things can be said of each field:
 
     ================  ==========================================================
