@@ -208,7 +208,7 @@ async def test_a_request_past_the_end_is_a_complaint() -> None:
     await texts(model, ask())
     with pytest.raises(ScriptError) as caught:
         await model.reply(ask(messages=(user("and now?"),)), ignore)
-    for words in ("'lead'", "run r1", "1 steps were played", "and now?"):
+    for words in ("'lead'", "run r1", "1 step was played", "and now?"):
         assert words in str(caught.value)
     assert model.complaints == [str(caught.value)]
     with pytest.raises(ScriptError, match="and now"):

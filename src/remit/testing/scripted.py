@@ -295,9 +295,9 @@ class ScriptedModel:
     def _take(self, playing: _Playing, request: Request) -> Step:
         step = playing.take(request)
         if step is None:
-            raise self._complaint(
-                request, f"asked again after its script ended; {len(playing.used)} steps were played"
-            )
+            many = len(playing.used)
+            played = f"{many} step was" if many == 1 else f"{many} steps were"
+            raise self._complaint(request, f"asked again after its script ended; {played} played")
         return step
 
     def _complaint(self, request: Request, problem: str) -> ScriptError:
