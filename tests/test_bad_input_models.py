@@ -21,6 +21,7 @@ from remit import (
     Reply,
     Request,
     Status,
+    Usage,
     UsageError,
     resume,
     run,
@@ -346,6 +347,39 @@ async def test_half_a_model(model: Any, hint: str) -> None:
         Agent("lead", model=model)
     with pytest.raises(UsageError, match=re.escape(hint)):
         await run(Agent("lead", model="mine"), "go", models={"mine": model})
+
+
+class Bills:
+    name = "bills"
+
+    def __init__(self, usage: Any) -> None:
+        self.usage = usage
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        calls = (Call("1", "look", {}),) if len(request.messages) == 1 else ()
+        return Reply("done", calls, stop="calls" if calls else "end", usage=self.usage)
+
+
+@pytest.mark.parametrize(
+    ("usage", "why"),
+    [
+        ({"input_tokens": 3}, "dict, not a remit.Usage."),
+        (Usage(1, -3), "its counts must be whole numbers from 0 up."),
+    ],
+)
+async def test_a_usage_that_cannot_be_counted_is_told(usage: Any, why: str) -> None:
+    """Tokens are estimated in its place, and the outcome says so and why, once for the run."""
+
+    @tool(tier="observe")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    outcome = await run(Agent("lead", tools=[look]), "go", model=Bills(usage))
+    assert outcome.usage.requests == 2
+    assert outcome.usage.estimated
+    (warning,) = outcome.warnings
+    assert warning == f"The usage that the model bills gave cannot be counted, so it is estimated: {why}"
 
 
 class Loose:

@@ -47,8 +47,23 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
         return _bug(f"the model {run.model.name} returned {what}, not a remit.Reply")
     reply = _tidy(ended.value)
     if isinstance(reply, Reply):
+        if reply.usage is None and ended.value.usage is not None:
+            _warn_uncounted(run, ended.value.usage)
         return reply
     return _bug(f"the model {run.model.name} returned a Reply that cannot be read: {reply}")
+
+
+def _warn_uncounted(run: Run, said: object) -> None:
+    """Once in a run, so that who wrote the model learns that its numbers are not those that limits go by."""
+    counts = isinstance(said, Usage)
+    why = (
+        "its counts must be whole numbers from 0 up"
+        if counts
+        else f"{type(said).__name__}, not a remit.Usage"
+    )
+    text = f"The usage that the model {run.model.name} gave cannot be counted, so it is estimated: {why}."
+    if text not in run.scope.warnings:
+        run.scope.warn(text)
 
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
