@@ -55,8 +55,10 @@ class LineDisplay:
         said = self._say(event)
         if said:
             record = self.view.tree.runs.get(event.run)
-            label = f" ({words.line(record.label, 40)})" if record is not None and record.label else ""
-            who = words.path(event.path) + label
+            # Siblings of one agent are told apart by their labels, else by the number that ends their ids.
+            number = event.run.partition(".")[2]
+            label = words.line(record.label, 40) if record is not None and record.label else number
+            who = words.path(event.path) + (f" ({label})" if label else "")
             self._write(f"{words.duration(event.at - self._began):>6}  {who}: {words.line(said, WIDEST)}")
 
     def paint(self) -> None:
