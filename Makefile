@@ -38,6 +38,7 @@ torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_
 # HARNESS is the folder of the harness that compares frameworks; it is not part of this repository.
 bench: $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
 	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only benchmarks/own.py."; exit 1; }
+	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
 	@PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
 	  --peers $(PEERS) --reps 5 --out "$(VENV)/results.json"
 	@"$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/own.json"
