@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import Callable
 from itertools import groupby
 
@@ -225,6 +226,29 @@ async def test_a_late_reader_is_told_what_is_no_longer_kept() -> None:
         events = await read(running)
     assert isinstance(events[0], EventsMissed)
     assert events[0].missed == events[1].seq - 1
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["private", "stored"])
+async def test_what_one_call_says_is_not_all_kept(store: MemoryStore | None) -> None:
+    """A tool may say any number of things in one call: no more of them are kept than a late reader would see."""
+    took = 0
+
+    @tool(tier="observe")
+    async def talk(ctx: ToolContext) -> str:
+        nonlocal took
+        tracemalloc.start()
+        try:
+            for n in range(3 * BUFFER):
+                ctx.emit(f"{n:1000}")
+            took, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        return "said it all"
+
+    model = ScriptedModel([call("talk"), say("done")])
+    outcome = await run(Agent("lead", tools=[talk]), "go", model=model, store=store)
+    assert outcome.text == "done"
+    assert took < 2 * BUFFER * 1000
 
 
 # --- on_event --------------------------------------------------------------------------------------------

@@ -342,6 +342,9 @@ class Scope:
         """
         tree = self.tree
         seq, at = tree.stamp()
+        if seq > tree.trim_at:
+            # One call of a tool may say any number of things.
+            tree.trim(seq)
         event = kind(
             seq=seq,
             at=at,
