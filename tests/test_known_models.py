@@ -128,6 +128,53 @@ async def test_a_model_that_was_changed_between_two_runs_is_taken_as_it_is_now()
     assert outcome.usage.usd
 
 
+def fails_at_once(self: object, request: Request, emit: object) -> Awaitable[Reply]:
+    raise OSError("burst")
+
+
+def takes_less(self: object, request: Request) -> Awaitable[Reply]:
+    raise OSError("never")
+
+
+async def test_a_reply_whose_code_was_replaced_is_looked_at_again() -> None:
+    """Who edits a model in a notebook has new code put in the place of the old, in the same function."""
+
+    class Edited:
+        name = "edited"
+
+        async def reply(self, request: Request, emit: object) -> Reply:
+            return Reply("yes", usage=USED)
+
+    agent = Agent("a", model=Edited())
+    assert (await run(agent, "go")).text == "yes"
+    Edited.reply.__code__ = fails_at_once.__code__
+    assert (await run(agent, "go")).reason == "the model edited panicked: OSError: burst"
+    Edited.reply.__code__ = takes_less.__code__
+    with pytest.raises(UsageError, match="Write `async def reply"):
+        await run(agent, "go")
+
+
+async def test_what_a_model_knows_goes_with_it() -> None:
+    """A model made for one run, and what it was made with, is freed after it."""
+
+    class Data:
+        pass
+
+    def made_with(data: Data) -> Plain:
+        class Reads(Plain):
+            async def reply(self, request: Request, emit: object) -> Reply:
+                return Reply(type(data).__name__, usage=USED)
+
+        return Reads()
+
+    data = Data()
+    ref = weakref.ref(data)
+    assert (await run(Agent("a", model=made_with(data)), "go")).text == "Data"
+    del data
+    gc.collect()
+    assert ref() is None
+
+
 async def test_a_price_that_is_none_is_said_before_anything_runs() -> None:
     model = ScriptedModel([say("one")])
     model.price = "cheap"  # pyright: ignore[reportAttributeAccessIssue]

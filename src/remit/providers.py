@@ -258,7 +258,7 @@ def _asker(model: Model, name: str) -> Callable[[Request, Emit], Coroutine[objec
         mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
     except FOREIGN:
         mine = False
-    if mine and type(own) is FunctionType and (own in _straight or _is_straight(own)):
+    if mine and type(own) is FunctionType and _is_straight(own):
         return reply  # pyright: ignore[reportReturnType] - it is
     # A static one is found as it is.
     if type(own) is FunctionType and (mine or own is reply):
@@ -266,19 +266,13 @@ def _asker(model: Model, name: str) -> Callable[[Request, Emit], Coroutine[objec
     return partial(_reply, model)
 
 
-_straight: set[FunctionType] = set()
-"""Methods that were looked at and can be called as they are: models are looked at for every tree."""
-
-
 def _is_straight(reply: FunctionType) -> bool:
-    """Whether it is an async method of the model, a request and a way to emit, and of nothing else."""
+    """Whether it is an async method of the model, a request and a way to emit, and of nothing else.
+
+    Not remembered: that would keep the function and all that it knows, and its code can be replaced in its place.
+    """
     code = reply.__code__
-    if not code.co_flags & CO_COROUTINE or code.co_argcount != 3 or code.co_kwonlyargcount:
-        return False
-    if len(_straight) >= MOST_SOUND:
-        _straight.clear()
-    _straight.add(reply)
-    return True
+    return bool(code.co_flags & CO_COROUTINE) and code.co_argcount == 3 and not code.co_kwonlyargcount
 
 
 def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
