@@ -90,6 +90,35 @@ async def test_the_whole_lane_waits_for_as_long_as_the_provider_asked() -> None:
     assert all(at >= 10 for at in rest), sent
 
 
+class Own(Reply, frozen=True):
+    """A reply of a model's own kind."""
+
+
+class Recovers(Narrow):
+    """A provider that refuses all but one at first, and has room for everybody once it has answered two."""
+
+    def __init__(self, kind: type[Reply]) -> None:
+        super().__init__(30, 1)
+        self.kind = kind
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        if self.answered == 2:
+            self.places = 100
+        said = await super().reply(request, emit)
+        return self.kind(said.text, said.calls, stop=said.stop, usage=said.usage)
+
+
+async def test_a_reply_of_a_models_own_kind_says_that_there_is_room() -> None:
+    """A lane that was made narrow gets wider with every answer, whatever it is made of."""
+    lead = Agent("lead", subagents=[Agent("worker")])
+    took: list[float] = []
+    for kind in (Reply, Own):
+        outcome = await run(lead, "go", model=Recovers(kind), limits=Limits(concurrency=60, seconds=None))
+        assert outcome.ok
+        took.append(outcome.duration_s)
+    assert took[0] == pytest.approx(took[1])
+
+
 async def test_a_model_says_how_many_at_once() -> None:
     """`in_flight` is a limit from the start: nobody is refused at all."""
     model = Narrow(30, 4)

@@ -168,10 +168,13 @@ async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | N
             raise stop
         return heard
     finally:
-        if type(heard) is _Failed and heard.error.kind in TOO_MANY:
+        if type(heard) is not _Failed:
+            # A reply may be of a kind of the model's own.
+            lane.leave(heard is not None)
+        elif heard.error.kind in TOO_MANY:
             lane.refused(heard.error.retry_after, str(heard.error))
         else:
-            lane.leave(type(heard) is Reply)
+            lane.leave(False)
 
 
 def _closed(run: Run) -> ModelError | None:
