@@ -9,7 +9,21 @@ from collections.abc import Callable
 
 import pytest
 
-from remit import Agent, Call, Limits, Reply, Request, Status, Usage, run, run_sync, start, tool
+from remit import (
+    Agent,
+    Call,
+    Limits,
+    Reply,
+    Request,
+    Status,
+    Tool,
+    ToolContext,
+    Usage,
+    run,
+    run_sync,
+    start,
+    tool,
+)
 from remit.messages import ToolMessage
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tooling import Tier
@@ -206,6 +220,51 @@ async def test_a_tier_that_is_raised_asks() -> None:
     assert "Denied" in await said(stricter)
     wipe.tier = "confirm"  # pyright: ignore[reportAttributeAccessIssue]
     assert "Denied" in await said(wipe)
+
+
+class Plainly(Tool):
+    """Says itself what is to be copied, as what is sent to other machines often does."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return dict(self.__dict__)
+
+
+class Loudly(Tool):
+    """Stands for another tool, and changes what comes of its calls."""
+
+    def __init__(self, inner: Tool) -> None:
+        self.__dict__["inner"] = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.__dict__["inner"], name)
+
+    def invoke(self, kwargs: dict[str, object], ctx: ToolContext) -> object:
+        async def loudly() -> str:
+            return str(await self.__dict__["inner"].invoke(kwargs, ctx)).upper()
+
+        return loudly()
+
+
+@pytest.mark.parametrize(
+    ("made_of", "says"), [(copy.copy, "wiped"), (Loudly, "WIPED")], ids=["a copy", "one that stands for it"]
+)
+async def test_a_tool_that_was_given_no_attribute_in_the_usual_way(
+    made_of: Callable[[Tool], Tool], says: str
+) -> None:
+    """What is worked out for a tool is its own, also where nothing was ever set on it."""
+
+    async def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    def model() -> ScriptedModel:
+        return ScriptedModel([call("wipe"), say("done")])
+
+    first = Plainly(wipe, tier="observe")
+    await run(Agent("lead", tools=[first]), "go", model=model())
+    outcome = await run(Agent("lead", tools=[made_of(first)]), "go", model=model())
+    assert outcome.ok, outcome.reason
+    assert says in str(outcome.messages[2])
 
 
 def test_signals_wake_the_loop_of_run_sync() -> None:

@@ -15,9 +15,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import (
     TYPE_CHECKING,
+    Any,
     Generic,
     Literal,
     ParamSpec,
+    Self,
     TypedDict,
     TypeVar,
     Unpack,
@@ -135,6 +137,12 @@ class Tool:
     """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
     delegates: bool = False
     """True for the runtime's own tools that start children."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """However it comes to be: a copy that was only given the attributes of another was never set any."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "facts", None)
+        return made
 
     def __init__(
         self,
