@@ -101,6 +101,7 @@ def test_count_lines(value: str, lines: int) -> None:
         ("subagent", {"label": "count", "task_prompt": "long"}, "count"),
         ("subagent", {"task_prompt": "count the\nfiles"}, "count the files"),
         ("subagent_scout", {"task": "go"}, "scout: go"),
+        ("subagent_scout", {"prompt": "", "task": "go"}, "scout: go"),
         ("other", {"path": "a.py"}, ""),
         ("read", "{broken", ""),
     ],

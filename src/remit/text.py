@@ -271,7 +271,7 @@ def _delegation_context(args: Mapping[str, Json], agent: str | None = None) -> s
         named = args.get("agent")
         agent = named if isinstance(named, str) else ""
     said = args.get("label") or args.get("prompt")
-    what = (said if isinstance(said, str) else _first(args, _PROMPTS)).strip()
+    what = (said if said and isinstance(said, str) else _first(args, _PROMPTS)).strip()
     if len(what) > 60:
         what = what[:57] + "..."
     if len(agent) > 60:
