@@ -22,7 +22,7 @@ from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
 from remit.result import ToolResult
 from remit.text import call_context, clean, describe_error, result_summary
-from remit.tooling import BadArguments, Facts, Tier, Tool
+from remit.tooling import BadArguments, Tier, Tool, WorkedOut
 from remit.trip import execute
 
 log = logging.getLogger("remit")
@@ -252,15 +252,15 @@ def _begin(
     scope, args = run.scope, call.args
     if tool is None or isinstance(args, str):
         return _senseless(run, call, tool)
-    facts = tool.facts or tool.work_out()
-    if (facts.asks or not scope.unruled) and not judged:
+    known = tool.worked_out or tool.work_out()
+    if (known.asks or not scope.unruled) and not judged:
         return None
     if scope.phase.stopped:
         raise Stopped
     again = past is not None and past.started
     if isinstance(tool, DelegateTool):
         # It is counted where it is admitted.
-        _tell_started(run, call, facts, args, again)
+        _tell_started(run, call, known, args, again)
         return tool.plan(run, call.id, args)
     own = isinstance(tool, RuntimeTool)
     try:
@@ -270,10 +270,10 @@ def _begin(
     # What a resumed run does again was counted when it was begun.
     if not again and (refused := run.charge_call()) is not None:
         return refused
-    _tell_started(run, call, facts, args, again)
+    _tell_started(run, call, known, args, again)
     if own:
         return tool.act(run, call.id, args)
-    return _once_written(run, call, tool, kwargs) if facts.asks else execute(run, call, tool, kwargs)
+    return _once_written(run, call, tool, kwargs) if known.asks else execute(run, call, tool, kwargs)
 
 
 async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
@@ -317,12 +317,12 @@ def _unknown(run: Run, name: str) -> str:
 # By position, in the order of `events.py`: Python makes a dict of more than fifteen arguments that are named.
 
 
-def _tell_started(run: Run, call: Call, facts: Facts, args: JsonObject, again: bool) -> None:
+def _tell_started(run: Run, call: Call, known: WorkedOut, args: JsonObject, again: bool) -> None:
     scope, context = run.scope, ""
     tree = scope.tree
     if not again:
         run.calls_begun += 1
-    describe = facts.describer
+    describe = known.describer
     if describe is not None:
         context = run.contexts[call.id] = describe(args)
     stamp, publish = tree.stamp, tree.publish
@@ -340,10 +340,10 @@ def _tell_started(run: Run, call: Call, facts: Facts, args: JsonObject, again: b
             VERSION,
             call.id,
             call.name,
-            facts.display_name,
+            known.display_name,
             context,
-            facts.tier_name,
-            facts.delegates,
+            known.tier_name,
+            known.delegates,
             run.replies,
             run.calls_begun,
             scope.tokens,
@@ -364,12 +364,12 @@ def _finished(  # noqa: PLR0917 - as below
         display, context = name, call_context(name, call.args)
         summary = result_summary(name, result.content, result.ok)
     else:
-        facts = tool.facts or tool.work_out()
-        display, context, describe = facts.display_name, "", facts.describer
+        known = tool.worked_out or tool.work_out()
+        display, context, describe = known.display_name, "", known.describer
         if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
             # It was never begun.
             context = describe(call.args if isinstance(call.args, dict) else {})
-        words = facts.summariser
+        words = known.summariser
         summary = tool.summarise(result) if words is None else words(result.content, result.ok)
     scope = run.scope
     tree = scope.tree

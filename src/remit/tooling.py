@@ -106,7 +106,7 @@ class Subject(Struct, frozen=True):
     """The host of an address, in lower case, for patterns such as `domain:example.com`."""
 
 
-class Facts(Struct, frozen=True):
+class WorkedOut(Struct, frozen=True):
     """What follows from a tool as it is, the same for every call of it: worked out with the first one."""
 
     display_name: str
@@ -132,8 +132,8 @@ class Tool:
     function takes, by name, and a `ctx`, and says what the call would do. The runtime's own names are for `Tool` itself: `tool` refuses them.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "facts")
-    facts: Facts | None
+    __slots__ = ("__dict__", "__weakref__", "worked_out")
+    worked_out: WorkedOut | None
     """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
     delegates: bool = False
     """True for the runtime's own tools that start children."""
@@ -141,7 +141,7 @@ class Tool:
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """However it comes to be: a copy that was only given the attributes of another was never set any."""
         made = super().__new__(cls)
-        object.__setattr__(made, "facts", None)
+        object.__setattr__(made, "worked_out", None)
         return made
 
     def __init__(
@@ -195,14 +195,14 @@ class Tool:
     def __setattr__(self, name: str, value: object) -> None:
         """What is worked out once is worked out anew after a change: above all, a tier that was raised asks."""
         super().__setattr__(name, _checked_tier(self.name, cast(str, value)) if name == "tier" else value)
-        super().__setattr__("facts", None)
+        super().__setattr__("worked_out", None)
 
-    def work_out(self) -> Facts:
-        """The `facts`, for whoever finds none."""
+    def work_out(self) -> WorkedOut:
+        """What is `worked_out`, for whoever finds nothing there."""
         manner, asks = manner_of(self.name), self.tier is Tier.CONFIRM and not self.delegates
         describes = self._describe is not None or self._is_own("describe")
         summarises = self._summarise is not None or self._is_own("summarise")
-        facts = Facts(
+        made = WorkedOut(
             self.display_name,
             self.delegates,
             str(self.tier),
@@ -211,8 +211,8 @@ class Tool:
             None if summarises else manner.summary,
             self._plain(),
         )
-        super().__setattr__("facts", facts)
-        return facts
+        super().__setattr__("worked_out", made)
+        return made
 
     def _plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
         fn = getattr(self, "_fn", None)

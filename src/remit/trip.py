@@ -45,7 +45,7 @@ def execute(
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     if limit is None and most is not UNSET:
         limit = most
-    plain = (tool.facts or tool.work_out()).plain
+    plain = (tool.worked_out or tool.work_out()).plain
     if plain is None:
         return _awaited(Trip(run, call, tool, limit).make(kwargs), run, call, tool, limit)
     end = None if limit is None else scope.tree.clock() + limit
