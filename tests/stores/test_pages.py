@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from remit.events import Event, ReplyReceived, TurnStarted, encode
 from remit.limits import Usage
 from remit.messages import Call, JsonObject, Reply, user
 from remit.stores.sqlite import SqliteStore
-from remit.stores.waiting import can_wait, early
+from remit.stores.waiting import CHANGEABLE, weigh, weighed
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
 
 pytestmark = pytest.mark.real_time
@@ -86,17 +87,34 @@ async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> Non
     assert event.reply.calls[0].args == {"n": 1}
 
 
-def test_only_short_events_wait_as_they_are() -> None:
-    """Those that wait hold no more memory than the run does, and long ones are counted as what they are."""
-    short, long = replied("r", 1, Usage()), Reply("x" * 5_000)
-    assert can_wait(short)
-    lengthy = ReplyReceived(turn=1, reply=long, usage=Usage(), **head("r", 2))
-    assert not can_wait(lengthy)
-    assert early(lengthy).json == encode(lengthy)
+def test_only_what_cannot_change_waits_as_it_is() -> None:
+    """Long or short: those that wait hold no more memory than the run does. Long ones are counted as what they are."""
+    lengthy = ReplyReceived(turn=1, reply=Reply("x" * 5_000), usage=Usage(), **head("r", 2))
     begun = started("r", 3)
-    assert can_wait(begun)
-    for other in (started("r", 3, task="x" * 5_000), structs.replace(begun, history=(user("before"),))):
-        assert not can_wait(other)
+    assert weigh(replied("r", 1, Usage())) == weigh(begun) == 0
+    assert weigh(lengthy) == weigh(started("r", 3, task="x" * 5_000)) == 5_000
+    assert weighed(lengthy, 5_000).json is None
+    changeable = structs.replace(begun, history=(user("before"),))
+    assert weigh(changeable) == CHANGEABLE
+    assert weighed(changeable, CHANGEABLE).json == encode(changeable)
+
+
+async def test_long_and_short_changeable_and_fixed_are_written_in_their_order(tmp_path: Path) -> None:
+    """Whatever each of them waits as, what is read is what was added."""
+    store = SqliteStore(tmp_path / "runs.db")
+    root = await new_tree(store)
+    kinds: list[Callable[[int], Event]] = [
+        lambda seq: turn(root, seq),
+        lambda seq: started(root, seq, task=f"long {seq} " * 200),
+        lambda seq: asked(root, seq, {"n": seq}),
+        lambda seq: warned(root, seq, "w" * (seq % 3) * 1_000),
+    ]
+    given = [kinds[seq % 4](seq) for seq in range(1, 1_001)]
+    for event in given:
+        store.append(event)
+    assert await read(store, root) == given
+    assert store._writer.waiting_bytes() == 0
+    await store.close()
 
 
 async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -131,14 +149,14 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
     store.append(warned(root, 1))
     await store.flush()
 
-    def slow(event: Event) -> bool:
+    def slow(event: Event) -> int:
         if event.seq == 3:
             # What the writer's thread does, between the look at the claim and the adding.
             threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
             time.sleep(0.05)
-        return can_wait(event)
+        return weigh(event)
 
-    monkeypatch.setattr(journal, "can_wait", slow)
+    monkeypatch.setattr(journal, "weigh", slow)
     for seq in (2, 3, 4):
         with suppress(StoreError):
             store.append(warned(root, seq))

@@ -26,7 +26,7 @@ from remit.stores.pages import PAGE_BYTES, TOGETHER
 from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import can_wait
+from remit.stores.waiting import CHANGEABLE, weigh
 from remit.stores.worker import Worker
 from remit.testing.specimens import head, known, new_tree, read, refused, warned
 
@@ -138,7 +138,7 @@ def test_an_outcome_with_messages_or_children_does_not_wait_as_it_is() -> None:
     bare = Outcome(status=Status.COMPLETED, agent="lead", run_id="r")
     said = AssistantMessage("", (Call("c1", "look", {"n": 1}),))
     for outcome in (structs.replace(bare, messages=(said,)), structs.replace(bare, children=(bare,))):
-        assert not can_wait(RunEnded(outcome=outcome, **head("r", 1)))
+        assert weigh(RunEnded(outcome=outcome, **head("r", 1))) == CHANGEABLE
 
 
 async def test_a_finalizer_may_add_an_event_while_one_is_added(
@@ -149,12 +149,12 @@ async def test_a_finalizer_may_add_an_event_while_one_is_added(
     one, other = await new_tree(store), await new_tree(store)
     waiting = [warned(other, 1)]
 
-    def collect(event: Event) -> bool:
+    def collect(event: Event) -> int:
         if waiting:
             store.append(waiting.pop())
-        return can_wait(event)
+        return weigh(event)
 
-    monkeypatch.setattr(journal, "can_wait", collect)
+    monkeypatch.setattr(journal, "weigh", collect)
     adding = threading.Thread(target=store.append, args=(warned(one, 1),), daemon=True)
     adding.start()
     adding.join(2.0)

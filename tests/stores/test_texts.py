@@ -23,12 +23,12 @@ from remit.events import (
     encode,
 )
 from remit.limits import Usage
-from remit.messages import NO_DETAILS, Json, Reply, user
+from remit.messages import NO_DETAILS, Call, Json, Reply, user
 from remit.outcome import Outcome, Status
 from remit.redaction import Redactor
 from remit.stores.pages import pages_of
 from remit.stores.texts import TEXTS, texts_of
-from remit.stores.waiting import Early, Waiting, can_wait, early
+from remit.stores.waiting import CHANGEABLE, LONG_CHARS, Waiting, weigh, weighed
 from remit.testing.specimens import head
 
 SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -51,7 +51,7 @@ def events(text: str = "words", other: str = "more") -> list[Event]:
 
 
 def waiting(*found: Event) -> list[Waiting]:
-    return [event if can_wait(event) else early(event) for event in found]
+    return [weighed(event, weight) if (weight := weigh(event)) else event for event in found]
 
 
 def written(found: list[Waiting], redactor: Redactor) -> str:
@@ -88,8 +88,8 @@ def fields(record: Struct) -> Iterator[Struct]:
 
 
 def test_every_kind_that_waits_is_here() -> None:
-    assert {type(event) for event in events()} == set(TEXTS) - {Early}
-    assert all(map(can_wait, events()))
+    assert {type(event) for event in events()} == set(TEXTS)
+    assert not any(map(weigh, events()))
 
 
 @pytest.mark.parametrize("event", events(), ids=lambda event: f"{event.seq} {event.kind}")
@@ -100,7 +100,7 @@ def test_no_text_is_forgotten(event: Event) -> None:
     for one in changed:
         assert isinstance(one, Event)
         assert SECRET in encode(one).decode()
-        assert not can_wait(one) or SECRET in texts_of([one]), one
+        assert weigh(one) == CHANGEABLE or SECRET in texts_of([one]), one
         assert SECRET[3:] not in written(waiting(one), Redactor(environment={}))
 
 
@@ -127,15 +127,19 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@given(PIECES, PIECES, st.sampled_from([(), ("hunter2x9",), ("words", "a")]))
+@given(PIECES, PIECES, st.sampled_from([(), ("hunter2x9",), ("words", "a")]), st.booleans(), st.booleans())
 def test_what_is_written_is_what_was_written_line_by_line(
-    text: str, other: str, secrets: tuple[str, ...]
+    text: str, other: str, secrets: tuple[str, ...], lengthened: bool, asked: bool
 ) -> None:
     """With a secret in any text the JSON of each event is looked through; without one, it stays as it is."""
     redactor = Redactor(secrets, environment={})
-    found = events(text, other)
+    found = events("so " * LONG_CHARS + text if lengthened else text, other)
     texts = texts_of(found)
     dirty = not redactor.are_clean(texts)
     assert dirty >= any(redactor.redact_text(one) != one for one in texts)
+    if asked:
+        reply = Reply(calls=(Call("c", "look", {"words": other}),), stop="calls")
+        found.insert(3, ReplyReceived(**head("r", 3), turn=1, reply=reply, usage=Usage(1)))
+        dirty = dirty or not redactor.is_clean(encode(found[3]))
     expected = [redactor.redact(encode(e)) if dirty else encode(e) for e in found]
     assert written(waiting(*found), redactor).encode().split(b"\n") == expected

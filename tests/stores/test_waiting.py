@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from remit.errors import StoreError
-from remit.events import TurnStarted
+from remit.events import Event, RunStarted, TurnStarted, encode
 from remit.stores.place import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import WAITING_BYTES, Claim, early
-from remit.testing.specimens import head, new_tree, read, refused, warned
+from remit.stores.waiting import WAITING_BYTES, Claim, weigh, weighed
+from remit.testing.specimens import head, new_tree, read, refused, started, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -50,12 +50,14 @@ async def test_what_is_added_while_it_is_taken_is_taken_once_and_in_order() -> N
     assert found == [event.seq for event in events]
 
 
-async def test_what_waits_is_counted_until_it_is_taken() -> None:
+@pytest.mark.parametrize("event", [warned("r", 2, "x" * 1_000), started("r", 2, task="é" * 1_000)])
+async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
     claim = Claim("r", 0)
-    made = early(warned("r", 2, "x" * 1_000))
+    made = weighed(event, weigh(event))
     claim.events += [turn("r", 1), made]
-    claim.early_in += len(made.json)
-    assert claim.size == 2 * WAITING_BYTES + len(made.json)
+    claim.weight_in += made.size
+    assert claim.size == 2 * WAITING_BYTES + made.size
+    assert made.size >= len(event.task.text.encode() if isinstance(event, RunStarted) else encode(event))
     assert len(claim.take()) == 2
     assert claim.size == 0
 

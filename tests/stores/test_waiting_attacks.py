@@ -15,7 +15,7 @@ import remit.stores.journal as journal
 from remit.events import Event, TurnStarted
 from remit.limits import Usage
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import Claim, Early, Waiting, early
+from remit.stores.waiting import Claim, Waiting, Weighed, weighed
 from remit.stores.worker import Worker
 from remit.stores.writer import Writer
 from remit.testing.specimens import head, known, new_tree, read, replied, warned
@@ -176,12 +176,12 @@ async def test_an_event_that_a_finalizer_has_overtaken_is_not_lost(
     root = await new_tree(store)
     later = [turn(root, 2)]
 
-    def collect(event: Event) -> Early:
+    def collect(event: Event, weight: int) -> Weighed:
         if later:
             store.append(later.pop())
-        return early(event)
+        return weighed(event, weight)
 
-    monkeypatch.setattr(journal, "early", collect)
+    monkeypatch.setattr(journal, "weighed", collect)
     store.append(warned(root, 1))
     store.append(warned(root, 3))
     assert [event.seq for event in await read(store, root)] == [2, 1, 3]

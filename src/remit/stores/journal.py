@@ -22,7 +22,7 @@ from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
-from remit.stores.waiting import Claim, Early, Waiting, can_wait, copy, early
+from remit.stores.waiting import Claim, Waiting, Weighed, copy, weigh, weighed
 from remit.stores.worker import Promise, Worker, answer
 from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 
@@ -108,26 +108,26 @@ class JournalStore:
         if claim is None or claim.error is not None or seq <= claim.last:
             raise self._refusal(event, claim)
         events = claim.events
-        if can_wait(event):
-            waiting: Waiting = event
+        if weight := weigh(event):
+            waiting: Waiting = self._weighed(event, weight, claim)
+        else:
+            waiting = event
             if len(events) > MANY:
                 self._make_room(claim)
-        else:
-            waiting = self._early(event, claim)
         claim.last = seq
         events.append(waiting)
         if self._worker.asleep:
             self._worker.wake()
 
-    def _early(self, event: Event, claim: Claim) -> Early:
+    def _weighed(self, event: Event, weight: int, claim: Claim) -> Weighed:
         self._make_room(claim)
         try:
-            made = early(event)
+            made = weighed(event, weight)
         except Exception as error:
             raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
-        size = len(made.json)
+        size = made.size
         # In one step: a call in between could let the garbage collector in.
-        claim.early_in += size
+        claim.weight_in += size
         return made
 
     def _make_room(self, claim: Claim) -> None:

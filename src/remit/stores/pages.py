@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import cast
 
@@ -16,7 +16,7 @@ from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.place import Link
 from remit.stores.texts import texts_of
-from remit.stores.waiting import Early, Waiting
+from remit.stores.waiting import Waiting, Weighed
 
 PAGE_BYTES = 500_000
 """A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
@@ -94,15 +94,12 @@ class Page:
 
 def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterator[Page]:
     """What waited of a tree, as pages. Raises where an event has no JSON."""
-    clean = redactor.are_clean(texts_of(taken))
     held: list[Event] = []
     made: list[str] = []
     size = 0
-    # What was JSON before is looked through as that: here, or with all the others.
-    for events, lines in _groups(taken, redactor.redact if clean else bytes):
-        data = encode_lines(lines)[:-1]
-        data = data if clean else redactor.redact_lines(data)
-        held += events
+    for group in _groups(taken):
+        data = _json_of(group, redactor)
+        held += [one.event if isinstance(one, Weighed) else one for one in group]
         made.append(data.decode())
         size += len(data)
         if size >= PAGE_BYTES:
@@ -112,31 +109,50 @@ def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterato
         yield Page(root, held, made, redactor)
 
 
-def _groups(
-    taken: Sequence[Waiting], look_through: Callable[[bytes], bytes]
-) -> Iterator[tuple[Sequence[Event], Sequence[Event | Raw]]]:
-    """`TOGETHER`, or fewer where those are long: the events, and what there is of the JSON of each."""
+def _groups(taken: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
+    """`TOGETHER`, or fewer where those are long."""
     start = 0
     while start < len(taken):
-        some = taken[start : start + TOGETHER]
-        # Without a line of Python for each: there are many.
-        if Early in set(map(type, some)):
-            some = list(_no_more_than_a_page(some))
-            lines = [Raw(look_through(one.json)) if isinstance(one, Early) else one for one in some]
-            yield [one.event if isinstance(one, Early) else one for one in some], lines
-        else:
-            waited = cast(Sequence[Event], some)
-            yield waited, waited
-        start += len(some)
+        group = taken[start : start + TOGETHER]
+        if _any_weighed(group):
+            group = list(_no_more_than_a_page(group))
+        yield group
+        start += len(group)
 
 
-def _no_more_than_a_page(some: Iterable[Waiting]) -> Iterator[Waiting]:
+def _any_weighed(group: Sequence[Waiting]) -> bool:
+    # Without a line of Python for each: there are many.
+    return Weighed in set(map(type, group))
+
+
+def _no_more_than_a_page(group: Iterable[Waiting]) -> Iterator[Waiting]:
     size = 0
-    for one in some:
+    for one in group:
         yield one
-        size += len(one.json) if isinstance(one, Early) else 0
+        size += one.size if type(one) is Weighed else 0
         if size >= PAGE_BYTES:
             return
+
+
+def _json_of(group: Sequence[Waiting], redactor: Redactor) -> bytes:
+    """Lines, redacted. What is JSON already is looked through as that, the others by their texts."""
+    fresh = lines = cast("Sequence[Event | Raw]", group)
+    ready: list[bytes] = []
+    if _any_weighed(group):
+        ready = [one.json for one in group if type(one) is Weighed and one.json is not None]
+        lines = [_line(one) for one in group]
+        fresh = [line for line in lines if type(line) is not Raw]
+    clean = redactor.are_clean(texts_of(cast(Sequence[Event], fresh))) and redactor.is_clean(
+        b"\n".join(ready)
+    )
+    data = encode_lines(lines)[:-1]
+    return data if clean else redactor.redact_lines(data)
+
+
+def _line(one: Waiting) -> Event | Raw:
+    if type(one) is not Weighed:
+        return cast(Event, one)
+    return one.event if one.json is None else Raw(one.json)
 
 
 def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:

@@ -45,7 +45,8 @@ class SqliteFile:
     def open_writer(self) -> Link:
         self._make()
         # Looked at without writing first: what is not ours, or too new, stays as it is.
-        version = self._version()
+        looking, version = self._look()
+        looking.close()
         link = self._connect(writing=True)
         try:
             if version < migrations.VERSION:
@@ -57,12 +58,16 @@ class SqliteFile:
         return link
 
     def open_reader(self) -> Link | None:
-        version = self._version() if self._is_file() else 0
+        if not self._is_file():
+            return None
+        link, version = self._look()
+        if version == migrations.VERSION:
+            return link
+        link.close()
         if not version:
             return None
-        if version < migrations.VERSION:
-            # An older remit's: its runs can be looked at once it is up to date.
-            self.open_writer().close()
+        # An older remit's: its runs can be looked at once it is up to date.
+        self.open_writer().close()
         return self._connect(writing=False)
 
     def _is_file(self) -> bool:
@@ -95,14 +100,34 @@ class SqliteFile:
             passing=False,
         )
 
-    def _version(self) -> int:
+    def _look(self) -> tuple[SqliteLink, int]:
+        """A connection that only reads, and the version of the tables. Raises Trouble where they are none of ours."""
+        link = self._connect(writing=False)
         try:
-            application, version, tables = self._look(writing=False)
-        except Trouble as trouble:
-            if getattr(trouble.__context__, "sqlite_errorcode", 0) not in _HALF_MADE:
-                raise
+            try:
+                return link, self._version(link)
+            except Trouble as trouble:
+                if getattr(trouble.__context__, "sqlite_errorcode", 0) not in _HALF_MADE:
+                    raise
             # A process died while it made the file; any reader has to undo that first, which is a write.
-            application, version, tables = self._look(writing=True)
+            undoing = self._connect(writing=True)
+            try:
+                return link, self._version(undoing)
+            finally:
+                undoing.close()
+        except BaseException:
+            link.close()
+            raise
+
+    def _version(self, link: SqliteLink) -> int:
+        try:
+            # All of one moment.
+            link.rows("BEGIN")
+            application = cast(int, link.rows("PRAGMA application_id")[0][0])
+            version = cast(int, link.rows("PRAGMA user_version")[0][0])
+            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
+        finally:
+            link.rollback()
         if application != migrations.APPLICATION_ID and (application or version or tables):
             raise Trouble(
                 f"{self.where} is a database of another program. Nothing was changed. Name another file.",
@@ -133,18 +158,6 @@ class SqliteFile:
         """Whether it stands where this user cannot write, as a copy in an archive does."""
         log = self.path.with_name(f"{self.path.name}-wal")
         return not os.access(self.path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
-
-    def _look(self, *, writing: bool) -> tuple[int, int, int]:
-        """Whose file it is, its version, and how many tables it has: all of one moment."""
-        link = self._connect(writing=writing)
-        try:
-            link.rows("BEGIN")
-            application = cast(int, link.rows("PRAGMA application_id")[0][0])
-            version = cast(int, link.rows("PRAGMA user_version")[0][0])
-            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
-        finally:
-            link.close()
-        return application, version, tables
 
     def _migrate(self, link: SqliteLink) -> None:
         # Only heard before the first table; without a word where there is one.

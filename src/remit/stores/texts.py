@@ -11,16 +11,15 @@ from itertools import chain
 from operator import attrgetter
 from typing import cast
 
-from remit.events import CallEnded, CallStarted, ReplyReceived, RunEnded, RunStarted, TurnStarted
+from remit.events import CallEnded, CallStarted, Event, ReplyReceived, RunEnded, RunStarted, TurnStarted
 from remit.messages import TextPart
-from remit.stores.waiting import Early, Waiting
 
-Find = Callable[[Waiting], Iterable[str | None]]
+Find = Callable[[Event], Iterable[str | None]]
 
-_call = cast("Callable[[Find, Waiting], Iterable[str | None]]", operator.call)
+_call = cast("Callable[[Find, Event], Iterable[str | None]]", operator.call)
 
 
-def _of_start(started: Waiting) -> Iterable[str | None]:
+def _of_start(started: Event) -> Iterable[str | None]:
     assert isinstance(started, RunStarted)
     # As `can_wait` has seen to.
     part = started.task.content[0]
@@ -29,12 +28,7 @@ def _of_start(started: Waiting) -> Iterable[str | None]:
     return (part.text, started.instructions, *names, *started.tools, *started.subagents)
 
 
-def _looked_through_as_json(_: Waiting) -> Iterable[str | None]:
-    return ()
-
-
-TEXTS: Mapping[type[Waiting], Find] = {
-    Early: _looked_through_as_json,
+TEXTS: Mapping[type[Event], Find] = {
     RunStarted: _of_start,
     TurnStarted: attrgetter("path"),
     ReplyReceived: attrgetter("reply.text", "reply.model"),
@@ -54,8 +48,8 @@ TEXTS: Mapping[type[Waiting], Find] = {
 whatever event it stands, is that of a run which began."""
 
 
-def texts_of(events: Sequence[Waiting]) -> set[str]:
-    """All that is anybody's in those of which there is no JSON yet."""
+def texts_of(events: Sequence[Event]) -> set[str]:
+    """All that is anybody's in events of which there is no JSON yet."""
     # Without a line of Python for each: there are many.
     found = set(chain.from_iterable(map(_call, map(TEXTS.__getitem__, map(type, events)), events)))
     found.discard(None)

@@ -1,7 +1,7 @@
 """Events that wait to be written, tree by tree.
 
-A short event in which nothing can change any more waits as it is, and the writer makes JSON of many at once: that takes
-a third of the time, and no memory. Of any other JSON is made when it comes.
+An event in which nothing can change any more waits as it is, and the writer makes JSON of many at once: that takes a
+third of the time, and no memory. Of any other JSON is made when it comes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ WAITING_BYTES = 400
 """About what an event takes that waits as it is. Not more, or a burst of them would look like trouble."""
 
 LONG_CHARS = 1_000
-"""From here on a text is long. Other texts of such an event than those that are looked at are short."""
+"""From here on a text is long, and counted. Other texts of such an event than those that are looked at are short."""
+
+CHANGEABLE = -1
+"""In the place of a weight."""
 
 
-class Early:
-    """An event that does not wait as it is."""
+class Weighed:
+    """An event that is long, or in which something can change. Of the latter there is JSON already."""
 
-    __slots__ = ("event", "json")
+    __slots__ = ("event", "json", "size")
 
-    def __init__(self, event: Event, json: bytes) -> None:
+    def __init__(self, event: Event, size: int, json: bytes | None = None) -> None:
         self.event = event
+        self.size = size
         self.json = json
 
 
-Waiting = Event | Early
+Waiting = Event | Weighed
 
 
 class Claim:
@@ -50,7 +54,7 @@ class Claim:
     any time and end a run that nobody holds any more, finds nothing half done either.
     """
 
-    __slots__ = ("early_in", "early_out", "error", "events", "given_up", "last", "loop", "root", "told")
+    __slots__ = ("error", "events", "given_up", "last", "loop", "root", "told", "weight_in", "weight_out")
 
     def __init__(self, root: str, last: int) -> None:
         self.root = root
@@ -59,8 +63,8 @@ class Claim:
         self.last = last
         """The `seq` of the last event that was taken."""
         self.events: list[Waiting] = []
-        self.early_in = self.early_out = 0
-        """Bytes of JSON that were made early, so far, and that the writer has taken."""
+        self.weight_in = self.weight_out = 0
+        """Bytes of what was weighed, so far, and of what the writer has taken of it."""
         self.error: StoreError | None = None
         """Why nothing more of it is taken."""
         self.told = False
@@ -71,7 +75,7 @@ class Claim:
     @property
     def size(self) -> int:
         """About how many bytes wait."""
-        return len(self.events) * WAITING_BYTES + self.early_in - self.early_out
+        return len(self.events) * WAITING_BYTES + self.weight_in - self.weight_out
 
     def take(self) -> list[Waiting]:
         """All that waits. For the writer's thread."""
@@ -79,8 +83,8 @@ class Claim:
         taken = self.events[:count]
         # More may have come meanwhile, and stays.
         del self.events[:count]
-        if self.early_in != self.early_out:
-            self.early_out += sum(len(one.json) for one in taken if isinstance(one, Early))
+        if self.weight_in != self.weight_out:
+            self.weight_out += sum(one.size for one in taken if type(one) is Weighed)
         return [] if self.given_up else taken
 
     def give_up(self, error: StoreError) -> None:
@@ -99,36 +103,47 @@ def copy(error: StoreError) -> StoreError:
     return type(error)(*error.args)
 
 
-def can_wait(event: Event) -> bool:
-    """Whether nothing in it can change and it is not long."""
+def weigh(event: Event) -> int:
+    """About how many bytes its long texts take; 0 when it has none, and `CHANGEABLE` when something in it can change."""
     # By class first: `isinstance` takes long for a record that is of another one.
     kind = type(event)
     if kind is TurnStarted or kind is CallStarted:
-        return True
+        return 0
     if kind is ReplyReceived and isinstance(event, ReplyReceived):
         reply = event.reply
         # The arguments and the details are the model's, which may have kept them.
-        return not (
-            reply.calls or reply.details is not None or reply.thinking or len(reply.text) >= LONG_CHARS
-        )
+        changeable = reply.calls or reply.details is not None or reply.thinking
+        return CHANGEABLE if changeable else _weight(reply.text)
     if kind is RunStarted and isinstance(event, RunStarted):
         parts = event.task.content
         # A list could still grow.
         part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
-        short = type(part) is TextPart and len(part.text) + len(event.instructions) < LONG_CHARS
-        return short and not event.history and event.terms is NO_TERMS
+        if type(part) is not TextPart or event.history or event.terms is not NO_TERMS:
+            return CHANGEABLE
+        return _weight(part.text, event.instructions)
     if kind is RunEnded and isinstance(event, RunEnded):
         outcome = event.outcome
         led = outcome.output is not None or outcome.calls or outcome.messages or outcome.children
         led = led or outcome.warnings or outcome.artifacts
-        return not led and len(outcome.text) + len(outcome.partial) < LONG_CHARS
+        return CHANGEABLE if led else _weight(outcome.text, outcome.partial)
     if kind is CallEnded and isinstance(event, CallEnded):
         # Not with empty details of somebody else's: they may be filled later.
         fixed = event.details is None or event.details is NO_DETAILS
-        return fixed and not event.parts and len(event.content) + len(event.note) < LONG_CHARS
-    return False
+        return _weight(event.content, event.note) if fixed and not event.parts else CHANGEABLE
+    return CHANGEABLE
 
 
-def early(event: Event) -> Early:
-    """With its JSON. Raises where it has none."""
-    return Early(event, encode(event))
+def _weight(text: str, other: str = "") -> int:
+    chars = len(text) + len(other)
+    if chars < LONG_CHARS:
+        return 0
+    # No character takes more in UTF-8.
+    return chars if text.isascii() and other.isascii() else 4 * chars
+
+
+def weighed(event: Event, weight: int) -> Weighed:
+    """One that can change as it is now: raises where it has no JSON."""
+    if weight != CHANGEABLE:
+        return Weighed(event, weight)
+    json = encode(event)
+    return Weighed(event, len(json), json)
