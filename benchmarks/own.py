@@ -38,6 +38,8 @@ class Shape(NamedTuple):
     turns: int = 0
     latency_s: float = 0.0
     concurrency: int = 20_000
+    task_chars: int = 0
+    """How long a child's task is at least."""
 
     @property
     def runs(self) -> int:
@@ -50,7 +52,8 @@ class Shape(NamedTuple):
     def says(self, level: int, turn: int) -> str | list[tuple[str, str]]:
         """What the model of a level says at a turn: an answer, or calls."""
         if level < len(self.fans):
-            return "done" if turn else [("task", f"part {n}") for n in range(self.fans[level])]
+            parts = [f"part {n} ".ljust(self.task_chars, "x") for n in range(self.fans[level])]
+            return "done" if turn else [("task", part) for part in parts]
         return "done" if turn >= self.turns else [("echo", f"message {turn}")]
 
 
@@ -210,7 +213,15 @@ def batched(both: list[tuple[float, float]], size: int) -> list[list[tuple[float
 
 async def journal(rounds: int) -> Spent:
     """1,000 children in one response, 50 ms a reply, with a journal in SQLite."""
-    shape = Shape((1000,), latency_s=0.05)
+    return await _journalled(rounds, Shape((1000,), latency_s=0.05))
+
+
+async def briefed(rounds: int) -> Spent:
+    """The same with tasks of 2 KB each, as the harness has them: they are in the journal twice, asked for and begun."""
+    return await _journalled(rounds, Shape((1000,), latency_s=0.05, task_chars=2048))
+
+
+async def _journalled(rounds: int, shape: Shape) -> Spent:
     with tempfile.TemporaryDirectory() as folder:
         kinds = {"sqlite": ours(shape, f"sqlite:///{Path(folder, 'runs.db')}"), "off": ours(shape)}
         found = await compared(rounds, shape, times=5, **kinds)
@@ -365,7 +376,7 @@ async def soak(rounds: int) -> Spent:
     }
 
 
-WORKLOADS = {w.__name__: w for w in (journal, many, tree, long, readers, cancel, resumed, soak)}
+WORKLOADS = {w.__name__: w for w in (journal, briefed, many, tree, long, readers, cancel, resumed, soak)}
 
 
 def names(said: str) -> list[str]:
