@@ -21,7 +21,7 @@ _call = cast("Callable[[Find, Event], Iterable[str | None]]", operator.call)
 
 def _of_start(started: Event) -> Iterable[str | None]:
     assert isinstance(started, RunStarted)
-    # As `can_wait` has seen to.
+    # As `weigh` has seen to.
     part = started.task.content[0]
     assert isinstance(part, TextPart)
     names = (started.agent, started.label, started.call, started.nickname, started.model)
