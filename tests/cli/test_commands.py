@@ -20,6 +20,7 @@ import remit.cli.cancel as cancel
 import remit.cli.following as following
 import remit.cli.places as places
 import remit.cli.rm as rm
+import remit.remote as remote
 from remit import Agent, Status
 from remit.events import ApprovalRequested, RunEnded, TurnStarted
 from remit.stores import open_store
@@ -81,6 +82,34 @@ def test_what_has_ended_cannot_be_cancelled(bench: Bench) -> None:
     assert code == 1
     assert "no process runs it" in err
     assert "remit resume mnpqr" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("cancel", "abcde cannot be cancelled: it ended before (completed). See: remit show abcde\n"),
+        (
+            "send",
+            "abcde has ended (completed) and has no turn to come. To ask more: remit resume abcde TEXT\n",
+        ),
+    ],
+    ids=["cancel", "send"],
+)
+def test_what_ends_while_it_is_looked_at_has_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    """A run that ends between the look at it and the asking is told as ended, not as one that nobody runs."""
+    model = Waiting()
+    with bench.running(model, called=True) as tree:
+        ask = getattr(remote, command)
+
+        async def late(*args: str) -> bool:
+            model.go.set()
+            tree.outcome()
+            return await ask(*args)
+
+        monkeypatch.setattr(remote, command, late)
+        assert remit(command, "abcde", "enough") == (1, "", said)
 
 
 # --- send -----------------------------------------------------------------------------------------

@@ -38,9 +38,10 @@ def command(*, run: str, reason: tuple[str, ...], no_wait: bool, journal: str | 
 
 async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool) -> None:
     async with places.opened(journal) as store:
-        found, tree = await places.look(store, written)
+        found, _ = await places.look(store, written)
         if not await remote.cancel(store, found.run, reason):
-            status = tree.runs[found.run].status
+            # Looked at again: it may have ended since.
+            status = (await remote.look(store, found.run)).runs[found.run].status
             how = f"it ended before ({words.status_words(status)})" if status else "no process runs it"
             exits.fail(f"{found.short} cannot be cancelled: {how}. {await _then(store, found, status)}")
         if wait:

@@ -33,15 +33,16 @@ def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
 async def _send(written: str, text: str, journal: str | None) -> None:
     async with places.opened(journal) as store:
         found, tree = await places.look(store, written)
-        record = tree.runs[found.run]
         if not await remote.send(store, found.run, text):
             called = await recall(store, found.info.root)
+            # Looked at again: it may have ended since.
+            status = (await remote.look(store, found.run)).runs[found.run].status
             exits.fail(
-                f"{found.short} has ended ({record.status}) and has no turn to come."
+                f"{found.short} has ended ({status}) and has no turn to come."
                 f" To ask more: {way_to_ask(called, found.short.partition('.')[0])}"
             )
         if found.info.live:
-            exits.tell(f"Sent: it joins the next turn of {found.short} ({record.agent}).")
+            exits.tell(f"Sent: it joins the next turn of {found.short} ({tree.runs[found.run].agent}).")
         else:
             exits.tell(
                 f"Kept: no process runs {found.short}, so that it joins when it goes on:"
