@@ -324,3 +324,19 @@ async def test_an_awaitable_from_a_plain_function_is_awaited() -> None:
         return later()
 
     assert (await one(outer, call("outer"))).content == "later"
+
+
+async def test_a_missing_await_is_told() -> None:
+    """A coroutine that an async tool returns is a failed result that names what to await: nobody ran it."""
+
+    async def fetched(url: str) -> str:
+        return f"the text of {url}"
+
+    @tool(tier="observe")
+    async def fetch_it(url: str) -> object:
+        """Fetch it."""
+        return fetched(url)
+
+    result = await one(fetch_it, call("fetch_it", url="a"))
+    assert not result.ok
+    assert result.content.endswith(" Write `await fetched(...)`.")

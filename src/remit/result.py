@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from typing import TypeGuard, cast
 
 import msgspec
 from msgspec import Struct
 
 from remit.messages import FilePart, ImagePart, Json
-from remit.text import clean, safe_str, text_of, to_json
+from remit.text import FOREIGN, clean, safe_str, text_of, to_json
 
 FAILURE_CHARS = 2000
 """How much of an exception's message a model reads."""
@@ -36,7 +38,19 @@ def render(value: object) -> ToolResult:
     """
     if type(value) is str:
         return ToolResult(value if value.isascii() else clean(value))
-    return _checked_result(value) if isinstance(value, ToolResult) else ToolResult(text_of(value))
+    if isinstance(value, ToolResult):
+        return _checked_result(value)
+    return _not_awaited(value) if inspect.iscoroutine(value) else ToolResult(text_of(value))
+
+
+def _not_awaited(value: Coroutine[object, object, object]) -> ToolResult:
+    """For a model it would be an answer that says nothing, for who wrote the tool a slip that is hard to see."""
+    with suppress(*FOREIGN):
+        value.close()
+    return ToolResult(
+        f"TypeError: the tool returned a coroutine, which was not run. Write `await {value.__name__}(...)`.",
+        ok=False,
+    )
 
 
 def failure(error: BaseException) -> ToolResult:
