@@ -244,6 +244,7 @@ CALLS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"approver": "me"}, ("approver", "a function of one ApprovalRequest")),
     ({"on_event": 3}, ("on_event", "plain function")),
     ({"on_event": async_reader}, ("on_event", "plain function")),
+    ({"on_event": lambda: None}, ("on_event", "plain function of one event")),
     ({"history": "what we said"}, ("history", "outcome.messages")),
     ({"history": ["what we said"]}, ("history", "outcome.messages")),
     ({"history": 3}, ("history", "outcome.messages")),

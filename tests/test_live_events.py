@@ -294,6 +294,19 @@ def test_on_event_that_blocks_changes_nothing() -> None:
     assert (outcome.text, outcome.duration_s) == (expected.text, expected.duration_s)
 
 
+def test_what_on_event_did_not_see_at_the_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Law 9: a function that is left behind at the end does not lose events in silence: the log says how many."""
+    gate = threading.Event()
+    with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(timeout_s=30, grace_s=0.02)) as runner:
+        try:
+            runner.run(watched(lambda _: gate.wait()))
+            events = runner.run(quietly())[1]
+        finally:
+            gate.set()
+    (told,) = [record.getMessage() for record in caplog.records if "on_event" in record.message]
+    assert told == f"on_event was too slow: it has not seen the last {len(events) - 1} events"
+
+
 async def test_on_event_is_told_at_once_however_the_threads_meet() -> None:
     """Law 9: an event that comes just when the last one has been handled is not kept until the next one."""
     handled, told = threading.Event(), threading.Event()

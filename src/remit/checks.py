@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -44,10 +44,25 @@ def check_call(agent: object, limits: object, approver: object, on_event: object
         raise UsageError(
             f"approver must be a function of one ApprovalRequest, async or not; it is {approver!r}."
         )
-    if on_event is not None and (not callable(on_event) or is_async(on_event)):
+    if on_event is not None and (not callable(on_event) or is_async(on_event) or not _takes_one(on_event)):
         raise UsageError(
             "on_event must be a plain function of one event; for async readers use start() and events()."
         )
+
+
+def _takes_one(function: Callable[..., object]) -> bool:
+    """Whether it can be called with one argument. What Python cannot tell is believed."""
+    import inspect  # noqa: PLC0415 - only for those who look on
+
+    try:
+        written = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        written.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def check_store(store: object) -> Store:

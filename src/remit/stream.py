@@ -190,6 +190,8 @@ class _Watcher:
             await self._idle
         finally:
             timer.cancel()
+            if left := len(self._buffer) + self._missed:
+                log.warning("on_event was too slow: it has not seen the last %d events", left)
             self._buffer.clear()
             self._leave_behind()
 
