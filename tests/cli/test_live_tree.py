@@ -92,6 +92,15 @@ async def test_three_hundred_runs_fit_a_small_window() -> None:
     check_screen("three_hundred_runs", "\n".join(lines))
 
 
+async def test_thousands_are_written_alike() -> None:
+    """Runs and those of them that are open are counted in the same way of writing."""
+    many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(1100)))
+    model = ScriptedModel({"lead": [many, say("Done.")], "scout": [say("Fine.", delay=1)]})
+    history = await recorded(model, limits=Limits(delegations=1100, concurrency=1100))
+    lines = drawn(up_to(history, events.RunStarted, 1101)).splitlines()
+    assert lines[-1].startswith("1,101 runs, 1,101 open")
+
+
 async def test_lines_stay_where_they_are() -> None:
     """Among runs that work, those that began first are shown, however much the others do."""
     many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(60)))

@@ -363,13 +363,13 @@ def summary(view: TreeView, width: int, now: float) -> Line:
         return (("starting…", "dim"),)
     sums, limits = view.sums()[tree.root], root.limits
     past = elapsed(root, now)
-    still_open = f", {sums.open} open" if sums.open and root.outcome is None else ""
+    still_open = f", {sums.open:,} open" if sums.open and root.outcome is None else ""
     failed = sum(
         1 for run in tree.runs.values() for c in run.calls if c.ended is not None and not c.ended.success
     )
     parts = [
         words.count(sums.runs, "run") + still_open,
-        f"{len(tree.requests)} waiting for you" if tree.requests else "",
+        f"{len(tree.requests):,} waiting for you" if tree.requests else "",
         f"{words.duration(past)}{_of(limits.seconds, words.allowed_time)}",
         _against(sums.tokens, limits.tokens, words.number, " token"),
         "cost unknown" if sums.usd is None else _against(sums.usd, limits.usd, words.money),
