@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench lint types layers format demo lock clean
+.PHONY: help check test torture bench harness lint types layers format demo lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,13 +36,16 @@ torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
 
 # HARNESS is the folder of the harness that compares frameworks; it is not part of this repository.
-bench: $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
-	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only benchmarks/own.py."; exit 1; }
+bench: harness $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
 	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
 	@PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
 	  --peers $(PEERS) --reps 5 --out "$(VENV)/results.json"
 	@"$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/own.json"
 	@"$(VENV)/bin/python" benchmarks/draw.py "$(VENV)/results.json" "$(VENV)/own.json"
+
+harness:
+	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only" \
+	  "our own workloads: $(VENV)/bin/python benchmarks/own.py" >&2; exit 1; }
 
 lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .

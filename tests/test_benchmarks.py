@@ -23,7 +23,7 @@ def said(program: str, *args: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are journal, briefed, many"),
+        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, briefed"),
         (("--only", ""), "no workload ''"),
         (("--rounds", "0"), "'0' is no number of rounds"),
         (("--rounds", "-1"), "'-1' is no number of rounds"),
