@@ -121,6 +121,13 @@ def test_exit_codes_tell_how_it_ended(step: Answer | Failure, code: int) -> None
     assert said.err
 
 
+@pytest.mark.parametrize(("why", "end"), [("bad key", "bad key."), ("bad key.", "bad key."), ("up?", "up?")])
+def test_how_it_ended_is_one_sentence(why: str, end: str) -> None:
+    """What is said of a failure ends as a sentence does, once."""
+    said = run("Go", "--no-journal", model=ScriptedModel([fail(why, kind="auth")]))
+    assert said.err.rstrip().endswith(f" {end}")
+
+
 def test_every_status_has_an_exit_code() -> None:
     """No way to end is without a code, and only `completed` is 0."""
     assert set(exits.BY_STATUS) == set(Status)

@@ -173,7 +173,8 @@ def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
         more = _MORE.get(outcome.reason if outcome.status is Status.INCOMPLETE else str(outcome.status), "")
         then = _resume(f"{outcome.run_id}{more}", store)
         after = then if outcome.status in REOPENED else _show(outcome.run_id, store)
-        exits.tell(f"{said[0].upper()}{said[1:].rstrip('.')}.{after}")
+        full_stop = "" if said.endswith((".", "?", "!", "…")) else "."
+        exits.tell(f"{said[0].upper()}{said[1:]}{full_stop}{after}")
     elif not quiet and store is not None:
         exits.tell(_show(outcome.run_id, store).strip())
 
