@@ -62,6 +62,20 @@ async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
     assert claim.size == 0
 
 
+@pytest.mark.parametrize(
+    "text", ["words " * 4_000, "words " * 4_000 + "\N{EM DASH}", "é" * 9_000, "\N{GRINNING FACE}" * 5_000]
+)
+def test_a_long_event_weighs_what_it_takes(text: str) -> None:
+    """One dash must not make a text four times as heavy: a store that is only behind would refuse the end of a tree."""
+    event = started("r", 1, task=text)
+    assert weigh(event) == pytest.approx(len(encode(event)), rel=0.1)
+
+
+def test_what_has_no_json_is_weighed_too() -> None:
+    """It is the writer who finds that it cannot be written, and says so to the tree."""
+    assert weigh(started("r", 1, task="\ud800" * 1_000)) > 0
+
+
 async def test_nothing_of_a_tree_that_was_given_up_is_taken() -> None:
     """What came before the news did would stand behind a hole."""
     claim = Claim("r", 0)

@@ -135,10 +135,12 @@ def weigh(event: Event) -> int:
 
 def _weight(text: str, other: str = "") -> int:
     chars = len(text) + len(other)
-    if chars < LONG_CHARS:
-        return 0
-    # No character takes more in UTF-8.
-    return chars if text.isascii() and other.isascii() else 4 * chars
+    return 0 if chars < LONG_CHARS else _bytes(text) + _bytes(other)
+
+
+def _bytes(text: str) -> int:
+    # Not guessed from its characters: most texts of models have a few that are longer, and most have no others.
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def weighed(event: Event, weight: int) -> Weighed:
