@@ -72,6 +72,13 @@ AROUND = {
     "aws secret": ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
     "password": ("password={}", "hunter2!"),
     "password in yaml": ("  Password: {}", "Tr0ub4dor"),
+    "password in a colour": ("password=\x0e{}", "Tr0ub4dor"),
+    "environment of a process": (
+        "DEPLOY_TOKEN={}\0PATH=/usr/bin:./node_modules/.bin\0",
+        "q7Gd82hsKQ01mvPz55xW",
+    ),
+    "two in one": ("A_TOKEN=./a/b.c\0B_TOKEN={}\0", "q7Gd82hsKQ01mvPz55xW"),
+    "arguments of a process": ("--token={}\0./configure\0", "q7Gd82hsKQ01mvPz55xW"),
 }
 
 ORDINARY = (

@@ -90,7 +90,7 @@ _LONG = (
     _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), _NAME),
     _Shape(
         (b"--",),
-        re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\s\"'\\]{12,})"),
+        re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\x00-\x20\"'\\]{12,})"),
         random=True,
     ),
     _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), _NAME, random=True),
@@ -114,7 +114,11 @@ _LONG = (
 )
 """Looked for in texts that have a long run of letters and digits, as each of these has."""
 
-_ASSIGNED = rb"[\"'\\]{0,8}[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}[\"'\\]{0,8}([^\s\"'\\,;&<>(){}\[\]`|]{8,})"
+_ASSIGNED = (
+    rb"[\"'\\]{0,8}[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}[\"'\\\x00-\x08\x0e-\x1f]{0,8}"
+    rb"([^\x00-\x20\"'\\,;&<>(){}\[\]`|]{8,})"
+)
+"""No value goes on behind a character that JSON escapes: with the path behind it, it would look like one."""
 
 _ASSIGNMENTS = tuple(
     (word, re.compile(word + ending + _ASSIGNED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -143,3 +144,18 @@ def test_what_is_written_is_what_was_written_line_by_line(
         dirty = dirty or not redactor.is_clean(encode(found[3]))
     expected = [redactor.redact(encode(e)) if dirty else encode(e) for e in found]
     assert written(waiting(*found), redactor).encode().split(b"\n") == expected
+
+
+NAMES = ["token=", "secret: ", "passwd=", "--token ", "api_key=", "bearer ", "://a:", "PATH=", "ghp_", ""]
+VALUES = ["q7Gd82hsKQ01mvPz55xW", SECRET, "hunter2x9", "/etc/a.b", "./a", "a.b/c@", "words", ""]
+BETWEEN = ["\0", "\x01", "\x1b[0m", "\x1f", "\n", "\t", "\x0b", " ", '"', "\\", ",", "\u2028", ""]
+
+
+def test_a_text_that_is_clean_is_clean_in_json() -> None:
+    """What the search of JSON would find the search of texts finds too, whatever stands between two words."""
+    redactor = Redactor(["hunter2x9"], environment={})
+    for said in product(NAMES, VALUES, BETWEEN, VALUES):
+        # With something long in it, each shape is looked for in either.
+        text = "".join(said) + f" {'0aB' * 9}"
+        data = encode(CallStarted(**head("r", 1), call="c", tool="look", context=text))
+        assert not redactor.are_clean([text]) or redactor.redact(data) == data, said
