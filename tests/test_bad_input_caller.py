@@ -11,8 +11,8 @@ import pytest
 
 import remit.tools
 from remit import Agent, Limits, Reply, Request, TextPart, UsageError, allow, run, run_sync, start, tool
-from remit.events import Event
-from remit.testing import ScriptedModel, say
+from remit.events import Event, decode, encode
+from remit.testing import ScriptedModel, call, say
 
 BROKEN = "half \ud800 a pair"
 
@@ -317,3 +317,30 @@ async def test_a_run_that_is_not_in_the_tree(run_id: object) -> None:
         with pytest.raises(UsageError):
             await running.cancel("no", run=run_id)  # pyright: ignore[reportArgumentType]
         assert (await running.outcome()).text == "ok"
+
+
+class Marked(str):
+    """A text as template engines give it."""
+
+    __slots__ = ()
+
+
+async def test_a_text_of_another_kind_is_a_text() -> None:
+    """Whatever is derived from str is written down like any other text: the journal has all of the tree."""
+    stare = tool(
+        plain,
+        tier="observe",
+        name=Marked("stare"),
+        display_name=Marked("Stare"),
+        description=Marked("Stares."),
+    )
+    lead = Agent(
+        Marked("lead"), nickname=Marked("Lea"), instructions=Marked("Look."), tools=[Marked("read"), stare]
+    )
+    model = ScriptedModel([call("stare"), say("done", delay=5)])
+    async with start(lead, Marked("go"), model=model) as running:
+        running.send(Marked("and look again"))
+        await asyncio.sleep(1)
+        await running.cancel(Marked("enough"))
+        events = [event async for event in running.events()]
+    assert [decode(encode(event)) for event in events] == events

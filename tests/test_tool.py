@@ -350,6 +350,7 @@ def fine() -> None: ...
         (fine, {"name": "task"}, "belongs to remit"),
         (fine, {"name": "subagent_me"}, "belongs to remit"),
         (fine, {"tier": "write"}, "observe"),
+        (fine, {"display_name": 5}, "display_name must be a string"),
         (fine, {"timeout_s": 0}, "above 0"),
         (fine, {"timeout_s": float("nan")}, "above 0"),
         (fine, {"timeout_s": True}, "above 0"),

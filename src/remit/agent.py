@@ -17,6 +17,7 @@ from remit.ports import EMPTY_MODEL, ModelChoice, is_model, model_hint
 from remit.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.schema import output_schema
 from remit.sources import ToolSource
+from remit.text import clean
 from remit.tooling import Tool, is_reserved
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
@@ -147,10 +148,10 @@ class Agent:
         if output is not None:
             _check_output(where, output)
         values: dict[str, object] = {
-            "name": name,
-            "nickname": nickname,
-            "description": description,
-            "instructions": instructions,
+            "name": clean(name),
+            "nickname": nickname and clean(nickname),
+            "description": clean(description),
+            "instructions": clean(instructions),
             "model": tuple(model) if isinstance(model, list) else model,
             "settings": settings,
             "tools": (checked := _check_tools(where, tools)),

@@ -25,7 +25,7 @@ from remit.messages import (
     UserMessage,
 )
 from remit.ports import Store
-from remit.text import describe_error
+from remit.text import clean, describe_error
 from remit.tooling import is_reserved
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def as_message(task: object) -> UserMessage:
             _check_text(task)
         if not task.strip():
             raise UsageError(_EMPTY)
-        return UserMessage((TextPart(task),))
+        return UserMessage((TextPart(clean(task)),))
     if not isinstance(task, Sequence):
         raise UsageError(f"task must be a string or a list of parts, not {task!r}.")
     checked: list[Part] = []

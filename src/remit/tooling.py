@@ -167,11 +167,14 @@ class Tool:
         source = source_of(fn)
         self.name = _checked_name(name if name is not None else name_of(fn))
         doc, notes = read_docstring(docstring_of(fn))
-        self.description = clean(doc if description is None else description)
+        self.description = _checked_text(
+            self.name, "description", doc if description is None else description
+        )
         self.tier = _checked_tier(self.name, tier)
         self.timeout_s = _checked_timeout(self.name, timeout_s)
         """Seconds one call may take; None means the run's `call_seconds`."""
-        self.display_name = self.name if display_name is None else display_name
+        shown = self.name if display_name is None else display_name
+        self.display_name = _checked_text(self.name, "display_name", shown)
         self.is_async = inspect.iscoroutinefunction(called(fn)) or inspect.iscoroutinefunction(source)
         self._fn = fn
         self.inline_chars = _checked_chars(self.name, inline_chars)
@@ -427,7 +430,13 @@ def _checked_name(name: object) -> str:
         raise UsageError(
             f"A tool cannot be called {name!r}: a name is 1 to 64 letters, digits, _ or -. Give it one with name=."
         )
-    return name
+    return clean(name)
+
+
+def _checked_text(name: str, option: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"Tool {name}: {option} must be a string, not {text!r}.")
+    return clean(text)
 
 
 def _checked_tier(name: str, tier: str) -> Tier:
