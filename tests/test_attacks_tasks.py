@@ -19,11 +19,13 @@ from remit import (
     Tool,
     ToolContext,
     Usage,
+    allow,
     run,
     run_sync,
     start,
     tool,
 )
+from remit.events import decode, encode
 from remit.messages import ToolMessage
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tooling import Tier
@@ -265,6 +267,36 @@ async def test_a_tool_that_was_given_no_attribute_in_the_usual_way(
     outcome = await run(Agent("lead", tools=[made_of(first)]), "go", model=model())
     assert outcome.ok, outcome.reason
     assert says in str(outcome.messages[2])
+
+
+@pytest.mark.parametrize("tier", ["observe", "confirm"])
+@pytest.mark.parametrize("said", [None, 5, ["a"], "half \ud800", "a\nb", ValueError("no words")], ids=ascii)
+async def test_what_a_tool_says_about_its_calls_ends_nothing(said: object, tier: str) -> None:
+    """Law 5: methods of a tool's own that fail, or give no text, end no run, and leave no event that nobody can read."""
+
+    class Odd(Tool):
+        def describe(self, args: object) -> str:
+            if isinstance(said, Exception):
+                raise said
+            return said  # pyright: ignore[reportReturnType] - that is the point
+
+        summarise = describe  # pyright: ignore[reportAssignmentType] - as above
+
+    async def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    async def yes(_: object) -> object:
+        return allow()
+
+    lead = Agent("lead", tools=[Odd(wipe, tier=tier)])
+    model = ScriptedModel([call("wipe"), say("done")])
+    async with start(lead, "go", model=model, approver=yes) as running:  # pyright: ignore[reportArgumentType]
+        events = [event async for event in running.events()]
+        outcome = await running.outcome()
+    assert outcome.ok, outcome.reason
+    assert "wiped" in str(outcome.messages[2])
+    assert [decode(encode(event)) for event in events] == events
 
 
 def test_signals_wake_the_loop_of_run_sync() -> None:

@@ -22,7 +22,7 @@ from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
 from remit.result import ToolResult
 from remit.text import call_context, clean, describe_error, result_summary
-from remit.tooling import BadArguments, Tier, Tool, WorkedOut
+from remit.tooling import BadArguments, Tier, Tool, WorkedOut, told
 from remit.trip import execute
 
 log = logging.getLogger("remit")
@@ -370,7 +370,7 @@ def _finished(  # noqa: PLR0917 - as below
             # It was never begun.
             context = describe(call.args if isinstance(call.args, dict) else {})
         words = known.summariser
-        summary = tool.summarise(result) if words is None else words(result.content, result.ok)
+        summary = told(tool.summarise, result) if words is None else words(result.content, result.ok)
     scope = run.scope
     tree = scope.tree
     stamp, publish = tree.stamp, tree.publish

@@ -12,7 +12,7 @@ from remit.policy import judge
 from remit.result import ToolResult
 from remit.rules import Ruling
 from remit.text import FOREIGN, describe_error
-from remit.tooling import BadArguments, Tool
+from remit.tooling import BadArguments, Tool, told
 from remit.trip import preview
 
 log = logging.getLogger("remit")
@@ -72,7 +72,7 @@ async def _ask(
         run.scope,
         call=call.id,
         tool=tool,
-        context=tool.describe(args),
+        context=told(tool.describe, args),
         args=args,
         request=request,
         preview=shown,

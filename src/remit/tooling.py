@@ -210,7 +210,7 @@ class Tool:
             self.delegates,
             str(self.tier),
             asks,
-            self.describe if describes else manner.context,
+            functools.partial(told, self.describe) if describes else manner.context,
             None if summarises else manner.summary,
             self._plain(),
         )
@@ -347,6 +347,11 @@ def _place(path: str, workspace: Path | None) -> Subject:
     except (OSError, ValueError):
         return Subject(path, clear=False)
     return Subject(real.replace(os.sep, "/"), also=(path, os.path.normpath(path)))
+
+
+def told(words: Callable[..., object], about: object) -> str:
+    """What a tool's own method says about a call or a result, on one short line; nothing where that fails."""
+    return _own_words(words, about) or ""
 
 
 def _own_words(words: Callable[..., object], about: object) -> str | None:
