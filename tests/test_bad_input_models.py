@@ -382,6 +382,32 @@ async def test_a_usage_that_cannot_be_counted_is_told(usage: Any, why: str) -> N
     assert warning == f"The usage that the model bills gave cannot be counted, so it is estimated: {why}"
 
 
+class RawReply(Reply, frozen=True):
+    """With what the provider sent."""
+
+    raw: object = None
+
+
+class RawUsage(Usage, frozen=True):
+    raw: object = None
+
+
+@pytest.mark.parametrize("raw", ["password=hunter2x9", object()], ids=["a secret", "an object"])
+@pytest.mark.parametrize("times", [1, 1000], ids=["short", "long"])
+async def test_what_a_reply_has_besides_is_not_written_down(times: int, raw: object) -> None:
+    """A record of the model's own kind is recorded as a reply and nothing else: no text of it is looked through."""
+
+    def answer(_: Request) -> Reply:
+        return RawReply("done" * times, usage=RawUsage(1, 2, 3, usd=0.5, raw=raw), raw=raw)
+
+    async with start(Agent("lead"), "go", model=Own(answer)) as running:
+        found = [event async for event in running.events() if isinstance(event, ReplyReceived)]
+    (event,) = found
+    assert decode(encode(event)) == event
+    assert b"hunter2x9" not in encode(event)
+    assert event.usage == Usage(1, 2, 3, usd=0.5)
+
+
 class Loose:
     name = "loose"
 

@@ -164,7 +164,8 @@ def _tidy(reply: Reply) -> Reply | str:
         details = None if reply.details is None else _tidy_details(reply.details)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         return safe_str(error)[:200]
-    same = text is reply.text and model is reply.model and calls is reply.calls
+    # One of the model's own kind may have more to it, which nobody can read or would look for secrets in.
+    same = type(reply) is Reply and text is reply.text and model is reply.model and calls is reply.calls
     if same and thinking is reply.thinking and usage is reply.usage and details is reply.details:
         return reply
     return Reply(text, calls, thinking, reply.stop, usage, model, details)
@@ -256,6 +257,9 @@ def _tidy_usage(said: object) -> Usage | None:
     ):
         if not _is_count(count):
             return None
+    if type(said) is not Usage:
+        # As with a reply of the model's own kind.
+        said = Usage(*[getattr(said, field) for field in Usage.__struct_fields__])
     if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
         return msgspec.structs.replace(said, usd=None, estimated=True)
     return said if type(said.estimated) is bool else msgspec.structs.replace(said, estimated=True)
