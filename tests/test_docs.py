@@ -43,7 +43,7 @@ SAID = {
         "          reader  read phase.py -> 1 line",
         "  lead  completed, 30 tokens",
         "The answer (completed):",
-        "  Account is in ledger.py.",
+        "  Account is in accounts.py.",
         "In total: 5 runs, 11 model calls, 165 tokens; the lead alone: 2 calls.",
         "Try next",
     ],

@@ -216,9 +216,45 @@ def test_a_reply_that_delegates_has_its_last_word_at_once(delegates: bool) -> No
     lead = open_account(root)
     got = ledger.reserve(lead, Want(0, 100), lambda: None, spare=True)
     assert isinstance(got, Reservation)
-    ledger.settle(got, 100, 0, delegates=delegates)
+    ledger.settle(got, 100, 0, Want(0, 64) if delegates else None)
     assert isinstance(ask(open_account(root), 100), Over if delegates else Reservation)
     assert isinstance(ask(lead, 64), Reservation if delegates else Over)
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [(1200, 900), (1000, 64)])
+def test_a_last_word_is_as_large_as_it_should_be_where_that_fits(tokens: int, kept: int) -> None:
+    """In the step in which the reply is settled it is made larger, and stays what was spare where that does not fit."""
+    root = open_account(tokens=tokens)
+    got = ledger.reserve(root, Want(0, 100), lambda: None, spare=True)
+    assert isinstance(got, Reservation)
+    get(open_account(root), 150)
+    ledger.settle(got, 100, 0, Want(300, 600))
+    assert root.withheld == root.last_word == Amount(1, kept, 0)
+    assert root.word_full == (kept == 900)
+
+
+def test_a_last_word_is_not_made_larger_after_an_overrun() -> None:
+    """The account takes no new reservations; what was spare is kept."""
+    root = open_account(tokens=10_000)
+    got = ledger.reserve(root, Want(0, 100), lambda: None, spare=True)
+    assert isinstance(got, Reservation)
+    ledger.settle(got, 101, 0, Want(300, 600))
+    assert root.withheld == Amount(1, 64, 0)
+    assert not root.word_full
+
+
+def test_a_last_word_is_not_made_larger_past_those_who_wait() -> None:
+    """Who came before is served first; whoever needs more than what was spare asks for it in turn."""
+    root = open_account(tokens=1000)
+    got = ledger.reserve(root, Want(0, 100), lambda: None, spare=True)
+    other = get(open_account(root), 700)
+    assert isinstance(got, Reservation)
+    woken: list[str] = []
+    assert isinstance(ask(open_account(root, "waiter"), 500, woken), Ticket)
+    ledger.settle(got, 100, 0, Want(0, 100))
+    assert root.withheld == Amount(1, 64, 0)
+    ledger.settle(other, 100, 0)
+    assert woken == ["waiter"]
 
 
 def test_what_is_spare_is_waited_for_and_never_makes_a_call_wait() -> None:

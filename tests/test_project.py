@@ -20,7 +20,7 @@ SRC = ROOT / "src" / "remit"
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
     "records": "errors spelling sandbox redaction limits messages outcome events commands text fields result",
-    "rules": "ports history tree amounts books ledger lanes slots seat deadline phase threads hosting foreign schema",
+    "rules": "ports history tree amounts books accounts weighing ledger lanes slots seat deadline phase threads hosting foreign schema",
     "what users write": "signature tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",

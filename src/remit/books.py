@@ -11,7 +11,7 @@ from remit.amounts import Amount
 from remit.limits import NO_CAP, Caps
 
 if TYPE_CHECKING:
-    from remit.ledger import Ticket
+    from remit.accounts import Ticket
 
 
 class Left(Struct, frozen=True):
@@ -213,16 +213,6 @@ def least_free(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
         tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
         micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
     return delegations, requests, tokens, micros, calls
-
-
-def fits_easily(books: tuple[Book, ...], requests: int, tokens: int, micros: int) -> bool:
-    """Whether it fits everywhere beside all that is held there, and nobody waits for any of it."""
-    for b in books:
-        if b.waiting or b.overran or b.free_requests < requests:
-            return False
-        if b.free_tokens < tokens or b.free_micros < micros:
-            return False
-    return True
 
 
 def _usd(micros: int) -> str:

@@ -85,6 +85,10 @@ class _Failed(Struct, frozen=True):
     usage: Usage
 
 
+_UNSENT = _Failed(ModelError("it was not sent", kind="connection", retryable=False), Usage())
+"""Until a request is sent."""
+
+
 async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
     """Ask the model once, through passing failures. The reply is in the conversation afterwards.
 
@@ -93,32 +97,64 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
     if run.asides and (recorded := run.asides.pop(purpose, None)) is not None:
         _record(run, recorded, Usage(), run.replies + 1, purpose, True)
         return recorded
-    attempt, last = 0, None
+    attempt, last, scope = 0, None, run.scope
     while True:
         lane = run.lane
-        closed = _closed(run) if lane.was_closed else None
-        if closed is not None:
-            if not _next_model(run, closed):
-                raise ModelFailed(closed, max(1, attempt))
+        if lane.was_closed and _turned_away(run, attempt):
             attempt = 0
             continue
         front = purpose != "turn"
         if not lane.step_in(front) and not await _wait_for_place(run, lane, front=front):
             continue
         attempt += 1
-        heard = await _attempt(run, purpose, attempt, last)
-        # By its very type, here and below: to find that something is no record of a kind takes long.
+        model = run.model
+        heard: Reply | _Failed = _UNSENT
+        try:
+            # The worst case; a turn that may delegate asks for a last word to spare besides.
+            want = Want(run.estimate, run.output_tokens, model.price)
+            verdict = ledger.reserve(scope.account, want, _nobody, run.kit.delegates and not front)
+            # By its very type, here and below: to find that something is no record of a kind takes long.
+            reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
+            ask, heard_at = model.ask, scope.tree.clock() if model.streams else None
+            sent = _Sent(run, reservation, purpose, attempt, run.replies + 1, heard_at)
+            # Whatever comes back, and also when a stop comes with it, it is paid for and kept.
+            try:
+                begun = foreign.begin(ask(sent.request(), sent.hear), scope.phase)
+                ended = begun if type(begun) is foreign.Ended else await _attend(run, begun, sent)
+            except Stopped as stopped:
+                heard = sent.settle(stopped.ended)
+                if type(heard) is _Failed:
+                    _tell_failed(run, attempt, heard, None, kind="stopped")
+                raise
+            heard = sent.settle(ended)
+        finally:
+            if type(heard) is _Failed:
+                _leave_unanswered(lane, heard.error)
+            else:
+                lane.leave(True)
         if type(heard) is not _Failed:
             return heard
-        last, delay = heard.error, _delay(run, heard.error, attempt)
-        _tell_failed(run, attempt, heard, delay)
-        run.last_error = f"{last.kind}: {last}"
-        if delay is not None:
-            await _back_off(run, delay)
-        elif _next_model(run, last):
-            attempt = 0
-        else:
-            raise ModelFailed(last, attempt)
+        last, attempt = heard.error, await _after(run, heard, attempt)
+
+
+def _leave_unanswered(lane: Lane, error: ModelError) -> None:
+    if error.kind in TOO_MANY:
+        lane.refused(error.retry_after, str(error))
+    else:
+        lane.leave(False)
+
+
+async def _after(run: Run, failed: _Failed, attempt: int) -> int:
+    """Back off, or turn to the next model; how many attempts count from then on. Raises ModelFailed or Stopped."""
+    error, delay = failed.error, _delay(run, failed.error, attempt)
+    _tell_failed(run, attempt, failed, delay)
+    run.last_error = f"{error.kind}: {error}"
+    if delay is not None:
+        await _back_off(run, delay)
+        return attempt
+    if not _next_model(run, error):
+        raise ModelFailed(error, attempt)
+    return 0
 
 
 def turn_to(run: Run, place: int) -> None:
@@ -138,43 +174,14 @@ def _next_model(run: Run, error: ModelError) -> bool:
     return True
 
 
-async def _attempt(run: Run, purpose: Purpose, number: int, last: ModelError | None) -> Reply | _Failed:
-    """One request, with a place in the model's lane. Raises OverBudget or Stopped.
-
-    `last` is the error that it is tried again after.
-    """
-    lane, scope, model = run.lane, run.scope, run.model
-    heard = stop = None
-    try:
-        # The worst case; a turn that may delegate asks for a last word to spare besides.
-        want, spare = (
-            Want(run.estimate, run.output_tokens, model.price),
-            run.kit.delegates and purpose == "turn",
-        )
-        verdict = ledger.reserve(scope.account, want, _nobody, spare)
-        reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
-        ask, heard_at = model.ask, scope.tree.clock() if model.streams else None
-        sent = _Sent(run, reservation, purpose, number, run.replies + 1, heard_at)
-        try:
-            begun = foreign.begin(ask(sent.request(), sent.hear), scope.phase)
-            ended = begun if type(begun) is foreign.Ended else await _attend(run, begun, sent)
-        except Stopped as stopped:
-            stop, ended = stopped, stopped.ended
-        # Whatever came back, and also when a stop came with it, it is paid for and kept.
-        heard = sent.settle(ended)
-        if stop is not None:
-            if type(heard) is _Failed:
-                _tell_failed(run, number, heard, None, kind="stopped")
-            raise stop
-        return heard
-    finally:
-        if type(heard) is not _Failed:
-            # A reply may be of a kind of the model's own.
-            lane.leave(heard is not None)
-        elif heard.error.kind in TOO_MANY:
-            lane.refused(heard.error.retry_after, str(heard.error))
-        else:
-            lane.leave(False)
+def _turned_away(run: Run, attempt: int) -> bool:
+    """Whether it turned to the next model, as the lane of this one is closed for long. Raises ModelFailed."""
+    closed = _closed(run)
+    if closed is None:
+        return False
+    if not _next_model(run, closed):
+        raise ModelFailed(closed, max(1, attempt))
+    return True
 
 
 def _closed(run: Run) -> ModelError | None:
@@ -207,15 +214,17 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-def keep_last_word(run: Run, calls: int) -> Awaitable[Reservation] | None:
-    """Withhold one more model call before children can spend it: None at once, or what waits for calls in flight.
+async def keep_last_word(run: Run, calls: int) -> None:
+    """Withhold one more model call before children can spend it. Raises OverBudget or Stopped."""
+    verdict = ledger.withhold(run.scope.account, _want_after(run, run.estimate, calls), _nobody)
+    await _granted(run, verdict, None)
 
-    Awaiting that raises OverBudget or Stopped.
-    """
-    run.speechless, inputs = "", run.estimate + calls * RESULT_TOKENS
-    want = Want(inputs, min(LAST_WORD_TOKENS, run.output_tokens), run.model.price)
-    verdict = ledger.withhold(run.scope.account, want, _nobody)
-    return None if type(verdict) is Reservation else _granted(run, verdict, None)
+
+def _want_after(run: Run, conversation: int, calls: int) -> Want:
+    """What a run needs that reads the results of its calls, after a conversation of so many tokens, and answers."""
+    return Want(
+        conversation + calls * RESULT_TOKENS, min(LAST_WORD_TOKENS, run.output_tokens), run.model.price
+    )
 
 
 async def _granted(
@@ -326,14 +335,16 @@ class _Sent(Struct, eq=False):
             usage = heard.usage
             if usage is None or usage.usd is None or usage.requests != 1:
                 usage = usage_of(run, heard, self.chars)
-        calls = heard.calls
-        run.scope.spend(usage, self.reservation, bool(calls) and run.delegates(calls))
+        calls, word = heard.calls, None
+        if calls and run.delegates(calls):
+            word = _want_after(run, usage.input_tokens + usage.output_tokens, len(calls))
+        run.scope.spend(usage, self.reservation, word)
         _record(run, heard, usage, self.turn, self.purpose, False)
         return heard
 
     def _failed(self, error: ModelError, usage: Usage) -> _Failed:
         run = self.run
-        run.scope.spend(usage, self.reservation, False)
+        run.scope.spend(usage, self.reservation, None)
         # What was heard of a reply that never ended is better than nothing.
         run.text = self.text if self.text.strip() else run.text
         return _Failed(error, usage)

@@ -32,7 +32,7 @@ from remit.messages import (
     user,
 )
 from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
-from remit.providers import Chain
+from remit.providers import Chain, Known
 from remit.result import ToolResult
 from remit.scope import Scope
 from remit.sources import ToolSource
@@ -180,7 +180,7 @@ class Run:
         self.plan = plan
         self.shared = shared
         self.agent = plan.agent
-        self.model = shared.models[0]
+        self.model: Known = shared.models[0]
         """The one that is asked now."""
         self.settings = settings
         self.output_tokens = _output_tokens(settings) if settings else OUTPUT_TOKENS

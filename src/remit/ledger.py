@@ -17,121 +17,17 @@ over budget. Nothing but calls in flight is ever waited for, so waiting cannot d
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
 from math import ceil
 
-from msgspec import Struct
-
+from remit.accounts import Account, Reservation, Ticket, Verdict
 from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
-from remit.books import Book, Left, Over, Overrun, fits_easily, in_the_way, least_free, overrun_of
-from remit.limits import NO_CAP, Limits, caps_of
-
-ROOMY_OUTPUT = 256
-"""A call that may delegate gives up output down to this, so that its last word is safe."""
+from remit.books import Left, Over, Overrun, in_the_way, least_free
+from remit.limits import NO_CAP
+from remit.weighing import look_again, set_last_word, weigh
 
 ENDLESS = NO_CAP // 2
 """What is free of something with a cap is less."""
-
-_orders = count()
-
-
-# Not looked at by the garbage collector, since one is made for each call and no account leads to it.
-class Reservation(Struct, frozen=True, gc=False):
-    """Head-room held for one call in flight: a request, and so much besides. `output_tokens` is what it may say."""
-
-    account: Account
-    tokens: int
-    micros: int
-    output_tokens: int
-    spares: bool = False
-    """Whether a last word is held besides, as long as the call is in flight: it is kept if the reply delegates."""
-    spare_tokens: int = 0
-    spare_micros: int = 0
-
-    @property
-    def amount(self) -> Amount:
-        return Amount(1, self.tokens, self.micros)
-
-    @property
-    def spare(self) -> Amount:
-        return Amount(1, self.spare_tokens, self.spare_micros) if self.spares else NOTHING
-
-
-class Ticket:
-    """A place in the queue for head-room. `verdict` is set, and `wake` called, once it is known."""
-
-    __slots__ = ("account", "before", "gone", "keep", "order", "spare", "verdict", "wake", "want")
-
-    def __init__(
-        self, account: Account, want: Want, wake: Callable[[], None], *, keep: bool, spare: Want | None
-    ) -> None:
-        self.account = account
-        self.want = want
-        self.spare = spare
-        self.keep = keep
-        self.wake = wake
-        self.order = next(_orders)
-        self.before = NOTHING
-        """The last word as it was before this was granted, so that it can be undone."""
-        self.gone = False
-        self.verdict: Reservation | Over | None = None
-
-    def __lt__(self, other: Ticket) -> bool:
-        return self.order < other.order
-
-
-Verdict = Reservation | Over
-
-
-class Account:
-    """One run's place in the ledger."""
-
-    __slots__ = ("book", "capped", "has_word", "owner", "word_micros", "word_tokens")
-
-    def __init__(self, owner: str, limits: Limits, parent: Account | None = None) -> None:
-        self.owner = owner
-        self.has_word = False
-        """Whether this run has withheld a last word for itself, in every book of `capped`."""
-        self.word_tokens = self.word_micros = 0
-        self.capped: tuple[Book, ...] = () if parent is None else parent.capped
-        """The books that can say no: its own, if it has one, and its ancestors'."""
-        self.book: Book | None = None
-        caps = caps_of(limits)
-        if caps is not None:
-            self.book = Book(owner, caps)
-            self.capped = (self.book, *self.capped)
-
-    # To look at. Without a book nothing is counted.
-
-    @property
-    def last_word(self) -> Amount:
-        return Amount(1, self.word_tokens, self.word_micros) if self.has_word else NOTHING
-
-    @property
-    def spent(self) -> Amount:
-        return self.book.spent if self.book else NOTHING
-
-    @property
-    def withheld(self) -> Amount:
-        return self.book.withheld if self.book else NOTHING
-
-    @property
-    def reserved(self) -> Amount:
-        return self.book.reserved if self.book else NOTHING
-
-    @property
-    def spare(self) -> Amount:
-        return self.book.spare if self.book else NOTHING
-
-    @property
-    def calls(self) -> int:
-        return self.book.calls if self.book else 0
-
-    @property
-    def delegations(self) -> int:
-        return self.book.delegations if self.book else 0
 
 
 def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool = False) -> Verdict | Ticket:
@@ -149,15 +45,17 @@ def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool 
     if spare and account.capped and not account.has_word:
         spare_tokens, spare_micros = inputs + LEAST_OUTPUT, cost(price, inputs, LEAST_OUTPUT)
     both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
-    if not fits_easily(account.capped, 2 if spare_tokens else 1, both_tokens, both_micros):
-        word = Want(inputs, LEAST_OUTPUT, price) if spare else None
-        return _weigh(Ticket(account, want, wake, keep=False, spare=word))
+    requests = 2 if spare_tokens else 1
     for b in account.capped:
-        b.free_requests -= 1
+        if b.waiting or b.overran or b.free_requests < requests:
+            return _ask(account, want, wake, spare)
+        if b.free_tokens < both_tokens or b.free_micros < both_micros:
+            return _ask(account, want, wake, spare)
+    for b in account.capped:
+        b.free_requests -= requests
         b.free_tokens -= both_tokens
         b.free_micros -= both_micros
         if spare_tokens:
-            b.free_requests -= 1
             b.spare_requests += 1
             b.spare_tokens += spare_tokens
             b.spare_micros += spare_micros
@@ -171,19 +69,21 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
     """
     inputs, output = want.input_tokens, want.output_tokens
     tokens, micros = inputs + output, cost(want.price, inputs, output)
-    if not fits_easily(account.capped, 1, tokens, micros):
-        return _weigh(Ticket(account, want, wake, keep=True, spare=None))
+    for b in account.capped:
+        if b.waiting or b.overran or b.free_requests < 1 or b.free_tokens < tokens or b.free_micros < micros:
+            return weigh(Ticket(account, want, wake, keep=True, spare=None))
     if account.capped:
-        _set_last_word(account, True, tokens, micros)
+        set_last_word(account, True, tokens, micros)
     return Reservation(account, tokens, micros, output)
 
 
 def settle(
-    reservation: Reservation, used_tokens: int, used_micros: int, delegates: bool = False
+    reservation: Reservation, used_tokens: int, used_micros: int, word: Want | None = None
 ) -> tuple[Overrun, ...]:
     """Put what was really used, besides the request, in the place of what was reserved; look again at who waits.
 
-    When the reply `delegates`, what was spare is withheld in the same step, before anybody can take it.
+    When the reply delegates, `word` is the last word that its run should have. What was spare is withheld for it in the
+    same step, before anybody can take it, and more if that fits: see `Account.word_full`.
     """
     account, tokens, micros = reservation.account, reservation.tokens, reservation.micros
     waited = False
@@ -195,12 +95,14 @@ def settle(
         b.free_micros += micros - used_micros
         if b.waiting:
             waited = True
-    if reservation.spares:
-        _end_spare(account, reservation.spare_tokens, reservation.spare_micros, delegates)
     over = used_tokens > tokens or used_micros > micros
     overruns = _overruns(reservation, used_tokens, used_micros) if over else ()
+    if word is not None:
+        _keep_word(reservation, word)
+    elif reservation.spares:
+        _free_spare(reservation)
     if waited:
-        _look_again(account)
+        look_again(account)
     return overruns
 
 
@@ -208,10 +110,10 @@ def release(account: Account) -> None:
     """Give back what was withheld for the run's last word."""
     if not account.has_word:
         return
-    _set_last_word(account, False, 0, 0)
+    set_last_word(account, False, 0, 0)
     for b in account.capped:
         if b.waiting:
-            _look_again(account)
+            look_again(account)
             return
 
 
@@ -225,10 +127,10 @@ def withdraw(ticket: Ticket) -> None:
             for b in account.capped:
                 b.give(verdict.amount)
             if verdict.spares:
-                _end_spare(account, verdict.spare_tokens, verdict.spare_micros, False)
+                _free_spare(verdict)
         before = ticket.before
-        _set_last_word(account, before is not NOTHING, before.tokens, before.micros)
-    _look_again(account)
+        set_last_word(account, before is not NOTHING, before.tokens, before.micros)
+    look_again(account)
 
 
 def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | None:
@@ -317,38 +219,44 @@ def remainders(account: Account) -> tuple[int, int, int, int, int]:
     return delegations, requests, tokens, micros, calls
 
 
-def _set_last_word(account: Account, has: bool, tokens: int, micros: int) -> None:
-    """Withhold this in the place of what was withheld."""
-    requests = has - account.has_word
-    more_tokens, more_micros = tokens - account.word_tokens, micros - account.word_micros
-    account.has_word, account.word_tokens, account.word_micros = has, tokens, micros
-    for b in account.capped:
-        if requests:
-            b.withheld_requests += requests
-            b.free_requests -= requests
-        b.withheld_tokens += more_tokens
-        b.free_tokens -= more_tokens
-        b.withheld_micros += more_micros
-        b.free_micros -= more_micros
-
-
-def _end_spare(account: Account, tokens: int, micros: int, keep: bool) -> None:
-    """What was spare becomes the run's last word, or free."""
-    kept = keep and not account.has_word
-    if kept:
-        account.has_word, account.word_tokens, account.word_micros = True, tokens, micros
-    for b in account.capped:
+def _free_spare(reservation: Reservation) -> None:
+    tokens, micros = reservation.spare_tokens, reservation.spare_micros
+    for b in reservation.account.capped:
         b.spare_requests -= 1
         b.spare_tokens -= tokens
         b.spare_micros -= micros
-        if kept:
-            b.withheld_requests += 1
-            b.withheld_tokens += tokens
-            b.withheld_micros += micros
-        else:
-            b.free_requests += 1
-            b.free_tokens += tokens
-            b.free_micros += micros
+        b.free_requests += 1
+        b.free_tokens += tokens
+        b.free_micros += micros
+
+
+def _keep_word(reservation: Reservation, word: Want) -> None:
+    """What was spare becomes the run's last word, as large as it should be if that fits without a wait."""
+    account, books = reservation.account, reservation.account.capped
+    # With a last word withheld already, no other was spare.
+    account.word_full = not books
+    if not reservation.spares:
+        return
+    tokens, micros = reservation.spare_tokens, reservation.spare_micros
+    inputs, output = word.input_tokens, word.output_tokens
+    more_tokens, more_micros = inputs + output - tokens, cost(word.price, inputs, output) - micros
+    account.word_full = True
+    for b in books:
+        if b.waiting or b.overran or b.free_tokens < more_tokens or b.free_micros < more_micros:
+            account.word_full, more_tokens, more_micros = False, 0, 0
+            break
+    account.has_word = True
+    account.word_tokens = word_tokens = tokens + more_tokens
+    account.word_micros = word_micros = micros + more_micros
+    for b in books:
+        b.spare_requests -= 1
+        b.spare_tokens -= tokens
+        b.spare_micros -= micros
+        b.withheld_requests += 1
+        b.withheld_tokens += word_tokens
+        b.withheld_micros += word_micros
+        b.free_tokens -= more_tokens
+        b.free_micros -= more_micros
 
 
 def _overruns(reservation: Reservation, tokens: int, micros: int) -> tuple[Overrun, ...]:
@@ -364,123 +272,6 @@ def _overruns(reservation: Reservation, tokens: int, micros: int) -> tuple[Overr
     return tuple(overruns.values())
 
 
-def _weigh(ticket: Ticket) -> Verdict | Ticket:
-    """The verdict on what does not simply fit, or a place in the queue."""
-    account, verdict = ticket.account, _judge(ticket)
-    if isinstance(verdict, Book):
-        verdict.line_up(ticket)
-        return ticket
-    if ticket.before != account.last_word:
-        _look_again(account)
-    return verdict
-
-
-def _judge(ticket: Ticket) -> Verdict | Book:
-    """Grant it, refuse it, or name the book whose calls in flight must settle first."""
-    account, own, taken = ticket.account, ticket.account.last_word, False
-    fitting = _fit_beside_spare(ticket) if own is NOTHING and ticket.spare else _fit(ticket, NOTHING)
-    short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
-    if own is not NOTHING and short:
-        # The last word goes ahead of the queue, and is used before an answer is cut short for lack of room.
-        ahead = _fit(ticket, own, ahead=True)
-        if isinstance(ahead, int) and not (isinstance(fitting, int) and ahead <= fitting):
-            taken = True
-            fitting = ahead
-        elif isinstance(fitting, Over):
-            fitting = ahead
-    if not isinstance(fitting, int):
-        return fitting
-    amount = ticket.want.amount(fitting)
-    ticket.before = own
-    if ticket.keep:
-        _set_last_word(account, True, amount.tokens, amount.micros)
-    else:
-        if taken:
-            _set_last_word(account, False, 0, 0)
-        for b in account.capped:
-            b.take(amount)
-    requests, spare_tokens, spare_micros = _hold_spare(ticket)
-    return Reservation(account, amount[1], amount[2], fitting, requests > 0, spare_tokens, spare_micros)
-
-
-def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
-    """As `_fit`, but a call that has to be shrunk is shrunk a little more where that leaves room for its spare."""
-    want, spare = ticket.want, ticket.spare
-    assert spare is not None
-    beside = spare.input_tokens + spare.output_tokens
-    roomy = _fit(ticket, NOTHING, Want(want.input_tokens + beside, want.output_tokens, want.price))
-    if isinstance(roomy, int) and roomy >= min(ROOMY_OUTPUT, want.output_tokens):
-        return roomy
-    return _fit(ticket, NOTHING)
-
-
-def _hold_spare(ticket: Ticket) -> Amount:
-    """Hold the last word that a delegating reply would need, if there is room for it right now."""
-    account = ticket.account
-    if ticket.spare is None or ticket.keep or account.has_word:
-        return NOTHING
-    extra = ticket.spare.amount(ticket.spare.output_tokens)
-    if any(b.overran or not b.has_room(extra) for b in account.capped):
-        return NOTHING
-    for b in account.capped:
-        b.hold(extra)
-    return extra
-
-
-def _fit(ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool = False) -> int | Over | Book:
-    """How many tokens of output fit in every book, or what stands in the way."""
-    want = want or ticket.want
-    output = want.output_tokens
-    blocked: Book | None = None
-    for b in ticket.account.capped:
-        if b.overran and (ticket.keep or not ahead):
-            return overrun_of(b)
-        if not ahead and (first := b.first()) and first.order < ticket.order:
-            blocked = blocked or b
-        fits = _fit_one(b, want, output, own, ahead=ahead)
-        if isinstance(fits, Over):
-            return fits
-        if fits is None:
-            blocked = blocked or b
-        else:
-            output = fits
-    return blocked or output
-
-
-def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> int | Over | None:
-    """The output that fits in this book now, for somebody whose own withheld part is `own`; None: later; Over: never."""
-    least, caps = want.amount(want.least_output), b.caps
-    requests = b.free_requests + own.requests
-    # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
-    if requests + b.spare_requests < 1:
-        return Over(b.owner, "requests", caps.requests, caps.requests - requests - b.spare_requests)
-    if requests < 1:
-        return None
-    for index, resource in ((1, "tokens"), (2, "usd")):
-        cap, need, held = caps[index], least[index], b.reserved[index] + b.spare[index]
-        taken = b.spent[index] + b.withheld[index] - own[index]
-        if taken + need > cap:
-            return Over(b.owner, resource, cap, taken, need=need)
-        if taken + held + want.amount(output)[index] <= cap:
-            continue
-        if (held and not ahead) or taken + held + need > cap:
-            return None
-        output = min(output, want.affordable(cap - taken - held, tokens=index == 1))
-    return output
-
-
-def _look_again(account: Account) -> None:
-    """Serve the queues of these books in order, until one's first waiter must go on waiting."""
-    for b in account.capped:
-        if not b.waiting:
-            continue
-        while ticket := b.first():
-            verdict = _judge(ticket)
-            if verdict is b:
-                break
-            heapq.heappop(b.waiting)
-            if isinstance(verdict, Book):
-                verdict.line_up(ticket)
-            else:
-                ticket.verdict = verdict
-                ticket.wake()
+def _ask(account: Account, want: Want, wake: Callable[[], None], spare: bool) -> Verdict | Ticket:
+    word = Want(want.input_tokens, LEAST_OUTPUT, want.price) if spare else None
+    return weigh(Ticket(account, want, wake, keep=False, spare=word))

@@ -7,8 +7,6 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 import msgspec
 
 from remit.artifacts import keep
@@ -87,8 +85,9 @@ async def _turns(run: Run) -> Ending | Limit:
         calls = reply.calls
         if calls and reply.stop not in ("refusal", "length"):
             scope.look_at_clock()
-            if run.delegates(calls) and (held := keep_last_word(run, len(calls))) is not None:
-                await _last_word(run, held)
+            run.speechless = ""
+            if not scope.account.word_full and run.delegates(calls):
+                await _last_word(run, len(calls))
             run.looping = await run_calls(run, calls)
         else:
             ending = _answered(run, reply)
@@ -131,10 +130,10 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
     return Limit("budget", str(failed)) if isinstance(failed, OverBudget) else failed_with(failed)
 
 
-async def _last_word(run: Run, held: Awaitable[object]) -> None:
-    """Wait for it; without it the run may not delegate."""
+async def _last_word(run: Run, calls: int) -> None:
+    """Make sure of it; without it the run may not delegate."""
     try:
-        await held
+        await keep_last_word(run, calls)
     except OverBudget as over:
         # What was kept back when the reply came is still there, only not as large as hoped for.
         run.speechless = "" if run.scope.account.has_word else str(over)

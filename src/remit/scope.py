@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, final
 from msgspec import Struct
 
 import remit.ledger as ledger
+from remit.amounts import Want
 from remit.approval import Approver, Desk
 from remit.deadline import Deadline
 from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
@@ -24,7 +25,7 @@ from remit.history import RunRecord, Tree, elapsed
 from remit.hosting import Hosts
 from remit.journal import Journal
 from remit.lanes import Lane
-from remit.ledger import Account
+from remit.ledger import Account, Reservation
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
 from remit.phase import Phase, Stopped, wake
@@ -372,13 +373,13 @@ class Scope:
         if root is not self:
             root.warnings = (*root.warnings, f"{' > '.join(self.path)}: {text}")
 
-    def spend(self, usage: Usage, reservation: ledger.Reservation, delegates: bool) -> None:
-        """Record what one model call used, here and in the accounts above; `delegates`: its reply does."""
+    def spend(self, usage: Usage, reservation: Reservation, word: Want | None) -> None:
+        """Record what one model call used, here and in the accounts above; `word` as for `ledger.settle`."""
         tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
         self.usage.append(usage)
         self.tokens += tokens
         self.tree.spent.append(usage)
-        overruns = ledger.settle(reservation, tokens, to_micros(usd) if usd else 0, delegates)
+        overruns = ledger.settle(reservation, tokens, to_micros(usd) if usd else 0, word)
         if overruns:
             for one in overruns:
                 self.emit(Overran, resource=one.resource, reserved=one.reserved, used=one.used)

@@ -1,226 +1,23 @@
 """The ledger against random programs: trees of accounts, calls that use less or more, last words, waiting, leaving.
 
-`Books` keeps the same accounts the slow way: every number is a sum over what is live, made anew each time.
+`Books` in `slow_books.py` keeps the same accounts.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
+from slow_books import Asked, Books, Caps, Run, add, is_within
 
 from remit import ledger
 from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want
 from remit.ledger import Account, Over, Reservation, Ticket
-from remit.limits import Limits
 from remit.ports import Price
 
 PRICES = (Price(2.0, 10.0), Price(0.5, 1.5), Price(0.0, 3.0))
 LEAST_WANT = Want(0, 1, Price(0.0, 1.0))
-
-
-@dataclass(frozen=True)
-class Caps:
-    requests: int | None = None
-    tokens: int | None = None
-    micros: int | None = None
-    calls: int | None = None
-    delegations: int | None = None
-
-    @property
-    def amounts(self) -> tuple[int | None, int | None, int | None]:
-        return self.requests, self.tokens, self.micros
-
-    @property
-    def limits(self) -> Limits:
-        usd = None if self.micros is None else self.micros / 1_000_000
-        return Limits(
-            requests=self.requests,
-            tokens=self.tokens,
-            usd=usd,
-            calls=self.calls,
-            delegations=self.delegations,
-        )
-
-
-@dataclass(eq=False)
-class Run:
-    """One account and what the books know of it."""
-
-    account: Account
-    caps: Caps
-    parent: Run | None
-    price: Price
-    spent: Amount = NOTHING
-    extra: Amount = NOTHING
-    """By how much calls below used more than was reserved."""
-    overran: bool = False
-    calls: int = 0
-    delegations: int = 0
-    flight: Reservation | None = None
-    word: Amount = NOTHING
-    word_input: int = 0
-    spare_input: int = 0
-    waits: Asked | None = None
-    undo: tuple[Ticket, Amount, int] | None = None
-    """A verdict that came while it waited and that it has not acted on; and its last word before."""
-
-    chain: list[Run] = field(default_factory=list)
-    """Itself and its ancestors."""
-    below: list[Run] = field(default_factory=list)
-    """Itself and its descendants."""
-
-    def __post_init__(self) -> None:
-        self.chain = [self, *(self.parent.chain if self.parent else [])]
-
-    @property
-    def capped(self) -> bool:
-        return self.caps != Caps()
-
-    @property
-    def is_busy(self) -> bool:
-        return self.flight is not None or self.waits is not None
-
-
-@dataclass(eq=False)
-class Asked:
-    """A call or a last word that was asked for, in order of asking."""
-
-    run: Run
-    want: Want
-    keep: bool
-    number: int
-    spare: Want | None = None
-    ticket: Ticket | None = None
-
-
-@dataclass
-class Judged:
-    """What the laws say of one asking: never, or the accounts that block it, or how much it may say."""
-
-    never: bool = False
-    blockers: set[int] = field(default_factory=set)
-    output: int = 0
-
-    @property
-    def is_clear(self) -> bool:
-        return not self.never and not self.blockers
-
-
-class Books:
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.number = 0
-
-    def add(self, run: Run) -> None:
-        self.runs.append(run)
-        for r in run.chain:
-            r.below.append(run)
-
-    def reserved(self, run: Run) -> Amount:
-        return add(r.flight.amount for r in run.below if r.flight)
-
-    def spare(self, run: Run) -> Amount:
-        return add(r.flight.spare for r in run.below if r.flight)
-
-    def withheld(self, run: Run) -> Amount:
-        return add(r.word for r in run.below)
-
-    def waiting(self) -> list[Asked]:
-        return sorted((r.waits for r in self.runs if r.waits), key=lambda asked: asked.number)
-
-    def judge(self, asked: Asked, *, ahead: bool) -> Judged:
-        """Against the numbers alone; `ahead` is with the run's own last word, which does not wait its turn."""
-        judged = Judged(output=asked.want.output_tokens)
-        for run in (r for r in asked.run.chain if r.capped):
-            if run.overran and (asked.keep or not ahead):
-                judged.never = True
-            self._judge_one(run, asked, judged, ahead=ahead)
-        return judged
-
-    def _judge_one(self, run: Run, asked: Asked, judged: Judged, *, ahead: bool) -> None:
-        want, own = asked.want, asked.run.word if ahead else NOTHING
-        reserved, withheld = self.reserved(run), self.withheld(run)
-        held = add((reserved, self.spare(run)))
-        for i, cap in enumerate(run.caps.amounts):
-            if cap is None:
-                continue
-            room = cap - run.spent[i] - withheld[i] + own[i]
-            least, free = want.amount(want.least_output)[i], room - held[i]
-            # A request in flight is as good as spent; what else is held may come free.
-            if least > (room - reserved[i] if i == 0 else room):
-                judged.never = True
-                judged.blockers.add(id(run))
-            elif want.amount(judged.output)[i] <= free:
-                continue
-            elif (held[i] and not ahead) or least > free:
-                judged.blockers.add(id(run))
-            else:
-                judged.output = most_output(want, i, free, judged.output)
-
-    def stuck(self, asked: Asked) -> Judged:
-        """Why it waits: what it is told in its turn, or ahead of its turn where it has a last word."""
-        if asked.run.word != NOTHING:
-            return self.judge(asked, ahead=True)
-        return self.judge(asked, ahead=False)
-
-    def rows(self, asked: Asked) -> list[tuple[Asked, set[int]]]:
-        """Those who wait already, each with all the accounts that block it: itself, or somebody before it."""
-        rows: list[tuple[Asked, set[int]]] = []
-        blocked: set[int] = set()
-        for w in (w for w in self.waiting() if w.number < asked.number):
-            blockers = self.stuck(w).blockers | (blocked & ids(w.run.chain))
-            rows.append((w, blockers))
-            blocked |= blockers | self.judge(w, ahead=False).blockers
-        return rows
-
-    def must_wait(self, asked: Asked) -> bool:
-        """Whether somebody earlier is blocked only by accounts that this one shares."""
-        chain = ids(asked.run.chain)
-        return any(blockers <= chain and not self.stuck(w).never for w, blockers in self.rows(asked))
-
-    def may_wait(self, asked: Asked) -> bool:
-        """Whether somebody earlier is blocked by an account that this one shares."""
-        chain = ids(asked.run.chain)
-        return any(
-            (blockers | self.judge(w, ahead=False).blockers) & chain for w, blockers in self.rows(asked)
-        )
-
-    def spare_for(self, asked: Asked) -> Amount:
-        """The last word that can be held besides the call it was just granted, if it fits everywhere."""
-        if asked.spare is None or asked.run.word != NOTHING:
-            return NOTHING
-        extra = asked.spare.amount(asked.spare.output_tokens)
-        for run in (r for r in asked.run.chain if r.capped):
-            used = add((run.spent, self.reserved(run), self.spare(run), self.withheld(run), extra))
-            if run.overran or not all(
-                is_within(u, cap) for u, cap in zip(used, run.caps.amounts, strict=True)
-            ):
-                return NOTHING
-        return extra
-
-
-def is_within(value: int, cap: int | None) -> bool:
-    return cap is None or value <= cap
-
-
-def ids(runs: list[Run]) -> set[int]:
-    return {id(r) for r in runs}
-
-
-def add(amounts: Iterable[Amount]) -> Amount:
-    total = NOTHING
-    for a in amounts:
-        total = Amount(total[0] + a[0], total[1] + a[1], total[2] + a[2])
-    return total
-
-
-def most_output(want: Want, resource: int, free: int, most: int) -> int:
-    return next(o for o in range(most, -1, -1) if want.amount(o)[resource] <= free)
 
 
 def some(least: int, most: int) -> st.SearchStrategy[int | None]:
@@ -277,15 +74,15 @@ class LedgerMachine(RuleBasedStateMachine):
         who=PICK,
         tokens=st.sampled_from([0, 1, 2, 2, 2, 3]),
         micros=st.sampled_from([0, 1, 2, 2, 2, 3]),
-        delegates=st.booleans(),
+        word=st.one_of(st.none(), st.tuples(INPUT, OUTPUT)),
     )
-    def settle(self, who: int, tokens: int, micros: int, delegates: bool) -> None:
+    def settle(self, who: int, tokens: int, micros: int, word: tuple[int, int] | None) -> None:
         flying = [r for r in self.books.runs if r.flight]
         run = flying[who % len(flying)]
         assert run.flight
         # Nothing, half, all or half as much again of what was reserved.
         used = Amount(1, run.flight.amount.tokens * tokens // 2, run.flight.amount.micros * micros // 2)
-        self.land(run, used, delegates=delegates)
+        self.land(run, used, None if word is None else Want(*word, run.price))
 
     @precondition(lambda self: any(r.flight for r in self.books.runs))
     @rule(whether=st.integers(0, 3))
@@ -466,12 +263,10 @@ class LedgerMachine(RuleBasedStateMachine):
             assert verdict.spare == self.books.spare_for(asked)
             run.flight, run.spare_input = verdict, asked.want.input_tokens
 
-    def land(self, run: Run, used: Amount, *, delegates: bool = False) -> None:
+    def land(self, run: Run, used: Amount, word: Want | None = None) -> None:
         flight = run.flight
         assert flight
         run.flight = run.undo = None
-        if delegates and run.word == NOTHING and flight.spare != NOTHING:
-            run.word, run.word_input = flight.spare, run.spare_input
         over = Amount(
             0, max(0, used.tokens - flight.amount.tokens), max(0, used.micros - flight.amount.micros)
         )
@@ -482,7 +277,24 @@ class LedgerMachine(RuleBasedStateMachine):
             told |= {"usd"} if over.micros and r.caps.micros is not None else set()
             r.overran = r.overran or (over.tokens > 0 and r.caps.tokens is not None)
             r.overran = r.overran or (over.micros > 0 and r.caps.micros is not None)
-        assert {overrun.resource for overrun in ledger.settle(flight, *used[1:], delegates=delegates)} == told
+        least = flight.spare if word and run.word == NOTHING else NOTHING
+        if word and least != NOTHING:
+            asked = Asked(run, word, keep=True, number=0, spare=word)
+            whole, fits = word.amount(word.output_tokens), self.books.spare_for(asked) != NOTHING
+            queue = bool(self.books.waiting())
+        else:
+            whole, fits, queue = least, True, False
+        assert {overrun.resource for overrun in ledger.settle(flight, *used[1:], word)} == told
+        if word and least != NOTHING:
+            run.word = run.account.last_word
+            # All of it, or what was spare; never less, and never more than there is.
+            assert (
+                run.word == whole
+                if fits and not queue
+                else run.word in ((whole, least) if fits else (least,))
+            )
+            assert run.account.word_full == (run.word == whole) or whole == least
+            run.word_input = word.input_tokens if run.account.word_full else run.spare_input
         self.deliver()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import CancelledError
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from math import floor, inf
 
@@ -88,25 +88,43 @@ class Engine:
             self._revive(run, record)
         return self._execute(run, plan)
 
-    async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
-        """Have a child do a plan for its parent's call. Raises nothing."""
-        past = parent.pending.get(call_id) if parent.pending else None
-        record = self.tree.past.runs.get(past.child) if past is not None else None
+    def delegate(
+        self, parent: Run, plan: Plan, call_id: str
+    ) -> Coroutine[object, object, Outcome | Rejection]:
+        """Have a child do a plan for its parent's call. Raises nothing; what comes back is to be awaited at once."""
+        if parent.pending:
+            return self._take_up(parent, plan, call_id)
+        admitted = admit(parent, plan, call_id)
+        # By its very type: to find that something is no record of a kind takes long.
+        if type(admitted) is tuple:
+            return self._execute(self._spawn(parent, plan, admitted, None), plan, parent, call_id)
+        return self._wait(parent, plan, call_id, None, admitted)
+
+    async def _take_up(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
+        """The same for the calls of a resumed run: the journal may have the child already."""
+        past = parent.pending.get(call_id)
+        record = None if past is None else self.tree.past.runs.get(past.child)
         if past is not None and record is not None and not past.goes_on:
             return self._recorded(parent, record)
         admitted = (admit if record is None else readmit)(parent, plan, call_id)
-        if not isinstance(admitted, (tuple, Rejection)):
-            admitted = await admitted
-        # By its very type, here and below: to find that something is no record of a kind takes long.
-        if type(admitted) is Rejection:
-            if record is not None:
-                return self._recorded(parent, record)
-            parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
-            return admitted
-        child = self._spawn(parent, plan, admitted, record)
-        outcome = await self._execute(child, plan, parent, call_id)
-        parent.ended_child(outcome)
-        return outcome
+        return await self._wait(parent, plan, call_id, record, admitted)
+
+    async def _wait(
+        self,
+        parent: Run,
+        plan: Plan,
+        call_id: str,
+        record: RunRecord | None,
+        admitted: Admitted | Rejection | Awaitable[Admitted | Rejection],
+    ) -> Outcome | Rejection:
+        """The same for a child that has to wait for its place, or cannot have one."""
+        place = admitted if isinstance(admitted, (tuple, Rejection)) else await admitted
+        if not isinstance(place, Rejection):
+            return await self._execute(self._spawn(parent, plan, place, record), plan, parent, call_id)
+        if record is not None:
+            return self._recorded(parent, record)
+        parent.scope.emit(DelegationRejected, call=call_id, rejection=place)
+        return place
 
     def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
         """How a child ended that does not go on: as the journal has it, or interrupted if it has no end there."""
@@ -255,7 +273,10 @@ class Engine:
             for source in run.borrowed:
                 self.tree.sources.give_back(source)
             scope.close()
-        return outcome if parent is not None or not self.tree.journal.shared else await self._stored(outcome)
+        if parent is None:
+            return await self._stored(outcome) if self.tree.journal.shared else outcome
+        parent.ended_child(outcome)
+        return outcome
 
     def _warn_of_late(self, scope: Scope) -> None:
         late = [sent for sent in scope.inbox if sent.origin == "sent"]

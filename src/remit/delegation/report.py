@@ -290,9 +290,25 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
 
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with. What is plenty is not counted out."""
-    scope, said = run.scope, ""
+    scope, said, end = run.scope, "", "."
     depth, account, seconds = scope.depth_left, scope.account, scope.deadline.left()
     delegations, requests, tokens, micros, calls = ledger.remainders(account)
+    if requests <= MANY or tokens <= MANY_TOKENS or calls <= MANY or micros <= MUCH_MICROS:
+        said = _counted_out(requests, tokens, micros, calls)
+        if ledger.is_at_its_last_word(account):
+            end = ". This is your last reply: answer now."
+    if seconds <= MANY:
+        said += f", time {floor(seconds) if seconds > 0 else 0} s"
+    levels = "unlimited" if depth is None else depth
+    if delegations <= MANY:
+        children = max(0, delegations)
+    else:
+        children = "unlimited" if delegations > ledger.ENDLESS else _PLENTY
+    return f"Left: depth {levels}, delegations {children}{said}{end}"
+
+
+def _counted_out(requests: int, tokens: int, micros: int, calls: int) -> str:
+    said = ""
     if requests <= MANY:
         said = f", requests {max(0, requests)}"
     if tokens <= MANY_TOKENS:
@@ -303,12 +319,4 @@ def _left(run: Run) -> str:
         # All of it where it is little: rounded up, it could look like the whole.
         usd = max(0, micros) / 1_000_000
         said += f", ${usd:.4f}" if usd >= 1 else f", ${usd:.6f}"
-    if seconds <= MANY:
-        said += f", time {floor(seconds) if seconds > 0 else 0} s"
-    levels = "unlimited" if depth is None else depth
-    if delegations <= MANY:
-        children = max(0, delegations)
-    else:
-        children = "unlimited" if delegations > ledger.ENDLESS else _PLENTY
-    last = ". This is your last reply: answer now." if ledger.is_at_its_last_word(account) else "."
-    return f"Left: depth {levels}, delegations {children}{said}{last}"
+    return said
