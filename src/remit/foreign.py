@@ -83,29 +83,29 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     context, here = copy_context(), tasks.get(loop)
     tasks[loop] = host
     try:
-        awaited = context.run(coroutine.send, None)
-    except StopIteration as stop:
-        value = stop.value
-    except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
-        return _raised_at_once(raised, host, phase)
-    else:
-        return Guest(coroutine, context, hosts, host, awaited)
+        ended = context.run(host.send, coroutine)
+    except BaseException as raised:  # noqa: BLE001 - as a driver has it, which has ended with it
+        host.end()
+        return _raised_at_once(raised, phase)
     finally:
         if here is None:
             del tasks[loop]
         else:
             tasks[loop] = here
+    if type(ended) is not Ended:
+        return Guest(coroutine, context, hosts, host, ended)
     if hosts.closed or host.requests:
         host.end()
     else:
         idle.append(host)
+    if ended.error is not None:
+        return _raised_at_once(ended.error, phase)
     if phase.stopped:
-        raise Stopped(_kept(Ended("returned", value)))
-    return Ended("returned", value)
+        raise Stopped(_kept(ended))
+    return ended
 
 
-def _raised_at_once(raised: BaseException, host: Host, phase: Phase) -> Ended:
-    phase.hosts.take_back(host)
+def _raised_at_once(raised: BaseException, phase: Phase) -> Ended:
     if isinstance(raised, KeyboardInterrupt):
         raise raised
     ended = None if isinstance(raised, CancelledError) else Ended("raised", None, raised)
@@ -246,6 +246,8 @@ def _abandon(work: _Work, name: str) -> None:
     for one in refused:
         _never_free(one)
     if refused:
+        # It would close what it drives.
+        _never_free(work.driver)
         _still_running.append(name)
 
 

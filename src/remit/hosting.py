@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import types
 from asyncio import CancelledError
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from math import inf
-from typing import Literal, cast, final
+from typing import Any, Literal, cast, final
 
 import msgspec
 
@@ -61,10 +62,38 @@ class Ended(msgspec.Struct):
     error: BaseException | None = None
 
 
+Driver = Generator["asyncio.Future[object] | Ended | None", Any]
+"""What it is sent is a coroutine, or None for who waits: no type says that a generator may run both."""
+
+
+def _drive() -> Driver:
+    """Run one coroutine after another: each is sent to it, and how each ended is what it yields then.
+
+    An exception, by which a coroutine itself tells that it has ended, takes twice as long. Nothing of what has ended is
+    kept here, since it may be long before the next one comes.
+    """
+    raised: list[Ended] = []
+    coroutine = yield None
+    while True:
+        try:
+            coroutine = yield Ended("returned", (yield from coroutine))  # pyright: ignore[reportUnknownArgumentType] - whatever it is
+            continue
+        except GeneratorExit:
+            # It is let go of, with what it runs; or that raised it by itself, and is told by it.
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+            raised.append(Ended("raised", None, error))
+        coroutine = yield raised.pop()
+
+
+# A generator that may run coroutines.
+_driver = cast("Callable[[], Driver]", types.coroutine(_drive))
+
+
 class Hosts:
     """The tasks of one tree that are lent to foreign code, and the tree's timer."""
 
-    __slots__ = ("alarm", "clock", "closed", "context", "idle", "loop")
+    __slots__ = ("alarm", "clock", "closed", "context", "drivers", "idle", "loop")
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -73,14 +102,9 @@ class Hosts:
         self.alarm = Alarm(loop, self.context)
         self.clock = self.alarm.clock
         self.idle: list[Host] = []
+        self.drivers: list[Driver] = []
+        """Of tasks that are not lent any more."""
         self.closed = False
-
-    def take_back(self, host: Host) -> None:
-        """It waits for the next one, unless what ran in it left it cancelled."""
-        if self.closed or host.requests:
-            host.end()
-        else:
-            self.idle.append(host)
 
     def close(self) -> None:
         """End every task that is not lent; the others end when they are given back."""
@@ -93,10 +117,12 @@ class Hosts:
 class Host(asyncio.Task[None]):
     """A task that does nothing: it is there for the code that runs in its name, which is who a cancel of it is for."""
 
-    __slots__ = ("_hosts", "_over", "guest", "must_cancel", "requests")
+    __slots__ = ("_hosts", "_over", "driver", "guest", "must_cancel", "requests", "send")
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
+        self.driver = driver = hosts.drivers.pop() if hosts.drivers else _new_driver()
+        self.send = driver.send
         # Not by `create_future`, which is Python on the way to the same: this is for every tree.
         self._over: asyncio.Future[None] = asyncio.Future(loop=hosts.loop)
         self.guest: Guest | None = None
@@ -144,6 +170,12 @@ class Host(asyncio.Task[None]):
 
 async def _stay(over: asyncio.Future[None]) -> None:
     await over
+
+
+def _new_driver() -> Driver:
+    driver = _driver()
+    next(driver)
+    return driver
 
 
 def _cancellation(why: object) -> CancelledError:
@@ -236,6 +268,11 @@ class Guest:
         self._host.end()
         return self._coroutine
 
+    @property
+    def driver(self) -> Driver:
+        """What drives it: closed with it, or not at all."""
+        return self._host.driver
+
     def ring(self) -> None:
         """Have whoever attends to it look again."""
         if self.waiter is not None:
@@ -276,16 +313,16 @@ class Guest:
         self._future = None
         loop = self._hosts.loop
         here = current_tasks.get(loop)
-        current_tasks[loop] = self._host
+        current_tasks[loop] = host = self._host
         try:
-            awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
-        except StopIteration as stop:
-            self.ended = Ended("returned", stop.value)
-            self._finish()
-        except BaseException as raised:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+            awaited = host.send(None) if error is None else host.driver.throw(error)
+        except BaseException as raised:  # noqa: BLE001 - as in the driver, which has ended with it
             self._fail(raised)
         else:
-            self._wait_for(awaited)
+            if type(awaited) is Ended:
+                self._end(awaited)
+            else:
+                self._wait_for(awaited)
         finally:
             if here is None:
                 del current_tasks[loop]
@@ -293,6 +330,14 @@ class Guest:
                 current_tasks[loop] = here
             # What was thrown knows this frame: together they would be found by a garbage collector only.
             del error, future
+
+    def _end(self, ended: Ended) -> None:
+        self._hosts.drivers.append(self._host.driver)
+        if ended.error is not None:
+            self._fail(ended.error)
+        else:
+            self.ended = ended
+            self._finish()
 
     def _fail(self, raised: BaseException) -> None:
         if not isinstance(raised, CancelledError):
