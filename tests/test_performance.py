@@ -236,6 +236,33 @@ async def test_a_run_that_never_waits_lets_others_run() -> None:
     assert rounds >= 160 // 8
 
 
+async def test_children_one_after_another_that_never_wait_let_others_run() -> None:
+    """A run that delegates again and again, to children that never wait, holds the event loop for a few of them."""
+    rounds = 0
+
+    class Lead:
+        name = "m"
+
+        async def reply(self, request: Request, emit: object) -> Reply:
+            if request.agent != "lead" or len(request.messages) > 160:
+                return Reply(f"done by {request.run_id}")
+            task = {"agent": "worker", "prompt": f"part {len(request.messages)}"}
+            return Reply("", (Call("c", "task", {**task}),), stop="calls")
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    lead = Agent("lead", subagents=[Agent("worker")])
+    task = asyncio.ensure_future(others())
+    outcome = await run(lead, "go", model=Lead(), limits=Limits(turns=100, delegations=100))
+    task.cancel()
+    assert len(outcome.children) == 80
+    assert rounds >= 80 // 8
+
+
 async def test_trees_that_never_wait_let_others_run() -> None:
     """Whole trees one after another that never wait hold the event loop for a few of them, not for all."""
     rounds = 0

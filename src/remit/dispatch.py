@@ -84,10 +84,10 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
         back = turn.back
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = _record(run, done if past is None else _in_order(calls, past, done))
-    phase = scope.phase
+    phase, clock = scope.phase, scope.tree.clock
     if phase.stopped:
         raise Stopped
-    if lone and phase.holds_loop():
+    if alone and phase.is_due(clock()):
         await phase.breathe()
     if not back and not scope.seat.enter_at_once():
         await scope.seat.come_back(phase)

@@ -61,7 +61,7 @@ class Breath:
         """Pieces of work since everybody else last could run."""
 
     def is_due(self, now: float) -> bool:
-        """Asked after each piece of work."""
+        """Whether it is time to breathe: asked after each piece of work."""
         self.held = held = self.held + 1
         if held == 1:
             self._until = now + MOST_S_HELD
@@ -154,10 +154,6 @@ class Phase(Breath):
         self.held = 0
         if self.stopped:
             raise Stopped
-
-    def holds_loop(self) -> bool:
-        """Whether it is time to `breathe`: asked once a turn."""
-        return self.is_due(self.hosts.clock())
 
     async def breathe(self) -> None:
         """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
