@@ -26,6 +26,8 @@ from remit.events import Event
 
 USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 RESULT = "x" * 2048
+CALL_ID = "toolu_01A09q90qw90lq9178{:06d}"
+"""As providers make them: they look like keys, so a journal has to look at each."""
 
 Go = Callable[[], Awaitable[object]]
 Spent = dict[str, float]
@@ -115,7 +117,11 @@ class Scripted:
             return Reply(said, usage=USED)
         below = f"level{request.depth + 1}"
         calls = [
-            Call(f"c{n}", name, {"agent": below, "prompt": value} if name == "task" else {"text": value})
+            Call(
+                CALL_ID.format(n),
+                name,
+                {"agent": below, "prompt": value} if name == "task" else {"text": value},
+            )
             for n, (name, value) in enumerate(said)
         ]
         return Reply("", tuple(calls), stop="calls", usage=USED)

@@ -19,7 +19,7 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors spelling sandbox redaction limits messages outcome events commands text fields result",
+    "records": "errors spelling sandbox lookalikes redaction limits messages outcome events commands text fields result",
     "rules": "ports history tree amounts books accounts weighing ledger lanes slots seat deadline phase threads hosting foreign schema",
     "what users write": "signature tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",

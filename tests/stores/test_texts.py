@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -24,12 +24,12 @@ from remit.events import (
     encode,
 )
 from remit.limits import Usage
-from remit.messages import NO_DETAILS, Call, Json, Reply, user
+from remit.messages import NO_DETAILS, Call, Json, JsonObject, Reply, user
 from remit.outcome import Outcome, Status
 from remit.redaction import Redactor
 from remit.stores.pages import pages_of
-from remit.stores.texts import TEXTS, texts_of
-from remit.stores.waiting import CHANGEABLE, LONG_CHARS, Waiting, weigh, weighed
+from remit.stores.texts import LONG_CHARS, MOST_SEARCHED, TEXTS, Searched, texts_of
+from remit.stores.waiting import CHANGEABLE, Waiting, weigh, weighed
 from remit.testing.specimens import head
 
 SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -55,8 +55,8 @@ def waiting(*found: Event) -> list[Waiting]:
     return [weighed(event, weight) if (weight := weigh(event)) else event for event in found]
 
 
-def written(found: list[Waiting], redactor: Redactor) -> str:
-    return "\n".join(page.text for page in pages_of("r", found, redactor))
+def written(found: list[Waiting], redactor: Redactor, searched: Searched | None = None) -> str:
+    return "\n".join(page.text for page in pages_of("r", found, redactor, searched or Searched()))
 
 
 def fill(hint: Any, value: object) -> Iterator[object]:
@@ -159,3 +159,89 @@ def test_a_text_that_is_clean_is_clean_in_json() -> None:
         text = "".join(said) + f" {'0aB' * 9}"
         data = encode(CallStarted(**head("r", 1), call="c", tool="look", context=text))
         assert not redactor.are_clean([text]) or redactor.redact(data) == data, said
+
+
+class Watched(Redactor):
+    """Tells what it was asked to look through."""
+
+    def __init__(self) -> None:
+        super().__init__(environment={})
+        self.seen: list[str] = []
+
+    def are_clean(self, texts: Iterable[str]) -> bool:
+        given = list(texts)
+        self.seen += given
+        return super().are_clean(given)
+
+    def is_clean(self, data: bytes) -> bool:
+        self.seen.append(data.decode())
+        return super().is_clean(data)
+
+    def times(self, text: str) -> int:
+        return sum(one.count(text) for one in self.seen)
+
+
+def asked(args: JsonObject) -> ReplyReceived:
+    reply = Reply(calls=(Call("toolu_01A09q90qw90lq917835", "task", args),), stop="calls")
+    return ReplyReceived(**head("r", 1), turn=1, reply=reply, usage=Usage(1))
+
+
+def answered(text: str) -> list[Event]:
+    outcome = Outcome(Status.COMPLETED, "child", "r.1", text=text)
+    return [
+        ReplyReceived(**head("r", 4), turn=1, reply=Reply(text), usage=Usage(1)),
+        RunEnded(**head("r", 5), outcome=outcome),
+        CallEnded(**head("r", 6), call="toolu_01A09q90qw90lq917835", tool="task", success=True, content=text),
+    ]
+
+
+def test_what_stands_in_several_events_is_looked_through_once() -> None:
+    """A child's task is in the call that asked for it too, its answer in three events, and a call's id in all of its own."""
+    redactor, searched = Watched(), Searched()
+    task, answer = "a task " * LONG_CHARS, "an answer " * LONG_CHARS
+    batches: list[list[Event]] = [
+        [asked({"agent": "child", "prompt": task})],
+        [CallStarted(**head("r", 2), call="toolu_01A09q90qw90lq917835", tool="task")],
+        [RunStarted(**head("r", 3), task=user(task), call="toolu_01A09q90qw90lq917835")],
+        *([event] for event in answered(answer)),
+    ]
+    lines = [written(waiting(*batch), redactor, searched) for batch in batches]
+    assert lines == [encode(event).decode() for batch in batches for event in batch]
+    assert [redactor.times(text) for text in (task, answer, "toolu_01A09q90qw90lq917835")] == [1, 1, 1]
+
+
+def test_a_secret_is_found_wherever_it_stands() -> None:
+    """What was found to have one is not remembered as clean, nor is an argument that was changed after the call."""
+    long = "so " * LONG_CHARS
+    redactor, searched = Watched(), Searched()
+    args: JsonObject = {"prompt": long + SECRET}
+    call = waiting(asked(args))
+    args["prompt"] = f"{long} and {SECRET}"
+    for batch in (call, *([one] for one in waiting(*events(long + SECRET), *answered(str(args["prompt"]))))):
+        assert SECRET[3:] not in written(batch, redactor, searched)
+    clean: JsonObject = {"prompt": long}
+    call = waiting(asked(clean))
+    clean["prompt"] = long + SECRET
+    assert SECRET not in written(call, redactor, searched)
+    begun = RunStarted(**head("r", 2), task=user(str(clean["prompt"])))
+    assert SECRET[3:] not in written(waiting(begun), redactor, searched)
+
+
+def test_not_everything_is_remembered() -> None:
+    """A tree that goes on for days does not fill the memory with what was said in it."""
+    searched = Searched()
+    texts = [f"{n} " * MOST_SEARCHED for n in range(3)]
+    for text in texts:
+        searched.add([text])
+    assert searched.without(set(texts)) == set(texts[:2])
+    for n in range(MOST_SEARCHED // 50):
+        searched.add([f"call_{n}"])
+    assert len(searched.without({f"call_{n}" for n in range(MOST_SEARCHED // 50)})) > 1_000
+
+
+@given(PIECES)
+def test_what_is_clean_in_one_event_is_clean_in_another(text: str) -> None:
+    """So what a call was given need not be looked through again where it is a task."""
+    redactor = Redactor(("hunter2x9",), environment={})
+    if redactor.is_clean(encode(asked({"prompt": text}))):
+        assert redactor.is_clean(encode(RunStarted(**head("r", 2), task=user(text))))

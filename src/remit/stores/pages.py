@@ -15,7 +15,7 @@ from remit.limits import HIGHEST, to_micros
 from remit.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.place import Link
-from remit.stores.texts import texts_of
+from remit.stores.texts import LONG_CHARS, Searched, texts_of
 from remit.stores.waiting import Waiting, Weighed
 
 PAGE_BYTES = 500_000
@@ -92,13 +92,13 @@ class Page:
         self.agent, self.started_at = event.agent, event.at
 
 
-def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor) -> Iterator[Page]:
+def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor, searched: Searched) -> Iterator[Page]:
     """What waited of a tree, as pages. Raises where an event has no JSON."""
     held: list[Event] = []
     made: list[str] = []
     size = 0
     for group in _groups(taken):
-        data = _json_of(group, redactor)
+        data = _json_of(group, redactor, searched)
         held += [one.event if isinstance(one, Weighed) else one for one in group]
         made.append(data.decode())
         size += len(data)
@@ -134,19 +134,23 @@ def _no_more_than_a_page(group: Iterable[Waiting]) -> Iterator[Waiting]:
             return
 
 
-def _json_of(group: Sequence[Waiting], redactor: Redactor) -> bytes:
+def _json_of(group: Sequence[Waiting], redactor: Redactor, searched: Searched) -> bytes:
     """Lines, redacted. What is JSON already is looked through as that, the others by their texts."""
-    fresh = lines = cast("Sequence[Event | Raw]", group)
-    ready: list[bytes] = []
-    if _any_weighed(group):
-        ready = [one.json for one in group if type(one) is Weighed and one.json is not None]
-        lines = [_line(one) for one in group]
-        fresh = [line for line in lines if type(line) is not Raw]
-    clean = redactor.are_clean(texts_of(cast(Sequence[Event], fresh))) and redactor.is_clean(
-        b"\n".join(ready)
-    )
+    if not _any_weighed(group):
+        events = cast("Sequence[Event]", group)
+        data = encode_lines(events)[:-1]
+        clean = redactor.are_clean(searched.without(texts_of(events)))
+        return data if clean else redactor.redact_lines(data)
+    lines = [_line(one) for one in group]
     data = encode_lines(lines)[:-1]
-    return data if clean else redactor.redact_lines(data)
+    texts = searched.without(texts_of([line for line in lines if isinstance(line, Event)]))
+    ready = [one for one in group if type(one) is Weighed and one.json is not None]
+    if not (redactor.are_clean(texts) and redactor.is_clean(b"\n".join([one.json or b"" for one in ready]))):
+        return redactor.redact_lines(data)
+    searched.add(text for text in texts if len(text) >= LONG_CHARS)
+    for one in ready:
+        searched.add(one.texts)
+    return data
 
 
 def _line(one: Waiting) -> Event | Raw:

@@ -1,6 +1,7 @@
 """The texts in events that wait unwritten: looked through for secrets before there is any JSON of them.
 
-They are a quarter of the JSON, and siblings have many of them in common.
+They are a quarter of the JSON, and siblings have many of them in common. Some stand in several events, and are looked
+through once: a task in the call that asked for it too, an answer in the reply, the outcome and the result.
 """
 
 from __future__ import annotations
@@ -46,6 +47,39 @@ TEXTS: Mapping[type[Event], Find] = {
 }
 """Every text of an event that waits as it is, but for who it is of: ids are ours, and an agent's name, in
 whatever event it stands, is that of a run which began."""
+
+
+LONG_CHARS = 1_000
+"""From here on a text is long."""
+
+MOST_SEARCHED = 8_000_000
+"""About how many bytes of them are remembered. Most are in the tree's conversations anyway."""
+
+TEXT_BYTES = 64
+"""About what a text takes besides its characters."""
+
+
+class Searched:
+    """Texts of a tree in which no secret was found and that will be seen again, as long as they are not too many."""
+
+    __slots__ = ("_bytes", "_texts")
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+        self._bytes = 0
+
+    def without(self, texts: set[str]) -> set[str]:
+        """Those that have not been looked through."""
+        return texts - self._texts
+
+    def add(self, texts: Iterable[str]) -> None:
+        fresh = set(texts) - self._texts
+        size = sum(map(len, fresh)) + TEXT_BYTES * len(fresh)
+        if self._bytes + size > MOST_SEARCHED:
+            self._texts.clear()
+            self._bytes = 0
+        self._texts |= fresh
+        self._bytes += size
 
 
 def texts_of(events: Sequence[Event]) -> set[str]:

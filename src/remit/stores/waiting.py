@@ -7,6 +7,7 @@ third of the time, and no memory. Of any other JSON is made when it comes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from remit.errors import StoreError
 from remit.events import (
@@ -21,12 +22,10 @@ from remit.events import (
     encode,
 )
 from remit.messages import NO_DETAILS, TextPart
+from remit.stores.texts import LONG_CHARS, Searched
 
 WAITING_BYTES = 400
 """About what an event takes that waits as it is. Not more, or a burst of them would look like trouble."""
-
-LONG_CHARS = 1_000
-"""From here on a text is long, and counted. Other texts of such an event than those that are looked at are short."""
 
 CHANGEABLE = -1
 """In the place of a weight."""
@@ -35,12 +34,14 @@ CHANGEABLE = -1
 class Weighed:
     """An event that is long, or in which something can change. Of the latter there is JSON already."""
 
-    __slots__ = ("event", "json", "size")
+    __slots__ = ("event", "json", "size", "texts")
 
-    def __init__(self, event: Event, size: int, json: bytes | None = None) -> None:
+    def __init__(self, event: Event, size: int, json: bytes | None = None, texts: Sequence[str] = ()) -> None:
         self.event = event
         self.size = size
         self.json = json
+        self.texts = texts
+        """Some that the JSON has, each as a whole, and that other events will have too."""
 
 
 Waiting = Event | Weighed
@@ -54,7 +55,18 @@ class Claim:
     any time and end a run that nobody holds any more, finds nothing half done either.
     """
 
-    __slots__ = ("error", "events", "given_up", "last", "loop", "root", "told", "weight_in", "weight_out")
+    __slots__ = (
+        "error",
+        "events",
+        "given_up",
+        "last",
+        "loop",
+        "root",
+        "searched",
+        "told",
+        "weight_in",
+        "weight_out",
+    )
 
     def __init__(self, root: str, last: int) -> None:
         self.root = root
@@ -65,6 +77,8 @@ class Claim:
         self.events: list[Waiting] = []
         self.weight_in = self.weight_out = 0
         """Bytes of what was weighed, so far, and of what the writer has taken of it."""
+        self.searched = Searched()
+        """For the writer's thread."""
         self.error: StoreError | None = None
         """Why nothing more of it is taken."""
         self.told = False
@@ -148,4 +162,12 @@ def weighed(event: Event, weight: int) -> Weighed:
     if weight != CHANGEABLE:
         return Weighed(event, weight)
     json = encode(event)
-    return Weighed(event, len(json), json)
+    return Weighed(event, len(json), json, _recurring(event) if isinstance(event, ReplyReceived) else ())
+
+
+def _recurring(asked: ReplyReceived) -> list[str]:
+    """The ids of calls, and their long arguments: one that delegates has the child's task."""
+    calls = asked.reply.calls
+    given = [call.args for call in calls if isinstance(call.args, dict)]
+    long = [text for args in given for text in args.values() if type(text) is str and len(text) >= LONG_CHARS]
+    return [*(call.id for call in calls), *long]

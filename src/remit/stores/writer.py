@@ -262,7 +262,7 @@ class Writer:
 
     def _make(self, claim: Claim, taken: list[Waiting]) -> None:
         try:
-            for page in pages_of(claim.root, taken, self._redactor):
+            for page in pages_of(claim.root, taken, self._redactor, claim.searched):
                 self._pages.append(page)
                 self._pages_bytes += page.size
         except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
