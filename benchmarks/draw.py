@@ -45,10 +45,20 @@ MEASURES = (
     Measure("function calls per turn", "calls", "calls_per_turn_50_100", "", 0),
     Measure("function calls per delegation", "calls", "calls_per_delegation", "", 0),
     Measure("import: CPU", "import", "import_cpu_ms", "ms", 120),
+    Measure("import: CPU, over that of `asyncio` and `json` alone", "import", "x_floor", "x", 2),
     Measure("import: memory", "import", "rss_mb", "MB", 28),
 )
 OWN_TARGETS = {"journal": "on against off <= 1.5", "cancel": "<= 150 ms"}
 PEERS = {"ours": "remit", "floor_rich": "a sketch of a lean runtime", "agent_framework": "agent-framework"}
+
+
+def compare_imports(samples: Samples) -> None:
+    """Notes how many times as long each import took as that of the bare loop in the same round."""
+    bare = samples.get("import", {}).get("floor", [])
+    for found in samples.get("import", {}).values():
+        for one, alone in zip(found, bare, strict=False):
+            if "import_cpu_ms" in one and "import_cpu_ms" in alone:
+                one["x_floor"] = one["import_cpu_ms"] / alone["import_cpu_ms"]
 
 
 def median(samples: Samples, job: str, peer: str, key: str) -> float | None:
@@ -105,7 +115,7 @@ def own_table(figures: Figures) -> list[str]:
 
 def picture(samples: Samples) -> str:
     """Bars on a logarithmic scale: how many times the bare loop."""
-    rows = [one for one in MEASURES if one.unit == "x" and one.key == "x_floor"]
+    rows = [one for one in MEASURES if one.key == "x_floor" and one.job != "import"]
     peers = [peer for peer in PEERS if any(peer in of for of in samples.values())]
     colours = dict(zip(PEERS, ("#2563eb", "#94a3b8", "#f59e0b"), strict=True))
     left, width, bar, top = 270, 480, 16, 46
@@ -165,6 +175,7 @@ def main() -> None:
     if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     results, own = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3])
+    compare_imports(results["samples"])
     machine = results["machine"]
     rounds = len(next(iter(results["samples"]["delegation"].values())))
     where = (
