@@ -176,6 +176,10 @@ _BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}={0,2}")
 """A file in base64: many runs, and not text."""
 _IN_BLOB = re.compile(rb"/(?:AIza|A[KS]IA|dapi|eyJ)")
 
+_LOOK_COST = 64
+_SEARCH_COST = 400
+"""Of a look at one run, and of searching a few bytes around it: how many bytes of a long text are searched meanwhile."""
+
 
 def without_lookalikes(data: bytes) -> bytes:
     """With `MARK` in their places; the same object where there are none."""
@@ -189,7 +193,7 @@ def without_lookalikes(data: bytes) -> bytes:
         data, folded = _replace(data, folded, _PASSWORD.finditer(folded), _is_assigned)
     if b"secret" in folded:
         data, folded = _replace(data, folded, _SECRET.finditer(folded), _is_assigned)
-    if _has_long(data):
+    if _may_have_long(data):
         data = _without_long(data, folded)
     return data
 
@@ -204,10 +208,11 @@ def _without_long(data: bytes, folded: bytes) -> bytes:
     return data
 
 
-def _has_long(data: bytes) -> bool:
-    """Whether any long run of letters and digits is a part of a secret."""
+def _may_have_long(data: bytes) -> bool:
+    """Whether any long run of letters and digits is a part of a secret, or there are too many of them to tell."""
     # Not with a pattern: this passes over ordinary texts several times as fast.
     runs = data.translate(_AS_RUN)
+    left = len(data) + 1_000
     start = runs.find(_LONG_RUN)
     while start >= 0:
         end = runs.find(b" ", start)
@@ -215,14 +220,18 @@ def _has_long(data: bytes) -> bool:
             end = len(data)
         # Long words, or several with hyphens, are none.
         if data[start + 1 : end].translate(None, _PLAIN):
+            left -= _LOOK_COST
             suspect = _is_suspect(data, start, end)
             if data[end : end + 1] in (b"+", b"/") and (blob := _BLOB.match(data, start)):
                 end = blob.end()
                 suspect = suspect or _IN_BLOB.search(data, start, end) is not None
             if suspect:
                 around = data[max(0, start - _NEAR) : end + _NEAR]
+                left -= _SEARCH_COST + len(around)
                 if _without_long(around, around.lower()) is not around:
                     return True
+            if left < 0:
+                return True
         start = runs.find(_LONG_RUN, end)
     return False
 
