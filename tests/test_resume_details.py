@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from stories import a, by_turn, change, died, journal, look, stare
 
 from remit import Agent, Limits, Outcome, Usage, allow, resume, run, start, tool
@@ -13,6 +14,7 @@ from remit.events import (
     CallEnded,
     CallStarted,
     CancelRequested,
+    Event,
     MessageJoined,
     RunEnded,
     RunResumed,
@@ -20,7 +22,7 @@ from remit.events import (
     TurnStarted,
     Warned,
 )
-from remit.messages import ToolMessage
+from remit.messages import REDACTED, ToolMessage
 from remit.policy import ApprovalRequest, Decision
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
@@ -373,3 +375,38 @@ async def test_what_was_sent_and_had_not_joined_when_the_process_died_joins_once
     outcome = await resume(dead, "r1", agent=lead, model=model)
     assert outcome.ok
     assert [m.text for m in outcome.messages].count("and in French") == 1
+
+
+@pytest.mark.parametrize("last", [RunStarted, TurnStarted, CallStarted, CallEnded, RunEnded])
+async def test_a_child_that_had_begun_goes_on_though_its_task_had_a_secret(last: type[Event]) -> None:
+    """Only a call that would be made anew needs its arguments: a child has its conversation, without the secret."""
+    lead = Agent("lead", subagents=[WORKER])
+
+    def model() -> ScriptedModel:
+        asked = call("task", agent="worker", prompt=f"Log in with sk-{REDACTED}")
+        return ScriptedModel(
+            {"lead": by_turn(asked, say("done")), "worker": by_turn(call("look", what="a"), say("in"))}
+        )
+
+    store = MemoryStore()
+    whole = await run(lead, "go", model=model(), store=store)
+    again = await died(store, a(last, run="r1.1"))
+    outcome = await resume(again, "r1", agent=lead, model=model())
+    assert [(child.run_id, child.status, child.text) for child in outcome.children] == [
+        ("r1.1", "completed", "in")
+    ]
+    assert [m.text for m in outcome.messages][:2] == [m.text for m in whole.messages][:2]
+    assert results(outcome) == results(whole) == ["in"]
+
+
+async def test_a_call_that_had_begun_and_held_a_secret_is_said_to_have_begun() -> None:
+    """It is not made again with what stands in its place; nobody is told that it was never made."""
+
+    def model() -> ScriptedModel:
+        return ScriptedModel(by_turn(call("look", what=REDACTED), say("done")))
+
+    store = MemoryStore()
+    await run(WORKER, "go", model=model(), store=store)
+    again = await died(store, a(CallStarted))
+    (told,) = results(await resume(again, "r1", agent=WORKER, model=model()))
+    assert told.startswith("Not run again: the run was interrupted before this call had a result")

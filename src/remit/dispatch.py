@@ -40,9 +40,11 @@ UNKNOWN = (
     " things, so it was not made again. Look at what is there before you repeat it."
 )
 WITHHELD = (
-    "Not run: the run was interrupted before this call was made, and its arguments held what looks like a secret, which"
-    " the journal does not keep. Make the call again if you still can."
+    "{what}, and its arguments held what looks like a secret, which the journal does not keep. Make the call again if you"
+    " still can."
 )
+NOT_MADE = "Not run: the run was interrupted before this call was made"
+NOT_ENDED = "Not run again: the run was interrupted before this call had a result"
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
@@ -293,8 +295,9 @@ def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
     """What is said of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
     if may_have_happened(past):
         return ToolResult(UNKNOWN, ok=False)
-    if REDACTED.encode() in msgspec.json.encode(call.args):
-        return ToolResult(WITHHELD, ok=False)
+    # A child that had begun has its task in its own conversation.
+    if not past.child and REDACTED.encode() in msgspec.json.encode(call.args):
+        return ToolResult(WITHHELD.format(what=NOT_ENDED if past.started else NOT_MADE), ok=False)
     return None
 
 
