@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -35,6 +36,7 @@ SECRETS = {
     "google": "AIza" + (R36 * 2)[:35],
     "gitlab": "glpat-a1b2C3d4_5f6g7h8i9j0",
     "hugging face": f"hf_{R36[:34]}",
+    "hugging face, letters": "hf_abCDefGHijKLmnOPqrSTuvWXyzABcdEFgh",
     "npm": f"npm_{R36}",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
 }
@@ -48,6 +50,8 @@ MORE_SECRETS = SECRETS | {
     "vault": f"hvs.{R36}",
     "pypi": f"pypi-{R36}",
     "slack app": f"xapp-1-A02-{R36}",
+    "tavily": f"tvly-dev-{R36}",
+    "langsmith": "lsv2_pt_" + "0a1b2c3d" * 4 + "_0a1b2c3d4e",
     "hexadecimal": "sk_" + "0a1b2c3d" * 4,
     "databricks": "dapi" + "0a1b2c3d" * 4,
     "google oauth": f"ya29.{R36}",
@@ -68,6 +72,11 @@ FRAMES = (
     "https://host/{}",
     "ä{}€",
     "a\\n{}",
+    "-{}",
+    " _{}",
+    "\x1b[32m{}\x1b[0m",
+    "\x1b[1;32m{}\x1b[0m",
+    "https://host/?k%3D{}",
 )
 
 AROUND = {
@@ -167,6 +176,16 @@ def test_private_keys_are_redacted(indent: str, ending: str) -> None:
         assert result.endswith("(really).")
 
 
+@pytest.mark.parametrize("line_break", ["\\n", "\\\\n", "\\r\\n"])
+def test_private_keys_in_one_line_are_redacted(line_break: str) -> None:
+    """As service accounts and settings have them: line breaks are written out, once or more often."""
+    body = line_break.join(["-----BEGIN PRIVATE KEY-----", *[KEY] * 20, "-----END PRIVATE KEY-----", ""])
+    text = f'{{"type": "service_account", "private_key": "{body}", "client_id": "1"}}'
+    for result in both(text):
+        assert KEY not in result
+        assert result.endswith('"client_id": "1"}')
+
+
 def test_base64_stays() -> None:
     """Images and the providers' signatures come back as they were."""
     data = bytes(range(256)) * 50
@@ -185,13 +204,24 @@ def test_given_secrets_are_redacted_as_json_writes_them() -> None:
     assert msgspec.json.decode(redactor.redact(msgspec.json.encode(text))) == wanted
 
 
+@pytest.mark.parametrize("secret", ['zz"91\\yy-82', "first\nsecond line 7", "pässw0rt-91"])
+@pytest.mark.parametrize("dumps", [json.dumps, lambda text: json.dumps(text, ensure_ascii=False)])
+def test_given_secrets_are_found_in_json_inside_a_text(secret: str, dumps: Callable[[str], str]) -> None:
+    """A tool that prints JSON escapes their characters; the journal escapes them once more."""
+    redactor = Redactor([secret], environment={})
+    text = f"it said {dumps(secret)}, twice"
+    assert redactor.redact_text(text) == f'it said "{REDACTED}", twice'
+    assert msgspec.json.decode(redactor.redact(msgspec.json.encode(text))) == f'it said "{REDACTED}", twice'
+
+
 @pytest.mark.parametrize("secret", ["nabcdefg", "0001abcd", "\\nabcdefg"])
 def test_an_escape_is_not_torn(secret: str) -> None:
     """A secret that begins like the end of an escape leaves the escape whole."""
     redactor = Redactor([secret], environment={})
     for text in ("\nabcdefg", "\x01abcd", f"{secret}\n{secret}", f"\\{secret}"):
         redacted: str = msgspec.json.decode(redactor.redact(msgspec.json.encode(text)))
-        assert redacted == text.replace(secret, REDACTED)
+        as_json = json.dumps(secret)[1:-1]
+        assert redacted == text.replace(as_json, REDACTED).replace(secret, REDACTED)
 
 
 def test_a_secret_that_is_also_a_number_leaves_numbers() -> None:
@@ -207,6 +237,8 @@ def test_the_environment_names_secrets() -> None:
             "SOME_API_KEY": "zz-91-yy-82",
             "DB_PASSWORD": "correct7horse",
             "TOKENS": "tok99tok99",
+            "BACKUP_SECRET": "correct horse battery staple",
+            "SECRET_HINT": "ask the office",
             "KEY_FILE": "/etc/ssl/key.pem",
             "SECRET_MODE": "disabled",
             "TOKEN_SECONDS": "86400000",
@@ -218,6 +250,8 @@ def test_the_environment_names_secrets() -> None:
     assert redactor.redact_text(text) == (
         f"{REDACTED} {REDACTED} {REDACTED} /etc/ssl/key.pem disabled 86400000 ab1 vim-9.1.zz"
     )
+    phrases = "correct horse battery staple; ask the office"
+    assert redactor.redact_text(phrases) == f"{REDACTED}; ask the office"
 
 
 TEXTS = st.lists(

@@ -29,7 +29,7 @@ class _Shape(NamedTuple):
     begins: bytes = b""
     """A pattern of what stands where a long run of it begins; empty where a marker stands in that or before it."""
     before: bytes = b""
-    """It never begins right after one of these: then it is a part of something else."""
+    """It never begins right after one of these: then it is a part of something else. Hyphens in between do not count."""
     random: bool = False
     """Whether it must look like chance besides."""
     folded: bool = False
@@ -47,9 +47,9 @@ _AUTHORIZATION = _Shape(
 )
 
 _LONG = (
-    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _NAME, random=True),
-    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _BASE64 + b"_-"),
-    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), before=_NAME),
+    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _WORD, random=True),
+    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _BASE64),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), before=_WORD),
     _Shape(
         (b"bearer ",),
         re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
@@ -61,58 +61,62 @@ _LONG = (
         (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
         re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
         rb"[sr]k_",
-        _NAME,
+        _WORD,
     ),
     _Shape(
         (b"ghp_", b"gho_", b"ghs_", b"ghu_", b"ghr_", b"github_pat_"),
         re.compile(rb"(?:gh[posur]_|github_pat_)[A-Za-z0-9_]{20,}"),
         rb"gh[posur]_|github_pat_",
-        _NAME,
+        _WORD,
     ),
-    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox", _NAME),
+    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox", _WORD),
     _Shape(
         (b"AKIA", b"ASIA"),
         re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"),
         before=_BASE64,
     ),
     _Shape(
-        (b"gsk_", b"xai-", b"pplx-", b"r8_", b"dop_v1_", b"hvs.", b"pypi-", b"xapp-"),
-        re.compile(rb"(?:gsk_|xai-|pplx-|r8_|dop_v1_|hvs\.|pypi-|xapp-)[A-Za-z0-9_-]{20,}"),
-        rb"gsk_|xai-|pplx-|r8_|dop_v1_|(?<=hvs\.)|pypi-|xapp-",
-        _NAME,
+        (b"gsk_", b"xai-", b"pplx-", b"r8_", b"dop_v1_", b"hvs.", b"pypi-", b"xapp-", b"tvly-"),
+        re.compile(rb"(?:gsk_|xai-|pplx-|r8_|dop_v1_|hvs\.|pypi-|xapp-|tvly-)[A-Za-z0-9_-]{20,}"),
+        rb"gsk_|xai-|pplx-|r8_|dop_v1_|(?<=hvs\.)|pypi-|xapp-|tvly-",
+        _WORD,
         random=True,
     ),
-    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_", _NAME),
+    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_", _WORD),
     _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64),
     _Shape(
         (b"ya29.", b"GOCSPX-"),
         re.compile(rb"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}"),
         rb"(?<=ya29\.)|GOCSPX-",
-        _NAME,
+        _WORD,
     ),
-    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME),
+    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_WORD),
     _Shape((b"hooks.slack.com/services/",), re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})")),
-    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _NAME),
+    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _WORD),
     _Shape(
         (b"--",),
         re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\x00-\x20\"'\\]{12,})"),
         random=True,
     ),
-    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _NAME, random=True),
-    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), rb"npm_", _NAME, random=True),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _WORD, random=True),
+    # Some have letters only.
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), rb"hf_", _WORD),
+    _Shape((b"lsv2_",), re.compile(rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}"), rb"lsv2_", _WORD),
+    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), rb"npm_", _WORD, random=True),
     _Shape(
         (b".eyJ",),
         # Only where a word begins: a long run of "eyJ" is looked at once, not once for each of them.
         re.compile(
-            rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"
+            rb"(?:(?<![A-Za-z0-9_-])[_-]{0,4}|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=%[0-9A-Fa-f]{2}))"
+            rb"(eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)"
         ),
-        before=_NAME,
+        before=_WORD,
     ),
     _Shape(
         (b"PRIVATE KEY",),
         re.compile(
             rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            rb"(?:(?!-----)(?:[A-Za-z0-9+/=,-]|: ?|\\n *|\\[rt]|[\r\n][ \t]*))*"
+            rb"(?:(?!-----)(?:[A-Za-z0-9+/=,-]|: ?|\\{1,8}n *|\\{1,8}[rt]|[\r\n][ \t]*))*"
             rb"(?:-----END [A-Z0-9 ]{0,60}-----)?"
         ),
     ),
@@ -152,7 +156,12 @@ _KEY_OF = (
 """What a `key` is a key of when it is a secret. Others open caches and tables."""
 
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
-_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-f]{4})$")
+_ESCAPE = re.compile(
+    rb"(?:\\(?:[bfnrt]|u[0-9a-f]{4})|(?:\x1b|\\u001b)\[[0-9;]{0,12}m|%[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2})[_-]{0,4}$"
+)
+"""Letters that are no part of a word: of a line break in JSON, of a colour in a terminal, of a character in an address."""
+_ESCAPE_BYTES = 24
+
 _SOLID = re.compile(rb"[A-Za-z0-9]{16,}")
 
 _AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
@@ -171,6 +180,8 @@ _NAMES = tuple(
 
 _NEAR = 96
 """How far before it."""
+
+_BEGINNING_BYTES = 20
 
 _BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}={0,2}")
 """A file in base64: many runs, and not text."""
@@ -238,13 +249,9 @@ def _may_have_long(data: bytes) -> bool:
 
 def _is_suspect(data: bytes, start: int, end: int) -> bool:
     """Whether a long run should be looked at: many should that are nothing, and all that are a secret."""
-    if _BEGINNINGS.match(data, start, end):
+    # Not only where it begins: a line break in JSON or a colour in a terminal may end in it.
+    if _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)):
         return True
-    if data[start - 1 : start] == b"\\":
-        # The first letters belong to an escape, such as a line break's.
-        begins = start + (5 if data[start] == 0x75 else 1)
-        if _BEGINNINGS.match(data, begins, end):
-            return True
     # A string: many words are found in it several times as fast as in bytes.
     near = data[max(0, start - _NEAR) : end + 4].decode("latin-1").lower()
     for name in _NAMES:  # noqa: SIM110 - half the time of `any`
@@ -257,7 +264,8 @@ def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
     def wanted(match: re.Match[bytes], secret: bytes) -> bool:
         start = match.start()
         # Right after an escape is a beginning too, also one of a program text inside the text.
-        if start and data[start - 1] in shape.before and not _ESCAPE.search(data, max(0, start - 6), start):
+        ahead = data[max(0, start - _ESCAPE_BYTES) : start]
+        if (last := ahead.rstrip(b"_-")) and last[-1] in shape.before and not _ESCAPE.search(ahead):
             return False
         return not shape.random or _is_random(secret)
 

@@ -5,6 +5,7 @@ Everything is done on bytes, either of JSON, which stays JSON, or of plain text.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,9 @@ from remit.messages import REDACTED
 
 LEAST_CHARS = 8
 """A value of the environment that is shorter is not looked for: it would be found everywhere."""
+
+PHRASE_CHARS, PHRASE_WORDS = 20, 4
+"""A value of the environment that is nothing but words is looked for from here on."""
 
 HELD_CHARS = 8192
 """How much of a text that still goes on is held back, so that no secret is cut in two."""
@@ -35,13 +39,12 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = (), *, environment: Mapping[str, str] | None = None) -> None:
         found = {secret for secret in secrets if secret}
         found |= set(_of_environment(os.environ if environment is None else environment))
+        # As JSON inside a text has them too, where characters are escaped.
+        found |= {escaped for text in found for escaped in _as_json_has(text)}
         # The longest first: one may be a part of another.
         literals = sorted(found, key=len, reverse=True)
-        self._plain = tuple(_encoded(text) for text in literals)
-        # As JSON writes it, where characters are escaped.
-        self._in_json = tuple(
-            msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1] for text in literals
-        )
+        self._plain = tuple(map(_encoded, literals))
+        self._in_json = tuple(map(_escaped, literals))
 
     def redact(self, data: bytes) -> bytes:
         """JSON in, JSON out."""
@@ -117,6 +120,17 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def _escaped(text: str) -> bytes:
+    """As JSON writes it."""
+    return msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1]
+
+
+def _as_json_has(text: str) -> Iterable[str]:
+    """The text where it stands in JSON, with other characters than ASCII written out or as they are."""
+    yield _escaped(text).decode()
+    yield json.dumps(text)[1:-1]
+
+
 def _redact(data: bytes, literals: tuple[bytes, ...], *, json: bool) -> bytes:
     for literal in literals:
         if literal in data:
@@ -161,4 +175,5 @@ def _is_secret_value(value: str) -> bool:
     if len(value) < LEAST_CHARS or value.startswith(("/", "~", ".")) or ":\\" in value or "://" in value:
         return False
     letters = sum(char.isalpha() for char in value)
-    return letters >= 2 and not re.fullmatch(r"[A-Za-z_ -]+", value) and not value.isspace()
+    phrase = len(value) >= PHRASE_CHARS and len(value.split()) >= PHRASE_WORDS
+    return letters >= 2 and (phrase or not re.fullmatch(r"[A-Za-z_ -]+", value)) and not value.isspace()
