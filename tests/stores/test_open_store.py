@@ -14,6 +14,7 @@ from remit.stores import default_path, open_store
 from remit.stores.memory import MemoryStore
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteStore
+from remit.testing.specimens import new_tree, started
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,15 @@ def test_databases_are_imported_with_their_stores() -> None:
     """Importing the stores brings in no database."""
     code = "import sys, remit.stores, remit.testing; print([n for n in ('sqlite3', 'psycopg', 'pytest') if n in sys.modules])"
     assert run(code) == "[]"
+
+
+@pytest.mark.real_time
+async def test_secrets_that_were_named_are_kept_out(tmp_path: Path) -> None:
+    """What looks like nothing is known by being named."""
+    path = tmp_path / "runs.db"
+    store = open_store(f"sqlite:///{path}", secrets=["blue elephant"])
+    root = await new_tree(store)
+    store.append(started(root, 1, task="the word is blue elephant"))
+    await store.close()
+    assert b"elephant" not in path.read_bytes()
+    assert b"the word is [redacted]" in path.read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remit.errors import UsageError
@@ -24,9 +25,10 @@ KNOWN = ("memory", "sqlite", "postgresql", "postgres")
 FORMS = "'memory', 'sqlite', 'sqlite:///runs.db', 'sqlite:////full/path/runs.db' and 'postgresql://user@host/database'"
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, secrets: Sequence[str] = ()) -> Store:
     """The store that a name or an address stands for. Nothing is opened or made before it is used.
 
+    `secrets` are kept out of it, besides what looks like one and what the environment has.
     Raises UsageError for an address that means nothing, and for a database whose driver is not installed.
     """
     scheme, separator, rest = url.partition("://")
@@ -37,9 +39,9 @@ def open_store(url: str) -> Store:
     if scheme.partition(":")[0] == "sqlite":
         from remit.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported with its first use
 
-        return SqliteStore(default_path() if url == "sqlite" else _file(url, rest))
+        return SqliteStore(default_path() if url == "sqlite" else _file(url, rest), secrets=secrets)
     if scheme in ("postgresql", "postgres") and separator:
-        return _postgres(url)
+        return _postgres(url, secrets)
     raise UsageError(_unknown(scheme, url))
 
 
@@ -76,7 +78,7 @@ def _file(url: str, rest: str) -> Path:
     return Path(unquote(rest[1:]))
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str, secrets: Sequence[str]) -> Store:
     try:
         from remit.stores.postgres import PostgresStore  # noqa: PLC0415 - psycopg is an extra
     except ModuleNotFoundError as error:
@@ -85,7 +87,7 @@ def _postgres(url: str) -> Store:
         raise UsageError(
             "A Postgres store needs psycopg, which is not installed: pip install 'remit[postgres]'"
         ) from None
-    return PostgresStore(url)
+    return PostgresStore(url, secrets=secrets)
 
 
 def _unknown(scheme: str, url: str) -> str:
