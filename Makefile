@@ -63,6 +63,7 @@ format: $(READY) ## put the code into its one format
 
 demo: $(INSTALLED) ## survey this folder with a live tree of agents: no network, no key
 	@$(RUN) remit demo
+	@echo "In this folder remit is $(VENV)/bin/remit."
 
 lock: $(READY) ## write the pinned versions anew, from pyproject.toml
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"

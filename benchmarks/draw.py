@@ -14,7 +14,7 @@ import re
 import statistics
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"
@@ -171,10 +171,24 @@ def fill(page: str, name: str, lines: list[str]) -> str:
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
+def read(name: str, has: str, source: str) -> dict[str, Any]:
+    """The figures in a file. Ends the program where there are none."""
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{name} cannot be read: {error}. It should be what {source} wrote.")
+    if not isinstance(found, dict) or has not in found:
+        sys.exit(f"{name} has no {has!r}. It should be what {source} wrote.")
+    return found
+
+
 def main() -> None:
-    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+    if {"-h", "--help"} & set(sys.argv):
+        print(__doc__)
+        return
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    results, own = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:3])
+    results, own = read(sys.argv[1], "samples", "the harness"), read(sys.argv[2], "rounds", "own.py --out")
     compare_imports(results["samples"])
     machine = results["machine"]
     rounds = len(next(iter(results["samples"]["delegation"].values())))

@@ -147,3 +147,19 @@ async def test_with_no_approver_the_answer_is_no_at_once() -> None:
     reviewer = outcome.children[0].children[0].children[0]
     assert "no approver" in next(m.text for m in reviewer.messages if isinstance(m, ToolMessage))
     assert (outcome.status, done) == (Status.COMPLETED, [])
+
+
+async def test_who_wrote_the_program_is_told_that_nobody_could_be_asked() -> None:
+    """The model reads the denial, the caller does not: a warning says once of each tool what it needs, at the root too."""
+    thrice = calls(call("publish", page="a"), call("publish", page="b"), call("look", seconds=1))
+    child = Agent("child", tools=[publish, look])
+    model = ScriptedModel(
+        {"lead": [call("task", agent="child", prompt="x"), say("ok")], "child": [thrice, say("ok")]}
+    )
+    outcome = await run(Agent("lead", subagents=[child]), "go", model=model, policy=["ask look"])
+    first, second = outcome.children[0].warnings
+    assert first.startswith("publish was denied: it is of tier confirm, and nobody can be asked.")
+    assert "run(approver=...)" in first
+    assert "tier='observe'" in first
+    assert second.startswith("look was denied: the rule 'ask look' has it asked about")
+    assert outcome.warnings == (f"lead > child: {first}", f"lead > child: {second}")

@@ -24,6 +24,7 @@ from remit import (
     Status,
     ToolMessage,
     Usage,
+    resume,
     run,
     start,
     tool,
@@ -343,7 +344,20 @@ async def test_what_comes_too_late_is_said() -> None:
         outcome = await running.outcome()
         assert not running.send("and there")
     assert outcome.ok
-    assert "too late" in outcome.warnings[0]
+    assert outcome.warnings == ("1 message came too late to join a turn.",)
+
+
+async def test_what_came_too_late_and_is_kept_is_said_to_be() -> None:
+    """A message to a run that was stopped and can go on joins it then."""
+    model, store = ScriptedModel([say("the answer", delay=10)]), MemoryStore()
+    async with start(Agent("a"), "go", model=model, store=store) as running:
+        await asyncio.sleep(1)
+        assert running.send("also look there")
+        await running.cancel("enough")
+        outcome = await running.outcome()
+    assert outcome.warnings == ("1 message came too late to join a turn, unless this run is resumed.",)
+    again = await resume(store, running.run_id, agent=Agent("a"), model=ScriptedModel([say("there")]))
+    assert [message.text for message in again.messages] == ["go", "also look there", "there"]
 
 
 async def test_a_child_that_cannot_be_made_leaves_nothing() -> None:

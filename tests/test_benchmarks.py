@@ -42,6 +42,7 @@ def test_a_workload_is_measured_and_written_down(tmp_path: Path) -> None:
     code, text = said("own.py", "--only", "cancel", "--rounds", "1", "--out", str(out))
     assert code == 0, text
     assert "ratio" in text
+    assert "(ours_wall_ms <= 150: " in text
     assert '"ours_wall_ms"' in out.read_text(encoding="utf-8")
 
 
@@ -49,3 +50,28 @@ def test_what_draws_the_page_says_what_it_needs() -> None:
     code, text = said("draw.py")
     assert code == 1
     assert "draw.py results.json own.json" in text
+
+
+def test_what_draws_the_page_has_help() -> None:
+    code, text = said("draw.py", "--help")
+    assert code == 0
+    assert "draw.py results.json own.json" in text
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (None, "No such file"),
+        ("no json", "cannot be read"),
+        ("{}", "has no 'samples'"),
+        ("[]", "has no 'samples'"),
+    ],
+)
+def test_what_draws_the_page_is_told_of_wrong_files(tmp_path: Path, written: str | None, words: str) -> None:
+    path = tmp_path / "results.json"
+    if written is not None:
+        path.write_text(written, encoding="utf-8")
+    code, text = said("draw.py", str(path), str(path))
+    assert code == 1
+    assert words in text
+    assert "Traceback" not in text

@@ -38,6 +38,9 @@ Approver = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 class Desk:
     """The queue in front of the root's approver, and what it has allowed for the whole tree."""
 
+    _warned: frozenset[str] = frozenset()
+    """Tools of which it was said that nobody can be asked about them."""
+
     def __init__(self, approver: Approver | None, past: Tree | None = None) -> None:
         self._approver = approver
         self._expected = _asked_before(past) if past is not None else frozenset[str]()
@@ -113,6 +116,8 @@ class Desk:
         asked.answer = self._answers.pop(request, None)
         decision = deny("nobody can be asked: no approver was given to run()")
         stopped = False
+        if self._approver is None and asked.answer is None:
+            self._warn(scope, tool, reasons)
         try:
             if self._approver is not None and asked.answer is None:
                 decision, stopped = deny("the run was stopped before there was an answer"), True
@@ -125,6 +130,19 @@ class Desk:
                 decision = asked.answer[0]
             self._answered(scope, asked, call, tool, decision, stopped=stopped)
         return decision
+
+    def _warn(self, scope: Scope, tool: Tool, reasons: tuple[str, ...]) -> None:
+        """Tell who wrote the program, and does not read what the model does; of each tool once."""
+        if tool.name in self._warned:
+            return
+        self._warned |= {tool.name}
+        rule = next(filter(None, reasons), "")
+        why = f"the rule {rule!r} has it asked about" if rule else "it is of tier confirm"
+        reads = "" if rule else ", or tier='observe' if it only reads"
+        scope.warn_root_too(
+            f"{tool.name} was denied: {why}, and nobody can be asked. It needs run(approver=...), or a policy such as"
+            f" 'allow {tool.name}'{reads}."
+        )
 
     def _is_granted(self, scope: Scope, tool: Tool, reasons: tuple[str, ...]) -> bool:
         wanted = what(tool, reasons)

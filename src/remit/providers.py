@@ -100,7 +100,8 @@ class Models:
         chain = self._default if parent is None else parent
         if chain is None:
             raise UsageError(
-                f"Agent {agent.name!r} has no model. Give it one (model=...), or give run(model=...) a default."
+                f"Agent {agent.name!r} has no model. Give it one, Agent(model=...), or give one for all: run(..., model=...),"
+                " or resume(..., model=...)."
             )
         return chain
 

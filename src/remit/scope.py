@@ -367,7 +367,10 @@ class Scope:
 
     def left_behind(self, name: str) -> None:
         """Foreign code of this run ignored its cancellation and was abandoned; the root's outcome says so too."""
-        text = f"{name} could not be stopped and was left behind; its result is dropped."
+        self.warn_root_too(f"{name} could not be stopped and was left behind; its result is dropped.")
+
+    def warn_root_too(self, text: str) -> None:
+        """For what the caller should know, wherever it happened."""
         self.warn(text)
         *_, root = self.lineage()
         if root is not self:

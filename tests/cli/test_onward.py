@@ -43,7 +43,7 @@ def test_of_an_interrupted_run(bench: Bench, *, called: bool, way: str) -> None:
     assert remit("show").out.endswith(f"Go on with it: {way}\n")
     assert remit("watch").err.endswith(f"No process runs abcde any more. To go on with it: {way}\n")
     assert remit("cancel", "last").err.endswith(f"no process runs it. To go on with it: {way}\n")
-    assert remit("send", "last", "hello").err.endswith(f"so that it joins when it goes on: {way}\n")
+    assert remit("send", "last", "hello").err.endswith(f"so it joins when that goes on: {way}\n")
 
 
 @pytest.mark.parametrize(("called", "way"), WAYS)

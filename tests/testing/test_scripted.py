@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from remit import Agent, Limits, run
 from remit.errors import ModelError
 from remit.limits import Usage
 from remit.messages import AssistantMessage, Call, Delta, Message, Reply, Request, ToolChoice, user
@@ -312,3 +313,16 @@ async def test_text_after_a_wait() -> None:
     assert (await model.reply(ask(), ignore)).text == "later"
     with pytest.raises(TypeError, match="wait"):
         wait(0.01, 3)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_price_may_be_the_class_s_own() -> None:
+    """As for any other model; one that is given wins."""
+
+    class Dear(ScriptedModel):
+        price = Price(5.0, 5.0)
+
+    assert ScriptedModel([say("a")]).price is None
+    assert Dear([say("a")]).price == Price(5.0, 5.0)
+    assert Dear([say("a")], price=Price(1.0, 1.0)).price == Price(1.0, 1.0)
+    outcome = await run(Agent("a"), "go", model=Dear([say("a")]), limits=Limits(usd=1.0))
+    assert outcome.ok

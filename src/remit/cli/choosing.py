@@ -58,8 +58,8 @@ def choose(environ: Mapping[str, str]) -> Choice:
                 f" There is {key}, but its package is not installed: pip install 'remit[{provider.extra}]'."
             )
     note = (
-        "No model was named and no key was found, so the built-in offline rules do this. They are no language model:"
-        f" they can survey a folder, and nothing else.{lacking}\n{HOW}"
+        "No model was named and no key was found, so there are only the built-in offline rules. They are no language"
+        f" model: they can survey this folder, and nothing else.{lacking}\n{HOW}"
     )
     return Choice(OFFLINE, note)
 

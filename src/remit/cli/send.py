@@ -45,6 +45,6 @@ async def _send(written: str, text: str, journal: str | None) -> None:
             exits.tell(f"Sent: it joins the next turn of {found.short} ({tree.runs[found.run].agent}).")
         else:
             exits.tell(
-                f"Kept: no process runs {found.short}, so that it joins when it goes on:"
+                f"Kept: no process runs {found.short}, so it joins when that goes on:"
                 f" {await find_way_on(store, found)}"
             )

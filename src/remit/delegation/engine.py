@@ -23,7 +23,7 @@ from remit.delegation.report import HAD, PREFIX_BYTES
 from remit.ending import Ending
 from remit.events import NO_TERMS, VERSION, DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
 from remit.execution import Plan, Run, Shared
-from remit.history import RunRecord, Spending, is_within
+from remit.history import REOPENED, RunRecord, Spending, is_within
 from remit.limits import OWN, Limits, total
 from remit.loop import drive
 from remit.messages import Json, Message
@@ -264,7 +264,7 @@ class Engine:
             now.set(before)
         scope.over, scope.hears = True, False
         if scope.inbox or (parent is None and self.tree.mail):
-            self._warn_of_late(scope)
+            self._warn_of_late(scope, ending)
         try:
             if parent is not None and _is_long(run, ending, plan, parent):
                 await keep(run, "text", ending.text or run.text)
@@ -278,13 +278,14 @@ class Engine:
         parent.ended_child(outcome)
         return outcome
 
-    def _warn_of_late(self, scope: Scope) -> None:
+    def _warn_of_late(self, scope: Scope, ending: Ending) -> None:
+        kept = self.tree.journal.shared and ending.status in REOPENED
         late = [sent for sent in scope.inbox if sent.origin == "sent"]
         if late:
-            scope.warn(_came_too_late(len(late), ""))
+            scope.warn(_came_too_late(len(late), "", kept=kept))
         if scope.parent is None:
             for run_id, mail in self.tree.mail.items():
-                scope.warn(_came_too_late(len(mail), f" to {run_id}"))
+                scope.warn(_came_too_late(len(mail), f" to {run_id}", kept=kept))
 
     async def _stored(self, outcome: Outcome) -> Outcome:
         """The root's outcome, once its last event is stored: it may be the one that was not."""
@@ -387,9 +388,9 @@ class Engine:
         )
 
 
-def _came_too_late(count: int, whom: str) -> str:
+def _came_too_late(count: int, whom: str, *, kept: bool) -> str:
     what = "1 message" if count == 1 else f"{count} messages"
-    return f"{what}{whom} came too late to join a turn."
+    return f"{what}{whom} came too late to join a turn{', unless this run is resumed' if kept else ''}."
 
 
 def _is_long(run: Run, ending: Ending, plan: Plan, parent: Run) -> bool:

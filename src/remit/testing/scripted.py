@@ -200,6 +200,8 @@ class ScriptedModel:
     `assert_finished` at the end of a block that raised nothing.
     """
 
+    price: Price | None = None
+
     def __init__(
         self,
         scripts: Mapping[str, Script] | Script,
@@ -209,7 +211,9 @@ class ScriptedModel:
         streams: bool = False,
     ) -> None:
         self.name = name
-        self.price = price
+        # One that a class derived from this has stays, as for any other model.
+        if price is not None:
+            self.price = price
         self.streams = streams
         self.requests: list[Request] = []
         """Every request, in the order they came."""
