@@ -27,12 +27,17 @@ class _Shape(NamedTuple):
     pattern: re.Pattern[bytes]
     """Linear: every part ends at the first character that is not its own, or is bounded."""
     begins: bytes = b""
-    """A pattern of what stands where a long run of it begins; empty where a marker stands in that or before it."""
+    """A pattern of what stands where a long run of it begins; empty where a marker is somewhere before that."""
     before: bytes = b""
-    """It never begins right after one of these: then it is a part of something else. Hyphens in between do not count."""
+    """It never begins right after one of these: then it is a part of something else. With hyphens among them, all of
+    those before it are passed over: they are a list's or a diff's."""
     random: bool = False
     """Whether it must look like chance besides."""
     folded: bool = False
+    inside: bool = False
+    """Whether it may begin in the middle of a run, behind a hyphen."""
+    parted: bool = False
+    """Whether its first run may be short, and a long one come after a dot."""
 
 
 _URL_PASSWORD = _Shape((b"@",), re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"))
@@ -47,9 +52,9 @@ _AUTHORIZATION = _Shape(
 )
 
 _LONG = (
-    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _WORD, random=True),
-    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _BASE64),
-    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), before=_WORD),
+    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _NAME, random=True),
+    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _NAME + b"+"),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), rb"glpat-", _NAME, parted=True),
     _Shape(
         (b"bearer ",),
         re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
@@ -61,48 +66,49 @@ _LONG = (
         (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
         re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
         rb"[sr]k_",
-        _WORD,
+        _NAME,
     ),
     _Shape(
         (b"ghp_", b"gho_", b"ghs_", b"ghu_", b"ghr_", b"github_pat_"),
         re.compile(rb"(?:gh[posur]_|github_pat_)[A-Za-z0-9_]{20,}"),
         rb"gh[posur]_|github_pat_",
-        _WORD,
+        _NAME,
     ),
-    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox", _WORD),
+    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox", _NAME),
     _Shape(
         (b"AKIA", b"ASIA"),
         re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"),
         before=_BASE64,
+        inside=True,
     ),
     _Shape(
         (b"gsk_", b"xai-", b"pplx-", b"r8_", b"dop_v1_", b"hvs.", b"pypi-", b"xapp-", b"tvly-"),
         re.compile(rb"(?:gsk_|xai-|pplx-|r8_|dop_v1_|hvs\.|pypi-|xapp-|tvly-)[A-Za-z0-9_-]{20,}"),
         rb"gsk_|xai-|pplx-|r8_|dop_v1_|(?<=hvs\.)|pypi-|xapp-|tvly-",
-        _WORD,
+        _NAME,
         random=True,
     ),
-    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_", _WORD),
-    _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64),
+    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_", _NAME),
+    _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64, inside=True),
     _Shape(
         (b"ya29.", b"GOCSPX-"),
         re.compile(rb"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}"),
         rb"(?<=ya29\.)|GOCSPX-",
-        _WORD,
+        _NAME,
     ),
-    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_WORD),
+    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME),
     _Shape((b"hooks.slack.com/services/",), re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})")),
-    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _WORD),
+    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _NAME),
     _Shape(
         (b"--",),
         re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\x00-\x20\"'\\]{12,})"),
         random=True,
     ),
-    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _WORD, random=True),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _NAME, random=True),
     # Some have letters only.
-    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), rb"hf_", _WORD),
-    _Shape((b"lsv2_",), re.compile(rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}"), rb"lsv2_", _WORD),
-    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), rb"npm_", _WORD, random=True),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), rb"hf_", _NAME),
+    _Shape((b"lsv2_",), re.compile(rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}"), rb"lsv2_", _NAME),
+    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), rb"npm_", _NAME, random=True),
     _Shape(
         (b".eyJ",),
         # Only where a word begins: a long run of "eyJ" is looked at once, not once for each of them.
@@ -110,7 +116,9 @@ _LONG = (
             rb"(?:(?<![A-Za-z0-9_-])[_-]{0,4}|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=%[0-9A-Fa-f]{2}))"
             rb"(eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)"
         ),
-        before=_WORD,
+        rb"eyJ",
+        _NAME,
+        parted=True,
     ),
     _Shape(
         (b"PRIVATE KEY",),
@@ -168,26 +176,32 @@ _AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
 _LONG_RUN = b"a" * 15
 _PLAIN = b"abcdefghijklmnopqrstuvwxyz_-"
 
-_BEGINNINGS = re.compile(b"|".join(shape.begins for shape in _LONG if shape.begins))
+_BEGINNINGS = re.compile(b"[_-]{0,8}(?:" + b"|".join(shape.begins for shape in _LONG if shape.begins) + b")")
+_INSIDE = tuple(marker for shape in _LONG if shape.inside for marker in shape.markers)
+_NAMED = tuple(shape for shape in _LONG if shape.parted or not (shape.begins or shape.inside))
 _NAMES = tuple(
     name.decode().lower()
-    for name in (
-        *(marker for shape in _LONG if not shape.begins for marker in shape.markers),
-        *(word for word, _ in _ASSIGNMENTS),
-    )
+    for name in (*(m for shape in _NAMED for m in shape.markers), *(word for word, _ in _ASSIGNMENTS))
 )
 """One of these stands near a long run that is a part of a secret and does not begin like one."""
+
+_NAME_ENDS = (b"key", b"keyid", b"key_id", b"key-id", b"token", b"passphrase", b"credential", b"credentials")
+"""How a name ends whose value stands in quotes."""
 
 _NEAR = 96
 """How far before it."""
 
+_BEFORE_ESCAPED = b"\\[;%"
+_LINE_BREAKS = b"\n\r"
+_QUOTES = b"\"'"
+_BEFORE_QUOTED = b"\"'\\:=> \t"
 _BEGINNING_BYTES = 20
 
 _BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}={0,2}")
 """A file in base64: many runs, and not text."""
 _IN_BLOB = re.compile(rb"/(?:AIza|A[KS]IA|dapi|eyJ)")
 
-_LOOK_COST = 64
+_LOOK_COST = 96
 _SEARCH_COST = 400
 """Of a look at one run, and of searching a few bytes around it: how many bytes of a long text are searched meanwhile."""
 
@@ -249,11 +263,29 @@ def _may_have_long(data: bytes) -> bool:
 
 def _is_suspect(data: bytes, start: int, end: int) -> bool:
     """Whether a long run should be looked at: many should that are nothing, and all that are a secret."""
-    # Not only where it begins: a line break in JSON or a colour in a terminal may end in it.
-    if _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)):
+    if _BEGINNINGS.match(data, start, end):
         return True
+    for marker in _INSIDE:
+        if data.find(marker, start, end) >= 0:
+            return True
+    last = data[start - 1] if start else 0
+    # A line break in JSON, a colour in a terminal or a character in an address may end in it.
+    if last in _BEFORE_ESCAPED and _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)):
+        return True
+    return _is_named(data, start, end, last)
+
+
+def _is_named(data: bytes, start: int, end: int, last: int) -> bool:
+    """Whether a name stands before a run that a secret could have."""
+    before = data[max(0, start - _NEAR) : start]
+    if last in _LINE_BREAKS:
+        # No value goes on in the next line but that of a private key.
+        return before.rstrip().endswith(b"-----")
+    if last in _QUOTES:
+        name = before.rstrip(_BEFORE_QUOTED)
+        return name.lower().endswith(_NAME_ENDS)
     # A string: many words are found in it several times as fast as in bytes.
-    near = data[max(0, start - _NEAR) : end + 4].decode("latin-1").lower()
+    near = (before + data[start : end + 4]).decode("latin-1").lower()
     for name in _NAMES:  # noqa: SIM110 - half the time of `any`
         if name in near:
             return True
@@ -265,7 +297,8 @@ def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
         start = match.start()
         # Right after an escape is a beginning too, also one of a program text inside the text.
         ahead = data[max(0, start - _ESCAPE_BYTES) : start]
-        if (last := ahead.rstrip(b"_-")) and last[-1] in shape.before and not _ESCAPE.search(ahead):
+        last = ahead.rstrip(b"_-") if b"-" in shape.before else ahead
+        if last and last[-1] in shape.before and not _ESCAPE.search(ahead):
             return False
         return not shape.random or _is_random(secret)
 
