@@ -77,6 +77,7 @@ FRAMES = (
     "\x1b[32m{}\x1b[0m",
     "\x1b[1;32m{}\x1b[0m",
     "https://host/?k%3D{}",
+    "aB3c/" * 60 + "{}",
 )
 
 AROUND = {
@@ -108,6 +109,9 @@ AROUND = {
     "password as an argument": ("deploy --password {} --now", "q7Gd82hsKQ01mvPz55xW"),
     "passphrase": ("passphrase: '{}'", "q7Gd82hsKQ01mvPz55xW"),
     "credentials": ("credentials={}", "q7Gd82hsKQ01mvPz55xW"),
+    "bearer in pieces": ("Authorization: Bearer {}", "q7G/82h+sKQ01m/vPz55xW=="),
+    "argument in pieces": ("deploy --token {}", "q7G/82h+sKQ01m/vPz55xW=="),
+    "in short pieces": ("API_KEY={}", "q7G/82h+sKQ01m/vPz55xW=="),
     "in pieces": ("auth_token: {}", "q7Gd/82hsK+Q01mvPz55xW01mv9"),
     "telegram": ("the bot's: {}", f"123456789:AA{R36[:33]}"),
     "two in one": ("A_TOKEN=./a/b.c\0B_TOKEN={}\0", "q7Gd82hsKQ01mvPz55xW"),
@@ -129,6 +133,7 @@ ORDINARY = (
     "see src/remit/stores/postgres.py:120 and 123e4567-e89b-12d3-a456-426614174000",
     "AKIA is a prefix, AIza another, ghp_ and eyJ too",
     "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "A key begins with -----BEGIN RSA PRIVATE KEY----- and ends with -----END RSA PRIVATE KEY-----.",
     "abcdefghjk.12.3 abcdefghjkmnpqrstuvw.1",
 )
 
@@ -184,6 +189,28 @@ def test_private_keys_in_one_line_are_redacted(line_break: str) -> None:
     for result in both(text):
         assert KEY not in result
         assert result.endswith('"client_id": "1"}')
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("", "{}"),
+        ("Version: GnuPG v2.0.22 (GNU/Linux)\n\n", "{}"),
+        ("Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123456789ABCDEF0123456789ABCDEF\n\n", "{}"),
+        ("", " " * 80 + "{}"),
+        ("", "    12\t      {}"),
+    ],
+    ids=["plain", "pgp", "encrypted", "far in", "as read shows it"],
+)
+def test_private_keys_in_files_are_redacted(before: str, line: str) -> None:
+    """Whatever stands between the first line and the key, and before each of its lines."""
+    lines = [*before.splitlines(), *[KEY] * 20, "-----END RSA PRIVATE KEY-----"]
+    text = "\n".join(
+        ["-----BEGIN RSA PRIVATE KEY-----", *(line.format(one) if one else one for one in lines)]
+    )
+    for result in both(f"apiVersion: v1\n{text}\nkind: Secret"):
+        assert KEY not in result
+        assert result.endswith("kind: Secret")
 
 
 def test_base64_stays() -> None:
@@ -317,7 +344,19 @@ def test_usage_is_not_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["sk-", "token=", "eyJ", "-----BEGIN PRIVATE KEY-----", "://a:", "bearer ", "\\", "A"]
+    "unit",
+    [
+        "sk-",
+        "-eyJ",
+        "token=",
+        "eyJ",
+        "-----BEGIN PRIVATE KEY-----",
+        "://a:",
+        "bearer ",
+        "\\",
+        "A",
+        "key a1b2c3d4e5f6g7h8 ",
+    ],
 )
 def test_adversarial_text_is_done_in_the_end(unit: str) -> None:
     """Megabytes made to confuse the patterns are read once, not once for each character."""

@@ -1,13 +1,15 @@
 """What looks like a secret: keys and tokens by their shape, and values by the names they are given.
 
 Everything is done on bytes, of JSON or of plain text. What is dear is done only where a cheap look has found
-something: most texts are passed over at the speed of `bytes.find`.
+something: most texts are passed over at the speed of `bytes.find`. What has a name is looked for everywhere, what is
+known by its shape at long runs of letters and digits alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from remit.messages import REDACTED
@@ -27,7 +29,7 @@ class _Shape(NamedTuple):
     pattern: re.Pattern[bytes]
     """Linear: every part ends at the first character that is not its own, or is bounded."""
     begins: bytes = b""
-    """A pattern of what stands where a long run of it begins; empty where a marker is somewhere before that."""
+    """A pattern of what stands where a long run of it begins."""
     before: bytes = b""
     """It never begins right after one of these: then it is a part of something else. With hyphens among them, all of
     those before it are passed over: they are a list's or a diff's."""
@@ -36,8 +38,10 @@ class _Shape(NamedTuple):
     folded: bool = False
     inside: bool = False
     """Whether it may begin in the middle of a run, behind a hyphen."""
-    parted: bool = False
-    """Whether its first run may be short, and a long one come after a dot."""
+    apart: bool = False
+    """Whether a long run of it may stand behind a dot or a slash, and a marker before that."""
+    least: int = 0
+    """How many bytes there must be of it."""
 
 
 _URL_PASSWORD = _Shape((b"@",), re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"))
@@ -51,21 +55,41 @@ _AUTHORIZATION = _Shape(
     folded=True,
 )
 
+_BEARER = _Shape(
+    (b"bearer ",),
+    re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
+    before=_WORD,
+    random=True,
+    folded=True,
+)
+
+_ARGUMENT = _Shape(
+    (b"--",),
+    re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\x00-\x20\"'\\]{12,})"),
+    random=True,
+)
+
+_PRIVATE_KEY = _Shape(
+    (b"PRIVATE KEY",),
+    # Nothing is given back: a key may be megabytes long, and every place to go back to takes memory.
+    re.compile(
+        rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        rb"(?:(?:Version|Comment|Charset|MessageID|Hash): [^\r\n\\]*+|[A-Za-z0-9+/=,]++|-(?!----)|: ?"
+        rb"|\\{1,8}[nrt] *|[\r\n\t][ \t]*)*+"
+        rb"(?:-----END [A-Z0-9 ]{0,60}-----)?"
+    ),
+    # More than the first line, which stands in ordinary texts too.
+    least=72,
+)
+
 _LONG = (
     _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _NAME, random=True),
     _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _NAME + b"+"),
-    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), rb"glpat-", _NAME, parted=True),
-    _Shape(
-        (b"bearer ",),
-        re.compile(rb"bearer {1,4}([a-z0-9._~+/=-]{16,})"),
-        before=_WORD,
-        random=True,
-        folded=True,
-    ),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), rb"glpat-", _NAME, apart=True),
     _Shape(
         (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
         re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-        rb"[sr]k_",
+        rb"[sr]k_(?:live|test)_",
         _NAME,
     ),
     _Shape(
@@ -74,7 +98,7 @@ _LONG = (
         rb"gh[posur]_|github_pat_",
         _NAME,
     ),
-    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox", _NAME),
+    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox[abeoprs]-", _NAME),
     _Shape(
         (b"AKIA", b"ASIA"),
         re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"),
@@ -88,7 +112,7 @@ _LONG = (
         _NAME,
         random=True,
     ),
-    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_", _NAME),
+    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_[0-9a-f]{8}", _NAME),
     _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64, inside=True),
     _Shape(
         (b"ya29.", b"GOCSPX-"),
@@ -96,14 +120,13 @@ _LONG = (
         rb"(?<=ya29\.)|GOCSPX-",
         _NAME,
     ),
-    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME),
-    _Shape((b"hooks.slack.com/services/",), re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})")),
-    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _NAME),
+    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME, apart=True),
     _Shape(
-        (b"--",),
-        re.compile(rb"--(?:api-?key|token|password|secret|auth-token)[ =]{1,4}([^\x00-\x20\"'\\]{12,})"),
-        random=True,
+        (b"hooks.slack.com/services/",),
+        re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})"),
+        apart=True,
     ),
+    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _NAME),
     _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _NAME, random=True),
     # Some have letters only.
     _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), rb"hf_", _NAME),
@@ -118,15 +141,7 @@ _LONG = (
         ),
         rb"eyJ",
         _NAME,
-        parted=True,
-    ),
-    _Shape(
-        (b"PRIVATE KEY",),
-        re.compile(
-            rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            rb"(?:(?!-----)(?:[A-Za-z0-9+/=,-]|: ?|\\{1,8}n *|\\{1,8}[rt]|[\r\n][ \t]*))*"
-            rb"(?:-----END [A-Z0-9 ]{0,60}-----)?"
-        ),
+        apart=True,
     ),
 )
 """Looked for at long runs of letters and digits: each of these has one."""
@@ -137,18 +152,14 @@ _ASSIGNED = (
 )
 """No value goes on behind a character that JSON escapes: with the path behind it, it would look like one."""
 
-_ASSIGNMENTS = tuple(
-    (word, re.compile(word + ending + _ASSIGNED))
-    for word, ending in (
-        (b"key", rb"(?:[_-]?id)?"),
-        (b"token", b""),
-        (b"passphrase", b""),
-        (b"credential", b"s?"),
-    )
+_VALUED = (
+    (b"pass", re.compile(rb"passw(?:or)?d" + _ASSIGNED), re.compile(rb"passphrase" + _ASSIGNED)),
+    (b"secret", re.compile(rb"secret(?:[_-]?(?:access)?[_-]?key)?" + _ASSIGNED)),
+    (b"credential", re.compile(rb"credentials?" + _ASSIGNED)),
+    (b"token", re.compile(rb"token" + _ASSIGNED)),
+    (b"key", re.compile(rb"key(?:[_-]?id)?" + _ASSIGNED)),
 )
-
-_PASSWORD = re.compile(rb"passw(?:or)?d" + _ASSIGNED)
-_SECRET = re.compile(rb"secret(?:[_-]?(?:access)?[_-]?key)?" + _ASSIGNED)
+"""Names of values: without the first there is none of the others."""
 
 _KEY_OF = (
     b"api",
@@ -169,7 +180,6 @@ _ESCAPE = re.compile(
 )
 """Letters that are no part of a word: of a line break in JSON, of a colour in a terminal, of a character in an address."""
 _ESCAPE_BYTES = 24
-
 _SOLID = re.compile(rb"[A-Za-z0-9]{16,}")
 
 _AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
@@ -177,47 +187,40 @@ _LONG_RUN = b"a" * 15
 _PLAIN = b"abcdefghijklmnopqrstuvwxyz_-"
 
 _BEGINNINGS = re.compile(b"[_-]{0,8}(?:" + b"|".join(shape.begins for shape in _LONG if shape.begins) + b")")
+_BEGINNING_BYTES = 20
+_BEFORE_ESCAPED = b"\\[;%"
 _INSIDE = tuple(marker for shape in _LONG if shape.inside for marker in shape.markers)
-_NAMED = tuple(shape for shape in _LONG if shape.parted or not (shape.begins or shape.inside))
-_NAMES = tuple(
-    name.decode().lower()
-    for name in (*(m for shape in _NAMED for m in shape.markers), *(word for word, _ in _ASSIGNMENTS))
-)
-"""One of these stands near a long run that is a part of a secret and does not begin like one."""
-
-_NAME_ENDS = (b"key", b"keyid", b"key_id", b"key-id", b"token", b"passphrase", b"credential", b"credentials")
-"""How a name ends whose value stands in quotes."""
+_APART = tuple(marker for shape in _LONG if shape.apart for marker in shape.markers)
+_BEFORE_PART = b"./"
 
 _NEAR = 96
-"""How far before it."""
+"""How far before a long run the beginning of its secret is looked for."""
 
-_BEFORE_ESCAPED = b"\\[;%"
-_LINE_BREAKS = b"\n\r"
-_QUOTES = b"\"'"
-_BEFORE_QUOTED = b"\"'\\:=> \t"
-_BEGINNING_BYTES = 20
-
-_BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}={0,2}")
+_BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}")
 """A file in base64: many runs, and not text."""
 _IN_BLOB = re.compile(rb"/(?:AIza|A[KS]IA|dapi|eyJ)")
 
-_LOOK_COST = 96
-_SEARCH_COST = 400
+_LOOK_COST = 64
+_SEARCH_COST = 300
 """Of a look at one run, and of searching a few bytes around it: how many bytes of a long text are searched meanwhile."""
 
 
 def without_lookalikes(data: bytes) -> bytes:
     """With `MARK` in their places; the same object where there are none."""
     folded = data.lower()
-    # Written out: this is done for every event.
     if b"@" in data:
         data, folded = _shaped(data, folded, _URL_PASSWORD)
     if b"authorization" in folded:
         data, folded = _shaped(data, folded, _AUTHORIZATION)
-    if b"passw" in folded:
-        data, folded = _replace(data, folded, _PASSWORD.finditer(folded), _is_assigned)
-    if b"secret" in folded:
-        data, folded = _replace(data, folded, _SECRET.finditer(folded), _is_assigned)
+    if b"bearer" in folded:
+        data, folded = _shaped(data, folded, _BEARER)
+    named = [patterns for name, *patterns in _VALUED if name in folded]
+    if named:
+        for pattern in chain.from_iterable(named):
+            data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
+        for shape in (_ARGUMENT, _PRIVATE_KEY):
+            if shape.markers[0] in data:
+                data, folded = _shaped(data, folded, shape)
     if _may_have_long(data):
         data = _without_long(data, folded)
     return data
@@ -225,11 +228,8 @@ def without_lookalikes(data: bytes) -> bytes:
 
 def _without_long(data: bytes, folded: bytes) -> bytes:
     for shape in _LONG:
-        if any(marker in (folded if shape.folded else data) for marker in shape.markers):
+        if any(marker in data for marker in shape.markers):
             data, folded = _shaped(data, folded, shape)
-    for word, pattern in _ASSIGNMENTS:
-        if word in folded:
-            data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
     return data
 
 
@@ -238,6 +238,7 @@ def _may_have_long(data: bytes) -> bool:
     # Not with a pattern: this passes over ordinary texts several times as fast.
     runs = data.translate(_AS_RUN)
     left = len(data) + 1_000
+    inside: tuple[bytes, ...] | None = None
     start = runs.find(_LONG_RUN)
     while start >= 0:
         end = runs.find(b" ", start)
@@ -246,9 +247,12 @@ def _may_have_long(data: bytes) -> bool:
         # Long words, or several with hyphens, are none.
         if data[start + 1 : end].translate(None, _PLAIN):
             left -= _LOOK_COST
-            suspect = _is_suspect(data, start, end)
+            if inside is None:
+                inside = tuple(marker for marker in _INSIDE if marker in data)
+            suspect = _is_suspect(data, start, end, inside)
             if data[end : end + 1] in (b"+", b"/") and (blob := _BLOB.match(data, start)):
-                end = blob.end()
+                # Up to its last run, which may go on behind it.
+                end = max(data.rfind(b"+", start, blob.end()), data.rfind(b"/", start, blob.end())) + 1
                 suspect = suspect or _IN_BLOB.search(data, start, end) is not None
             if suspect:
                 around = data[max(0, start - _NEAR) : end + _NEAR]
@@ -261,35 +265,22 @@ def _may_have_long(data: bytes) -> bool:
     return False
 
 
-def _is_suspect(data: bytes, start: int, end: int) -> bool:
-    """Whether a long run should be looked at: many should that are nothing, and all that are a secret."""
+def _is_suspect(data: bytes, start: int, end: int, inside: tuple[bytes, ...]) -> bool:
+    """Whether a long run should be looked at: many should that are nothing, and all that are a secret.
+
+    `inside` is what may stand in the middle of one, as far as it stands anywhere.
+    """
     if _BEGINNINGS.match(data, start, end):
         return True
-    for marker in _INSIDE:
-        if data.find(marker, start, end) >= 0:
-            return True
+    if inside and any(data.find(marker, start, end) >= 0 for marker in inside):
+        return True
     last = data[start - 1] if start else 0
     # A line break in JSON, a colour in a terminal or a character in an address may end in it.
-    if last in _BEFORE_ESCAPED and _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)):
-        return True
-    return _is_named(data, start, end, last)
-
-
-def _is_named(data: bytes, start: int, end: int, last: int) -> bool:
-    """Whether a name stands before a run that a secret could have."""
-    before = data[max(0, start - _NEAR) : start]
-    if last in _LINE_BREAKS:
-        # No value goes on in the next line but that of a private key.
-        return before.rstrip().endswith(b"-----")
-    if last in _QUOTES:
-        name = before.rstrip(_BEFORE_QUOTED)
-        return name.lower().endswith(_NAME_ENDS)
-    # A string: many words are found in it several times as fast as in bytes.
-    near = (before + data[start : end + 4]).decode("latin-1").lower()
-    for name in _NAMES:  # noqa: SIM110 - half the time of `any`
-        if name in near:
-            return True
-    return False
+    if last in _BEFORE_ESCAPED:
+        return _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)) is not None
+    return last in _BEFORE_PART and any(
+        data.find(marker, max(0, start - _NEAR), start + 3) >= 0 for marker in _APART
+    )
 
 
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
@@ -300,7 +291,7 @@ def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
         last = ahead.rstrip(b"_-") if b"-" in shape.before else ahead
         if last and last[-1] in shape.before and not _ESCAPE.search(ahead):
             return False
-        return not shape.random or _is_random(secret)
+        return len(secret) >= shape.least and (not shape.random or _is_random(secret))
 
     where = folded if shape.folded else data
     return _replace(data, folded, shape.pattern.finditer(where), wanted)

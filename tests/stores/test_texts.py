@@ -227,6 +227,15 @@ def test_a_secret_is_found_wherever_it_stands() -> None:
     assert SECRET[3:] not in written(waiting(begun), redactor, searched)
 
 
+def test_what_should_be_a_text_and_is_not_is_written() -> None:
+    """A slip in a tool of somebody's is no reason to lose the rest of a tree."""
+    odd: Any = 5
+    ended = CallEnded(
+        **head("r", 1), call="c", tool="look", success=True, content="x" * LONG_CHARS, display_name=odd
+    )
+    assert '"display_name":5' in written(waiting(ended), Redactor(environment={}))
+
+
 def test_not_everything_is_remembered() -> None:
     """A tree that goes on for days does not fill the memory with what was said in it."""
     searched = Searched()

@@ -147,7 +147,8 @@ def _json_of(group: Sequence[Waiting], redactor: Redactor, searched: Searched) -
     ready = [one for one in group if type(one) is Weighed and one.json is not None]
     if not (redactor.are_clean(texts) and redactor.is_clean(b"\n".join([one.json or b"" for one in ready]))):
         return redactor.redact_lines(data)
-    searched.add(text for text in texts if len(text) >= LONG_CHARS)
+    # What should be a text and is not is somebody's slip, and no reason to write nothing.
+    searched.add(text for text in texts if type(text) is str and len(text) >= LONG_CHARS)
     for one in ready:
         searched.add(one.texts)
     return data
