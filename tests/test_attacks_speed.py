@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import remit.agent
-from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, tool
+from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, start, tool
 from remit.agent import PerAgent
 from remit.errors import StoreError
 from remit.events import Event, Overran, RunStarted
@@ -245,3 +245,54 @@ async def test_a_child_stays_closed_where_the_limit_that_was_passed_stands(older
     root = (await store.trees())[0].root
     outcome = await resume(store, root, agent=lead, model=Greedy())
     assert [child.status for child in outcome.children] == [Status.OVER_BUDGET]
+
+
+@tool(tier="observe")
+async def recite(n: int) -> str:
+    """Says a lot."""
+    return f"{n} " * 100
+
+
+@pytest.mark.parametrize("counts", [True, False])
+async def test_a_model_that_only_estimates_leaves_its_run_a_last_word(counts: bool) -> None:
+    """What is kept back for the answer is as long as the conversation, not as what the model says of it."""
+
+    class Server:
+        name = "server"
+
+        async def reply(self, request: Request, emit: Emit) -> Reply:
+            read = sum(len(message.text) for message in request.messages) // 3
+            usage = Usage(1, read, 30) if counts else Usage(1, 0, 0, estimated=True)
+            if request.agent == "child":
+                spent = Usage(1, 500, min(1500, request.max_output_tokens))
+                return Reply(
+                    "hm", (Call("c", "recite", {"n": len(request.messages)}),), stop="calls", usage=spent
+                )
+            if len(request.messages) > 1:
+                return Reply("what the child found", usage=usage)
+            task: JsonObject = {"agent": "child", "prompt": "go"}
+            return Reply("", (Call("c", "task", task),), stop="calls", usage=usage)
+
+    lead = Agent("lead", subagents=[Agent("child", tools=[recite])])
+    long = "Summarise this: " + "lorem ipsum " * 1700
+    outcome = await run(lead, long, model=Server(), limits=Limits(tokens=30_000))
+    assert (outcome.status, outcome.text) == ("completed", "what the child found")
+    assert outcome.children[0].status == "over_budget"
+
+
+async def test_replies_that_are_cut_off_one_after_another_let_others_run() -> None:
+    """A cancel is heard though the model never waits and none of its calls is made."""
+
+    class Endless:
+        name = "endless"
+
+        async def reply(self, request: Request, emit: Emit) -> Reply:
+            assert len(request.messages) < 2_000, "the cancel was never heard"
+            call = Call("c", "recite", {"n": len(request.messages)})
+            return Reply("x", (call,), stop="length", usage=Usage(1, 1, 1))
+
+    lead = Agent("lead", tools=[recite])
+    async with start(lead, "go", model=Endless(), limits=Limits(turns=None, seconds=None)) as running:
+        await asyncio.sleep(0)
+        assert await running.cancel("enough")
+        assert (await running.outcome()).status == "cancelled"

@@ -337,7 +337,9 @@ class _Sent(Struct, eq=False):
                 usage = usage_of(run, heard, self.chars)
         calls, word = heard.calls, None
         if calls and run.delegates(calls):
-            word = _want_after(run, usage.input_tokens + usage.output_tokens, len(calls))
+            # What was only estimated, by whomever, is no measure of the conversation: see `_record`.
+            asked = run.estimate if usage.estimated else usage.input_tokens
+            word = _want_after(run, asked + usage.output_tokens, len(calls))
         run.scope.spend(usage, self.reservation, word)
         _record(run, heard, usage, self.turn, self.purpose, False)
         return heard

@@ -20,7 +20,7 @@ from remit.messages import AssistantMessage, Reply
 from remit.outcome import COMPLETED, Status
 from remit.phase import Stopped
 from remit.schema import parse_output
-from remit.scope import Limit
+from remit.scope import Limit, Scope
 
 SHORTENED = 4
 """How often a conversation that is too long for its model is made shorter and sent again."""
@@ -93,6 +93,14 @@ async def _turns(run: Run) -> Ending | Limit:
             ending = _answered(run, reply)
             if ending is not None:
                 return ending
+            await _let_others_run(scope)
+
+
+async def _let_others_run(scope: Scope) -> None:
+    """Now and then, where the model is asked again and no call was made. Raises Stopped."""
+    phase = scope.phase
+    if phase.is_due(scope.tree.clock()):
+        await phase.breathe()
 
 
 def _met(run: Run) -> Limit | None:
