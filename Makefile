@@ -8,6 +8,7 @@ VENV ?= .venv
 ARGS ?=
 JOBS ?= auto
 HARNESS ?= ../shared/bench
+TIMES ?= 1
 PEERS_HOME ?= $(or $(TMPDIR),/tmp)/peers
 # The fastest other framework, where the harness has set it up.
 PEERS ?= floor,floor_rich,ours$(if $(wildcard $(PEERS_HOME)/agent_framework/bin/python),$(comma)agent_framework)
@@ -35,13 +36,17 @@ test: $(READY) ## run the tests
 torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_SEED), and resume them
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
 
-# HARNESS is the folder of the harness that compares frameworks; it is not part of this repository.
-bench: harness $(READY) ## measure remit against a bare loop (HARNESS=...), and write docs/performance.md
+# HARNESS is the folder of the harness that compares frameworks; it is not part of this repository. TIMES whole runs, one after
+# another, since a shared machine is now fast and now slow.
+bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES=1), and write docs/performance.md
 	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
-	@PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
-	  --peers $(PEERS) --reps 5 --out "$(VENV)/results.json"
-	@"$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/own.json"
-	@"$(VENV)/bin/python" benchmarks/draw.py "$(VENV)/results.json" "$(VENV)/own.json"
+	@rm -rf "$(VENV)/bench" && mkdir "$(VENV)/bench"
+	@for number in $$(seq $(TIMES)); do \
+	  PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
+	    --peers $(PEERS) --reps 5 --out "$(VENV)/bench/$$number-results.json" && \
+	  "$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/bench/$$number-own.json" || exit 1; \
+	done
+	@"$(VENV)/bin/python" benchmarks/draw.py $$(for number in $$(seq $(TIMES)); do echo "$(VENV)/bench/$$number-results.json" "$(VENV)/bench/$$number-own.json"; done)
 
 harness:
 	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only" \

@@ -1,9 +1,10 @@
-"""Writes docs/performance.md's tables and its picture from figures that were measured.
+"""Writes docs/performance.md's tables and its picture from figures that were measured, and says which targets held.
 
-    python benchmarks/draw.py results.json own.json
+    python benchmarks/draw.py results.json own.json [results.json own.json]...
 
-`results.json` is what the harness that compares frameworks wrote, `own.json` what `own.py` did. Only what stands
-between the marks in docs/performance.md is replaced; the words around it are written by hand.
+`results.json` is what the harness that compares frameworks wrote, `own.json` what `own.py` did. Of several runs the
+medians are shown, and how far they went. Only what stands between the marks in docs/performance.md is replaced; the
+words around it are written by hand.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import math
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from own import TARGETS
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"
@@ -37,18 +41,19 @@ class Measure(NamedTuple):
 
 MEASURES = (
     Measure("a turn with one tool call, 100 turns", "turns100", "x_floor", "x", 8),
+    Measure("the same, 400 turns", "turns400", "x_floor", "x", 0),
     Measure("a delegation", "delegation", "x_floor", "x", 15),
     Measure("a level of nesting", "chain", "x_floor", "x", 12),
     Measure("1,000 children: CPU per child", "fan1000", "cpu_ms", "ms", 0.20, 1 / 1000),
     Measure("1,000 children: wall over the 150 ms ideal", "fan1000", "wall_ms", "x", 2, 1 / 150),
     Measure("1,000 children: memory per child", "fan1000", "rss_kb_per_child", "KB", 15),
-    Measure("function calls per turn", "calls", "calls_per_turn_50_100", "", 0),
+    Measure("function calls per turn, turns 26 to 50", "calls", "calls_per_turn_25_50", "", 0),
+    Measure("function calls per turn, turns 51 to 100", "calls", "calls_per_turn_50_100", "", 0),
     Measure("function calls per delegation", "calls", "calls_per_delegation", "", 0),
     Measure("import: CPU", "import", "import_cpu_ms", "ms", 120),
     Measure("import: CPU, over that of `asyncio` and `json` alone", "import", "x_floor", "x", 2),
     Measure("import: memory", "import", "rss_mb", "MB", 28),
 )
-OWN_TARGETS = {"journal": "on against off <= 1.5", "cancel": "<= 150 ms"}
 PEERS = {"ours": "remit", "floor_rich": "a sketch of a lean runtime", "agent_framework": "agent-framework"}
 
 
@@ -61,9 +66,13 @@ def compare_imports(samples: Samples) -> None:
                 one["x_floor"] = one["import_cpu_ms"] / alone["import_cpu_ms"]
 
 
-def median(samples: Samples, job: str, peer: str, key: str) -> float | None:
-    found = [one[key] for one in samples.get(job, {}).get(peer, []) if key in one]
-    return statistics.median(found) if found else None
+def medians(runs: Sequence[Samples], one: Measure, peer: str) -> list[float]:
+    """Of each run the median of its rounds."""
+    found: list[float] = []
+    for samples in runs:
+        rounds = [row[one.key] for row in samples.get(one.job, {}).get(peer, []) if one.key in row]
+        found += [statistics.median(rounds) * one.scale] if rounds else []
+    return found
 
 
 def shown(value: float | None, unit: str) -> str:
@@ -73,50 +82,106 @@ def shown(value: float | None, unit: str) -> str:
     return f"{value:,.{digits}f}{unit if unit == 'x' else f' {unit}' if unit else ''}"
 
 
-def comparison(samples: Samples) -> list[str]:
-    peers = [peer for peer in PEERS if any(peer in of for of in samples.values())]
-    lines = [f"| | {' | '.join(PEERS[p] for p in peers)} | target |", f"|---|{'---:|' * (len(peers) + 1)}"]
+def middle(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def between(values: Sequence[float], unit: str) -> str:
+    least, most = shown(min(values), ""), shown(max(values), unit)
+    return most if shown(min(values), unit) == most else f"{least} to {most}"
+
+
+def counted(runs: Sequence[object]) -> str:
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+
+
+def held(values: Sequence[float], target: float) -> str:
+    good = sum(value <= target for value in values)
+    return f"{good} of {len(values)}"
+
+
+def comparison(runs: Sequence[Samples]) -> list[str]:
+    peers = [peer for peer in PEERS if any(peer in of for samples in runs for of in samples.values())]
+    ours, *others = [PEERS[peer] for peer in peers]
+    head = [ours, f"in {counted(runs)}", "target", "held in", *others]
+    lines = [f"| | {' | '.join(head)} |", f"|---|{'---:|' * len(head)}"]
     for one in MEASURES:
-        values = [median(samples, one.job, peer, one.key) for peer in peers]
-        cells = [shown(None if v is None else v * one.scale, one.unit) for v in values]
-        target = f"<= {shown(one.target, one.unit)}" if one.target else ""
-        lines.append(f"| {one.title} | {' | '.join(cells)} | {target} |")
+        values = [medians(runs, one, peer) for peer in peers]
+        mine = values[0]
+        cells = [shown(middle(mine), one.unit), between(mine, one.unit) if mine else ""]
+        cells += [f"<= {shown(one.target, one.unit)}", held(mine, one.target)] if one.target else ["", ""]
+        cells += [shown(middle(some), one.unit) for some in values[1:]]
+        lines.append(f"| {one.title} | {' | '.join(cells)} |")
     return lines
 
 
-def own_table(figures: Figures) -> list[str]:
+def own_table(runs: Sequence[Figures]) -> list[str]:
     lines = [
-        "| workload | remit | bare loop | ratio | besides | target |",
-        "|---|---:|---:|---:|---|---|",
+        f"| workload | remit | bare loop | ratio | besides; in {counted(runs)} | target | held in |",
+        "|---|---:|---:|---:|---|---:|---:|",
     ]
-    for name, found in figures.items():
-        if not isinstance(found, dict):
-            continue
-        first = next(key for key in found if key.endswith(("_cpu_ms", "_wall_ms")))
-        kind = first.rpartition("_")[0].rpartition("_")[2]
-        bare = found[f"bare_{kind}_ms"]
-        per = "us_per_turn" if "us_per_turn" in found else "us_per_run"
-        keys = ("on_against_off", "read_against_unread", per)
-        besides = [
-            f"{key.replace('_', ' ')} {found[key]:,.{1 + ('against' in key)}f}"
-            for key in keys
-            if key in found
-        ]
-        if "rss_mb_at_the_end" in found:
-            before, after = found["rss_mb_after_10000"], found["rss_mb_at_the_end"]
-            besides.append(f"{before:.1f} MB after 10,000, {after:.1f} MB after 100,000")
-        what = str(found["what"]).rstrip(".")
-        lines.append(
-            f"| **{name}**: {what} | {found[first]:,.0f} ms | {bare:,.0f} ms | {found['ratio']:.1f}x |"
-            f" {'; '.join(besides)} | {OWN_TARGETS.get(name, '')} |"
-        )
-    return lines
+    names = [name for name, found in runs[-1].items() if isinstance(found, dict)]
+    return lines + [_own_line(name, [run[name] for run in runs if name in run]) for name in names]
 
 
-def picture(samples: Samples) -> str:
+BESIDES = {
+    "on_against_off": "on against off",
+    "read_against_unread": "read against unread",
+    "of_16_wall_ms": "ms with 16 at work at once",
+    "us_per_turn": "us per turn",
+    "us_per_run": "us per run",
+}
+
+
+def _own_line(name: str, found: Sequence[dict[str, float]]) -> str:
+    keys = [key for key in found[-1] if key != "what"]
+    first = next(key for key in keys if key.endswith(("_cpu_ms", "_wall_ms")))
+    kind = first.rpartition("_")[0].rpartition("_")[2]
+    each = {key: [one[key] for one in found if key in one] for key in keys}
+    told = [key for key in BESIDES if key in each and not (key == "us_per_run" and "us_per_turn" in each)]
+    besides = [f"{BESIDES[key]} {_figure(key, each[key])}" for key in told]
+    if "rss_mb_at_the_end" in each:
+        before, after = middle(each["rss_mb_after_10000"]), middle(each["rss_mb_at_the_end"])
+        besides.append(f"{before:.1f} MB after 10,000, {after:.1f} MB after 100,000")
+    key, most = TARGETS.get(name, ("", 0.0))
+    unit = " ms" if key.endswith("_ms") else ""
+    target = [f"<= {most:g}{unit}", held(each[key], most)] if key else ["", ""]
+    if key and key not in BESIDES:
+        besides.append(f"{between(each[key], unit.strip())}")
+    cells = [f"{middle(each[first]):,.0f} ms", f"{middle(each[f'bare_{kind}_ms']):,.0f} ms"]
+    cells += [f"{middle(each['ratio']):.1f}x", "; ".join(besides), *target]
+    return f"| **{name}**: {str(found[-1]['what']).rstrip('.')} | {' | '.join(cells)} |"
+
+
+def _figure(key: str, values: Sequence[float]) -> str:
+    """The middle one, and how far they went where they are ratios."""
+    digits = 2 if "against" in key else 1
+    said = f"{statistics.median(values):,.{digits}f}"
+    if "against" in key and len(values) > 1:
+        said += f" ({min(values):.2f} to {max(values):.2f})"
+    return said
+
+
+def verdicts(runs: Sequence[Samples], own: Sequence[Figures]) -> list[str]:
+    """A line for each target that did not hold in every run."""
+    missed: list[str] = []
+    for one in MEASURES:
+        values = medians(runs, one, "ours")
+        if one.target and any(value > one.target for value in values):
+            missed.append(
+                f"{one.title}: {between(values, one.unit)}, target <= {shown(one.target, one.unit)}"
+            )
+    for name, (key, most) in TARGETS.items():
+        found = [run[name][key] for run in own if name in run]
+        if any(value > most for value in found):
+            missed.append(f"{name}, {key}: {between(found, '')}, target <= {most:g}")
+    return missed
+
+
+def picture(runs: Sequence[Samples]) -> str:
     """Bars on a logarithmic scale: how many times the bare loop."""
-    rows = [one for one in MEASURES if one.key == "x_floor" and one.job != "import"]
-    peers = [peer for peer in PEERS if any(peer in of for of in samples.values())]
+    rows = [one for one in MEASURES if one.key == "x_floor" and one.job != "import" and one.target]
+    peers = [peer for peer in PEERS if any(peer in of for samples in runs for of in samples.values())]
     colours = dict(zip(PEERS, ("#2563eb", "#94a3b8", "#f59e0b"), strict=True))
     left, width, bar, top = 270, 480, 16, 46
     height = top + len(rows) * (len(peers) * bar + 22) + 30
@@ -145,7 +210,7 @@ def picture(samples: Samples) -> str:
         )
         labels: list[str] = []
         for peer in peers:
-            value = median(samples, one.job, peer, one.key)
+            value = middle(medians(runs, one, peer))
             if value is None:
                 continue
             parts.append(
@@ -171,14 +236,15 @@ def fill(page: str, name: str, lines: list[str]) -> str:
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
-def read(name: str, has: str, source: str) -> dict[str, Any]:
+def read(name: str, has: Sequence[str], source: str) -> dict[str, Any]:
     """The figures in a file. Ends the program where there are none."""
     try:
         found = json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         sys.exit(f"{name} cannot be read: {error}. It should be what {source} wrote.")
-    if not isinstance(found, dict) or has not in found:
-        sys.exit(f"{name} has no {has!r}. It should be what {source} wrote.")
+    for key in has:
+        if not isinstance(found, dict) or key not in found:
+            sys.exit(f"{name} has no {key!r}. It should be what {source} wrote.")
     return found
 
 
@@ -186,30 +252,41 @@ def main() -> None:
     if {"-h", "--help"} & set(sys.argv):
         print(__doc__)
         return
-    if len(sys.argv) != 3:
+    files = sys.argv[1:]
+    if not files or len(files) % 2:
         sys.exit(__doc__)
-    results, own = read(sys.argv[1], "samples", "the harness"), read(sys.argv[2], "rounds", "own.py --out")
-    compare_imports(results["samples"])
-    machine = results["machine"]
-    rounds = len(next(iter(results["samples"]["delegation"].values())))
-    where = (
-        f"{machine['system']}, {machine['cpus']} cores, Python {machine['python']}, {machine['started'][:10]}"
-    )
-    about = [
-        f"{where}; medians of {rounds} rounds, and of {own['rounds']} for our own workloads (`soak` runs once)."
-    ]
-    if other := results["versions"].get("agent_framework"):
-        about[0] += f" agent-framework is {other}."
+    results = [read(name, ("samples", "machine", "versions"), "the harness") for name in files[::2]]
+    own = [read(name, ("rounds",), "own.py --out") for name in files[1::2]]
+    runs: list[Samples] = [one["samples"] for one in results]
+    for samples in runs:
+        compare_imports(samples)
     page = PAGE.read_text(encoding="utf-8")
     for name, lines in (
-        ("machine", about),
-        ("comparison", comparison(results["samples"])),
+        ("machine", [_machine(results, own)]),
+        ("comparison", comparison(runs)),
         ("own", own_table(own)),
     ):
         page = fill(page, name, lines)
     PAGE.write_text(page, encoding="utf-8")
-    PICTURE.write_text(picture(results["samples"]), encoding="utf-8")
+    PICTURE.write_text(picture(runs), encoding="utf-8")
     print(f"wrote {PAGE} and {PICTURE}")
+    missed = verdicts(runs, own)
+    print("\n".join(["missed:", *missed]) if missed else "all targets held")
+
+
+def _machine(results: Sequence[dict[str, Any]], own: Sequence[dict[str, Any]]) -> str:
+    machine = results[-1]["machine"]
+    rounds = max((len(some) for some in results[-1]["samples"].get("delegation", {}).values()), default=0)
+    where = (
+        f"{machine['system']}, {machine['cpus']} cores, Python {machine['python']}, {machine['started'][:10]}"
+    )
+    of = f"medians of {len(results)} runs, each of which has the medians of {rounds} rounds"
+    if len(results) == 1:
+        of = f"medians of {rounds} rounds"
+    about = f"{where}; {of}, and of {own[-1]['rounds']} for our own workloads (`soak` runs once in each)."
+    if other := results[-1]["versions"].get("agent_framework"):
+        about += f" agent-framework is {other}."
+    return about
 
 
 if __name__ == "__main__":

@@ -13,16 +13,24 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from remit import Agent, Call, Limits, Price, Reply, Request, Usage, resume, run, start, tool
+try:
+    from remit import Agent, Call, Limits, Price, Reply, Request, Usage, resume, run, start, tool
+except ModuleNotFoundError:
+    sys.exit("This Python has no remit: use the one that `make demo` sets up, .venv/bin/python.")
 from remit.events import Event
+from remit.ports import Store
+from remit.stores import open_store
 
 USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 RESULT = "x" * 2048
@@ -158,7 +166,7 @@ def agent_of(shape: Shape) -> Agent:
     return agent
 
 
-def ours(shape: Shape, store: str | None = None) -> Go:
+def ours(shape: Shape, store: Store | str | None = None) -> Go:
     agent, model = agent_of(shape), Scripted(shape)
 
     async def go() -> None:
@@ -173,8 +181,15 @@ def ours(shape: Shape, store: str | None = None) -> Go:
 
 
 def rss_kb() -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    # Where there is no such file, as on macOS.
+    said = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, check=True
+    )
+    return int(said.stdout)
 
 
 async def spent(go: Go) -> tuple[float, float]:
@@ -185,13 +200,18 @@ async def spent(go: Go) -> tuple[float, float]:
     return (time.process_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3
 
 
-async def compared(rounds: int, shape: Shape, times: int = 1, **kinds: Go) -> Spent:
+async def compared(rounds: int, shape: Shape, times: int = 1, trees: int = 1, **kinds: Go) -> Spent:
     """Medians of each kind and of the bare loop, in turns; `ratio` is that of the first kind.
 
     A round is the mean of so many `times`: where two kinds differ by less than a shared machine does from one second
     to the next, one run of each says nothing.
     """
-    kinds["bare"] = lambda: bare(shape)
+
+    async def bares() -> None:
+        for _ in range(trees):
+            await bare(shape)
+
+    kinds["bare"] = bares
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for go in kinds.values():
         await go()
@@ -206,7 +226,7 @@ async def compared(rounds: int, shape: Shape, times: int = 1, **kinds: Go) -> Sp
         found[f"{name}_cpu_ms"], found[f"{name}_wall_ms"] = map(statistics.median, zip(*means, strict=True))
     first = next(iter(kinds))
     found["ratio"] = found[f"{first}_cpu_ms"] / found["bare_cpu_ms"]
-    found["us_per_run"] = found[f"{first}_cpu_ms"] * 1e3 / shape.runs
+    found["us_per_run"] = found[f"{first}_cpu_ms"] * 1e3 / shape.runs / trees
     return found
 
 
@@ -218,19 +238,41 @@ def batched(both: list[tuple[float, float]], size: int) -> list[list[tuple[float
 
 
 async def journal(rounds: int) -> Spent:
-    """1,000 children in one response, 50 ms a reply, with a journal in SQLite."""
-    return await _journalled(rounds, Shape((1000,), latency_s=0.05))
+    """1,000 children in one response, 50 ms a reply, with a journal in SQLite that is opened and closed with the tree."""
+    return await _journalled(rounds, Shape((1000,), latency_s=0.05), times=8)
+
+
+async def opened(rounds: int) -> Spent:
+    """As `journal`, with a store that was opened before, as programs do that run many trees."""
+    return await _journalled(rounds, Shape((1000,), latency_s=0.05), times=8, once=True)
 
 
 async def briefed(rounds: int) -> Spent:
-    """As `journal`, with tasks of 2 KB each: each is in the journal twice, asked for and begun."""
-    return await _journalled(rounds, Shape((1000,), latency_s=0.05, task_chars=2048))
+    """As `opened`, with tasks of 2 KB each: each is in the journal twice, asked for and begun."""
+    return await _journalled(rounds, Shape((1000,), latency_s=0.05, task_chars=2048), once=True)
 
 
-async def _journalled(rounds: int, shape: Shape) -> Spent:
+async def small(rounds: int) -> Spent:
+    """100 trees of 20 children each, one after another, with a journal that each of them opens and closes."""
+    return await _journalled(rounds, Shape((20,)), times=1, trees=100)
+
+
+async def _journalled(
+    rounds: int, shape: Shape, *, times: int = 5, trees: int = 1, once: bool = False
+) -> Spent:
+    def many(go: Go) -> Go:
+        async def all_of_them() -> None:
+            for _ in range(trees):
+                await go()
+
+        return all_of_them
+
     with tempfile.TemporaryDirectory() as folder:
-        kinds = {"sqlite": ours(shape, f"sqlite:///{Path(folder, 'runs.db')}"), "off": ours(shape)}
-        found = await compared(rounds, shape, times=5, **kinds)
+        place = f"sqlite:///{Path(folder, 'runs.db')}"
+        store = open_store(place)
+        kinds = {"sqlite": many(ours(shape, store if once else place)), "off": many(ours(shape))}
+        found = await compared(rounds, shape, times=times, trees=trees, **kinds)
+        await store.close()
     found["on_against_off"] = found["sqlite_cpu_ms"] / found["off_cpu_ms"]
     return found
 
@@ -274,6 +316,37 @@ async def readers(rounds: int) -> Spent:
 
 async def _read(events: AsyncIterator[Event]) -> int:
     return len([event async for event in events])
+
+
+async def held(rounds: int) -> Spent:
+    """1,000 children in one response: the longest time in which nothing else on the event loop has a turn."""
+    shape = Shape((1000,), latency_s=0.05)
+    few = shape._replace(concurrency=16)
+    kinds: dict[str, Go] = {"ours": ours(shape), "of_16": ours(few), "bare": lambda: bare(shape)}
+    seen: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(rounds + 1):
+        for name, go in kinds.items():
+            seen[name].append(await _longest(go))
+    found = {f"{name}_wall_ms": statistics.median(some[1:]) for name, some in seen.items()}
+    return {**found, "ratio": found["ours_wall_ms"] / found["bare_wall_ms"]}
+
+
+async def _longest(go: Go) -> float:
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    gc.collect()
+    ticking = asyncio.ensure_future(tick())  # noqa: TID251 - a script
+    await go()
+    ticking.cancel()
+    return max(gaps) * 1e3
 
 
 async def cancel(rounds: int) -> Spent:
@@ -383,7 +456,8 @@ async def soak(rounds: int) -> Spent:
 
 
 # `soak` first: what others leave to the process would be counted as its own, and would hide what it leaves.
-WORKLOADS = {w.__name__: w for w in (soak, journal, briefed, many, tree, long, readers, cancel, resumed)}
+EVERY = (soak, journal, opened, briefed, small, many, tree, long, readers, held, cancel, resumed)
+WORKLOADS = {w.__name__: w for w in EVERY}
 
 
 TARGETS = {"journal": ("on_against_off", 1.5), "cancel": ("ours_wall_ms", 150.0)}

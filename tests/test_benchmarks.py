@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -23,7 +26,7 @@ def said(program: str, *args: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, briefed"),
+        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, opened"),
         (("--only", ""), "no workload ''"),
         (("--rounds", "0"), "'0' is no number of rounds"),
         (("--rounds", "-1"), "'-1' is no number of rounds"),
@@ -65,6 +68,7 @@ def test_what_draws_the_page_has_help() -> None:
         ("no json", "cannot be read"),
         ("{}", "has no 'samples'"),
         ("[]", "has no 'samples'"),
+        ('{"samples": {}}', "has no 'machine'"),
     ],
 )
 def test_what_draws_the_page_is_told_of_wrong_files(tmp_path: Path, written: str | None, words: str) -> None:
@@ -75,3 +79,39 @@ def test_what_draws_the_page_is_told_of_wrong_files(tmp_path: Path, written: str
     assert code == 1
     assert words in text
     assert "Traceback" not in text
+
+
+@pytest.fixture
+def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program that draws the page, with a page of its own."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    program = importlib.import_module("draw")
+    page = tmp_path / "performance.md"
+    page.write_text(program.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(program, "PAGE", page)
+    monkeypatch.setattr(program, "PICTURE", tmp_path / "performance.svg")
+    return program
+
+
+def test_several_runs_are_drawn_with_what_held(
+    draw: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The middle one, how far they went, and in how many a target held; what did not is printed besides."""
+    files: list[str] = []
+    for number, (times, ratio) in enumerate([(13.0, 1.4), (14.0, 1.6), (15.5, 1.3)]):
+        samples = {"delegation": {"ours": [{"x_floor": times}] * 5, "floor_rich": [{"x_floor": 10.0}]}}
+        machine = {"system": "Linux", "cpus": 2, "python": "3.11", "started": "2026-11-17T"}
+        results = {"samples": samples, "machine": machine, "versions": {}}
+        figures = {"sqlite_cpu_ms": 3.0, "bare_cpu_ms": 1.0, "ratio": 3.0, "on_against_off": ratio}
+        own = {"rounds": 5, "journal": {"what": "A journal.", **figures}}
+        for name, data in (("results", results), ("own", own)):
+            files.append(str(tmp_path / f"{number}-{name}.json"))
+            Path(files[-1]).write_text(json.dumps(data), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["draw.py", *files])
+    draw.main()
+    page, said = draw.PAGE.read_text(encoding="utf-8"), capsys.readouterr().out
+    assert "| a delegation | 14.0x | 13.0 to 15.5x | <= 15.0x | 2 of 3 | 10.0x |" in page
+    assert "on against off 1.40 (1.30 to 1.60) | <= 1.5 | 2 of 3 |" in page
+    assert "a delegation: 13.0 to 15.5x, target <= 15.0x" in said
+    assert "journal, on_against_off: 1.3 to 1.6, target <= 1.5" in said
+    assert "remit 14.0x" in draw.PICTURE.read_text(encoding="utf-8")
