@@ -5,13 +5,22 @@ from __future__ import annotations
 import base64
 import random
 import re
+from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import remit.lookalikes as lookalikes
-from remit.lookalikes import _LONG, _NEAR, _may_have_long, _without_long
+from remit.lookalikes import (
+    _AUTHORIZATION,
+    _FAR,
+    _LONG,
+    _VALUED,
+    _may_have_long,
+    _names_of_values,
+    _without_long,
+)
 
 ODD = re.compile(rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{15,}")
 """A long run, which is odd if there are others than small letters and hyphens behind its first character."""
@@ -39,7 +48,7 @@ AROUND = st.one_of(
 def test_what_is_found_everywhere_is_found_at_long_runs(before: bytes, secret: bytes, after: bytes) -> None:
     """A secret that has a long run near its beginning is found, by how that begins or by what stands before it."""
     data = before + secret + after
-    if odd_runs(secret[:_NEAR]) and _without_long(data, data.lower()) is not data:
+    if odd_runs(secret[:_FAR]) and _without_long(data, data.lower()) is not data:
         assert _may_have_long(data)
 
 
@@ -59,6 +68,45 @@ def test_more_runs_than_it_takes_to_search_in_full_are_not_all_looked_at() -> No
     """Else a text made of names and ids would take many times as long as one that is searched at once."""
     looked: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookalikes, "_is_suspect", lambda *_: bool(looked.append(1)) or True)
+        patch.setattr(lookalikes, "_is_odd", lambda *_: bool(looked.append(1)) or True)
         assert _may_have_long(b"key a1b2c3d4e5f6g7h8 " * 10_000)
-    assert len(looked) < 1_000
+    assert len(looked) < 5_000
+
+
+ASSIGNED = [_AUTHORIZATION.pattern, *chain.from_iterable(_VALUED.values())]
+
+
+@given(AROUND, st.one_of([shaped(pattern) for pattern in ASSIGNED]), AROUND, st.integers(0, 3))
+def test_what_has_a_name_is_looked_for_wherever_a_value_is_given(
+    before: bytes, given_value: bytes, after: bytes, times: int
+) -> None:
+    """Whether values are many or few: none is passed over because of how its name is looked for."""
+    data = (before + given_value + after + b" and more words, without any" * 1_000 * times).lower()
+    assert any(pattern.search(data) for pattern in ASSIGNED)
+    assert _names_of_values(data)
+
+
+def test_values_of_other_names_are_passed_over() -> None:
+    """What a name only begins or contains is not what it ends with."""
+    words = (
+        b"said: the keys: 5, token count = 7, tokens=5, input_tokens: 8, keyboard: none, passed: 9. "
+        + b"words " * 400
+    )
+    assert not _names_of_values(words)
+
+
+def test_a_run_that_only_begins_like_a_file_in_base64_is_passed_over_once() -> None:
+    """Else everything before it is looked at again and again, until the time for that is used up."""
+    looked: list[int] = []
+    text = b"internationalization " * 2_000 + b"A1" * 130 + b"_x/ and on"
+    is_odd = lookalikes._is_odd
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookalikes, "_is_odd", lambda rest: looked.append(1) or is_odd(rest))
+        assert not _may_have_long(text)
+    assert len(looked) <= 2_001
+
+
+def test_a_token_behind_a_long_colour_is_found() -> None:
+    token = b"7416825296:AABpG7H7jOcFv0ILsf8A0pVOuf-uT6xkKvk"
+    for colour in (b"\\u001b[0;1;32m", b"\\u001b[38;5;208m", b"\\u001b[1;38;5;208m", b"\\\\u001b[38;5;208m"):
+        assert token not in lookalikes.without_lookalikes(b'{"t":"bot ' + colour + token + b'"}'), colour

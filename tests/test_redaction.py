@@ -98,6 +98,10 @@ AROUND = {
     "uuid": ("access_token={}&x=1", "123e4567-e89b-12d3-a456-426614174000"),
     "aws secret": ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
     "password": ("password={}", "hunter2!"),
+    "password between tabs": ("password\t=\t{}", "hunter2!x9abc"),
+    "key between tabs": ("API_KEY\t: '{}'", "0a1b2c3d4e5f60718293"),
+    "basic between tabs": ("Authorization\t:\tBasic {}", base64.b64encode(b"user:pass").decode()),
+    "key in JSON five deep": ("api_key" + "\\" * 15 + '":' + "\\" * 15 + '"{}', "0a1b2c3d4e5f60718293"),
     "password in yaml": ("  Password: {}", "Tr0ub4dor"),
     "password in a colour": ("password=\x0e{}", "Tr0ub4dor"),
     "environment of a process": (

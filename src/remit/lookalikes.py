@@ -21,6 +21,12 @@ _NAME = _WORD + b"_-"
 _BASE64 = _WORD + b"+"
 
 
+_QUOTES = rb"[\"'\\]{0,32}"
+"""As many as JSON in JSON in JSON has."""
+_BLANKS = rb"(?:[ \t]|\\{1,8}t){0,8}"
+"""Tabs in JSON too."""
+
+
 class _Shape(NamedTuple):
     """A kind of secret. Group 1 is the secret, where it is not the whole."""
 
@@ -28,18 +34,12 @@ class _Shape(NamedTuple):
     """Without one of these, lower case where `folded`, there is none of it."""
     pattern: re.Pattern[bytes]
     """Linear: every part ends at the first character that is not its own, or is bounded."""
-    begins: bytes = b""
-    """A pattern of what stands where a long run of it begins."""
     before: bytes = b""
     """It never begins right after one of these: then it is a part of something else. With hyphens among them, all of
     those before it are passed over: they are a list's or a diff's."""
     random: bool = False
     """Whether it must look like chance besides."""
     folded: bool = False
-    inside: bool = False
-    """Whether it may begin in the middle of a run, behind a hyphen."""
-    apart: bool = False
-    """Whether a long run of it may stand behind a dot or a slash, and a marker before that."""
     least: int = 0
     """How many bytes there must be of it."""
 
@@ -49,7 +49,13 @@ _URL_PASSWORD = _Shape((b"@",), re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'
 _AUTHORIZATION = _Shape(
     (b"authorization",),
     re.compile(
-        rb"authorization[\"'\\]{0,8}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,8}(?:basic|token|digest|apikey) {1,4}"
+        rb"authorization"
+        + _QUOTES
+        + _BLANKS
+        + rb"[:=]"
+        + _BLANKS
+        + _QUOTES
+        + rb"(?:basic|token|digest|apikey) {1,4}"
         rb"([^\s\"'\\,;]{6,})"
     ),
     folded=True,
@@ -83,55 +89,49 @@ _PRIVATE_KEY = _Shape(
 )
 
 _LONG = (
-    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), rb"sk-", _NAME, random=True),
-    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), rb"AIza", _NAME + b"+"),
-    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), rb"glpat-", _NAME, apart=True),
+    _Shape((b"sk-",), re.compile(rb"sk-([A-Za-z0-9_-]{16,})"), _NAME, random=True),
+    _Shape((b"AIza",), re.compile(rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/=-])"), _NAME + b"+"),
+    _Shape((b"glpat-",), re.compile(rb"glpat-[A-Za-z0-9_.-]{16,}"), _NAME),
     _Shape(
         (b"sk_live_", b"sk_test_", b"rk_live_", b"rk_test_"),
         re.compile(rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-        rb"[sr]k_(?:live|test)_",
         _NAME,
     ),
     _Shape(
         (b"ghp_", b"gho_", b"ghs_", b"ghu_", b"ghr_", b"github_pat_"),
         re.compile(rb"(?:gh[posur]_|github_pat_)[A-Za-z0-9_]{20,}"),
-        rb"gh[posur]_|github_pat_",
         _NAME,
     ),
-    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), rb"xox[abeoprs]-", _NAME),
+    _Shape((b"xox",), re.compile(rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"), _NAME),
     _Shape(
         (b"AKIA", b"ASIA"),
         re.compile(rb"A[KS]IA[A-Z0-9]{16}(?![A-Za-z0-9+/=])"),
         before=_BASE64,
-        inside=True,
     ),
     _Shape(
         (b"gsk_", b"xai-", b"pplx-", b"r8_", b"dop_v1_", b"hvs.", b"pypi-", b"xapp-", b"tvly-"),
         re.compile(rb"(?:gsk_|xai-|pplx-|r8_|dop_v1_|hvs\.|pypi-|xapp-|tvly-)[A-Za-z0-9_-]{20,}"),
-        rb"gsk_|xai-|pplx-|r8_|dop_v1_|(?<=hvs\.)|pypi-|xapp-|tvly-",
         _NAME,
         random=True,
     ),
-    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), rb"sk_[0-9a-f]{8}", _NAME),
-    _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64, inside=True),
+    _Shape((b"sk_",), re.compile(rb"sk_[0-9a-f]{32,}"), _NAME),
+    _Shape((b"dapi",), re.compile(rb"dapi[0-9a-f]{32}(?![0-9a-f])"), before=_BASE64),
     _Shape(
         (b"ya29.", b"GOCSPX-"),
         re.compile(rb"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,}"),
-        rb"(?<=ya29\.)|GOCSPX-",
         _NAME,
     ),
-    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME, apart=True),
+    _Shape((b"SG.",), re.compile(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"), before=_NAME),
     _Shape(
         (b"hooks.slack.com/services/",),
         re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/]{20,})"),
-        apart=True,
     ),
-    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), rb"(?<=:)AA", _NAME),
-    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), rb"hf_", _NAME, random=True),
+    _Shape((b":AA",), re.compile(rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"), _NAME),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{20,}"), _NAME, random=True),
     # Some have letters only.
-    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), rb"hf_", _NAME),
-    _Shape((b"lsv2_",), re.compile(rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}"), rb"lsv2_", _NAME),
-    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), rb"npm_", _NAME, random=True),
+    _Shape((b"hf_",), re.compile(rb"hf_[A-Za-z0-9]{32,}"), _NAME),
+    _Shape((b"lsv2_",), re.compile(rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{8,}"), _NAME),
+    _Shape((b"npm_",), re.compile(rb"npm_[A-Za-z0-9]{30,}"), _NAME, random=True),
     _Shape(
         (b".eyJ",),
         # Only where a word begins: a long run of "eyJ" is looked at once, not once for each of them.
@@ -139,27 +139,47 @@ _LONG = (
             rb"(?:(?<![A-Za-z0-9_-])[_-]{0,4}|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m)|(?<=%[0-9A-Fa-f]{2}))"
             rb"(eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?)"
         ),
-        rb"eyJ",
         _NAME,
-        apart=True,
     ),
 )
 """Looked for at long runs of letters and digits: each of these has one."""
 
 _ASSIGNED = (
-    rb"[\"'\\]{0,8}[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}[\"'\\\x00-\x08\x0e-\x1f]{0,8}"
+    _QUOTES + _BLANKS + rb"(?::=|=>|[:=])" + _BLANKS + rb"[\"'\\\x00-\x08\x0e-\x1f]{0,32}"
     rb"([^\x00-\x20\"'\\,;&<>(){}\[\]`|]{8,})"
 )
 """No value goes on behind a character that JSON escapes: with the path behind it, it would look like one."""
 
-_VALUED = (
-    (b"pass", re.compile(rb"passw(?:or)?d" + _ASSIGNED), re.compile(rb"passphrase" + _ASSIGNED)),
-    (b"secret", re.compile(rb"secret(?:[_-]?(?:access)?[_-]?key)?" + _ASSIGNED)),
-    (b"credential", re.compile(rb"credentials?" + _ASSIGNED)),
-    (b"token", re.compile(rb"token" + _ASSIGNED)),
-    (b"key", re.compile(rb"key(?:[_-]?id)?" + _ASSIGNED)),
+_VALUED = {
+    b"pass": (re.compile(rb"passw(?:or)?d" + _ASSIGNED), re.compile(rb"passphrase" + _ASSIGNED)),
+    b"secret": (re.compile(rb"secret(?:[_-]?(?:access)?[_-]?key)?" + _ASSIGNED),),
+    b"credential": (re.compile(rb"credentials?" + _ASSIGNED),),
+    b"token": (re.compile(rb"token" + _ASSIGNED),),
+    b"key": (re.compile(rb"key(?:[_-]?id)?" + _ASSIGNED),),
+}
+"""By what each of their names has in it."""
+
+_NAMED = (*_AUTHORIZATION.markers, *_VALUED)
+_NAME_ENDS = (
+    b"authorization",
+    b"password",
+    b"passwd",
+    b"passphrase",
+    b"secret",
+    b"credential",
+    b"credentials",
+    b"token",
+    b"key",
+    b"keyid",
+    b"key_id",
+    b"key-id",
 )
-"""Names of values: without the first there is none of the others."""
+"""What stands right before a colon or an equals sign, but for quotes and spaces, where a value is given by its name."""
+_AFTER_NAME = b"\"'\\ \t"
+_NAME_BYTES = 128
+"""At least the longest of those, with as many quotes and blanks behind it as the patterns allow."""
+_DENSE = 128
+"""With a colon or an equals sign in fewer bytes than that, looking at each takes longer than looking for the names."""
 
 _KEY_OF = (
     b"api",
@@ -186,23 +206,24 @@ _AS_RUN = bytes(0x61 if char in _NAME else 0x20 for char in range(256))
 _LONG_RUN = b"a" * 15
 _PLAIN = b"abcdefghijklmnopqrstuvwxyz_-"
 
-_BEGINNINGS = re.compile(b"[_-]{0,8}(?:" + b"|".join(shape.begins for shape in _LONG if shape.begins) + b")")
-_BEGINNING_BYTES = 20
-_BEFORE_ESCAPED = b"\\[;%"
-_INSIDE = tuple(marker for shape in _LONG if shape.inside for marker in shape.markers)
-_APART = tuple(marker for shape in _LONG if shape.apart for marker in shape.markers)
-_BEFORE_PART = b"./"
+_LINE_BYTES = 100
 
-_NEAR = 96
-"""How far before a long run the beginning of its secret is looked for."""
+_JOINED = frozenset(bytes((char,)) for char in b"./:+\\[;%")
+"""What may stand in the middle of a secret, or end what is written before it: a line break in JSON, a colour in a
+terminal, a character in an address."""
+
+_PARTING = frozenset((b".", b"/"))
+"""Those that stand between long parts."""
+
+_NEAR, _FAR = _ESCAPE_BYTES + 16, 96
+"""How far from a long run the rest of its secret is looked for: an escape with a short part behind it, or a long part."""
 
 _BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}")
 """A file in base64: many runs, and not text."""
 _IN_BLOB = re.compile(rb"/(?:AIza|A[KS]IA|dapi|eyJ)")
 
-_LOOK_COST = 64
-_SEARCH_COST = 300
-"""Of a look at one run, and of searching a few bytes around it: how many bytes of a long text are searched meanwhile."""
+_LOOK_COST = 32
+"""Of a look at one run: how many bytes of a long text are searched meanwhile."""
 
 
 def without_lookalikes(data: bytes) -> bytes:
@@ -210,20 +231,36 @@ def without_lookalikes(data: bytes) -> bytes:
     folded = data.lower()
     if b"@" in data:
         data, folded = _shaped(data, folded, _URL_PASSWORD)
-    if b"authorization" in folded:
+    names = _names_of_values(folded)
+    if _AUTHORIZATION.markers[0] in names:
         data, folded = _shaped(data, folded, _AUTHORIZATION)
     if b"bearer" in folded:
         data, folded = _shaped(data, folded, _BEARER)
-    named = [patterns for name, *patterns in _VALUED if name in folded]
-    if named:
-        for pattern in chain.from_iterable(named):
-            data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
+    for pattern in chain.from_iterable([_VALUED.get(name, ()) for name in names]):
+        data, folded = _replace(data, folded, pattern.finditer(folded), _is_assigned)
+    # One of them is found much faster than two in a row.
+    if b"-" in data and b"--" in data:
         for shape in (_ARGUMENT, _PRIVATE_KEY):
             if shape.markers[0] in data:
                 data, folded = _shaped(data, folded, shape)
     if _may_have_long(data):
         data = _without_long(data, folded)
     return data
+
+
+def _names_of_values(folded: bytes) -> list[bytes]:
+    """Names that tell of a secret: all that there are, if any value may be given by one of them."""
+    most = (len(folded) + 1_000) // _DENSE
+    parts = folded.replace(b"=", b":").split(b":", most)
+    if len(parts) > most or _is_named(parts[:-1]):
+        return [name for name in _NAMED if name in folded]
+    return []
+
+
+def _is_named(parts: Iterable[bytes]) -> bool:
+    """Whether any of these, each right before a value, ends in the name of one."""
+    ends = (part[-_NAME_BYTES:].replace(b"\\t", b" ").rstrip(_AFTER_NAME) for part in parts)
+    return any(end.endswith(_NAME_ENDS) for end in ends)
 
 
 def _without_long(data: bytes, folded: bytes) -> bytes:
@@ -238,49 +275,44 @@ def _may_have_long(data: bytes) -> bool:
     # Not with a pattern: this passes over ordinary texts several times as fast.
     runs = data.translate(_AS_RUN)
     left = len(data) + 1_000
-    inside: tuple[bytes, ...] | None = None
+    odd: list[bytes] = []
     start = runs.find(_LONG_RUN)
     while start >= 0:
         end = runs.find(b" ", start)
         if end < 0:
             end = len(data)
-        # Long words, or several with hyphens, are none.
-        if data[start + 1 : end].translate(None, _PLAIN):
-            left -= _LOOK_COST
-            if inside is None:
-                inside = tuple(marker for marker in _INSIDE if marker in data)
-            suspect = _is_suspect(data, start, end, inside)
-            if data[end : end + 1] in (b"+", b"/") and (blob := _BLOB.match(data, start)):
+        if _is_odd(data[start + 1 : end]):
+            seen = _with_neighbours(data, start, end)
+            blob = _BLOB.match(data, start) if data[end : end + 1] in (b"+", b"/") else None
+            # One that ends inside the run, at a hyphen, is none: nothing would be passed over.
+            if blob is not None and blob.end() > end:
                 # Up to its last run, which may go on behind it.
                 end = max(data.rfind(b"+", start, blob.end()), data.rfind(b"/", start, blob.end())) + 1
-                suspect = suspect or _IN_BLOB.search(data, start, end) is not None
-            if suspect:
-                around = data[max(0, start - _NEAR) : end + _NEAR]
-                left -= _SEARCH_COST + len(around)
-                if _without_long(around, around.lower()) is not around:
-                    return True
+                if _IN_BLOB.search(data, start, end):
+                    seen = data[max(0, start - _FAR) : end + _NEAR]
+            odd.append(seen)
+            left -= _LOOK_COST + len(seen)
             if left < 0:
                 return True
         start = runs.find(_LONG_RUN, end)
-    return False
+    together = b"\n".join(odd)
+    return bool(odd) and _without_long(together, together.lower()) is not together
 
 
-def _is_suspect(data: bytes, start: int, end: int, inside: tuple[bytes, ...]) -> bool:
-    """Whether a long run should be looked at: many should that are nothing, and all that are a secret.
+def _is_odd(rest: bytes) -> bool:
+    """Whether a run, by all but its first character, can be of a secret: long words, or several with hyphens, are none."""
+    # A line of dashes, or the like, is found to be one much faster.
+    if len(rest) > _LINE_BYTES and rest[1:] == rest[:-1]:
+        return False
+    return bool(rest.translate(None, _PLAIN))
 
-    `inside` is what may stand in the middle of one, as far as it stands anywhere.
-    """
-    if _BEGINNINGS.match(data, start, end):
-        return True
-    if inside and any(data.find(marker, start, end) >= 0 for marker in inside):
-        return True
-    last = data[start - 1] if start else 0
-    # A line break in JSON, a colour in a terminal or a character in an address may end in it.
-    if last in _BEFORE_ESCAPED:
-        return _BEGINNINGS.search(data, start, min(end, start + _BEGINNING_BYTES)) is not None
-    return last in _BEFORE_PART and any(
-        data.find(marker, max(0, start - _NEAR), start + 3) >= 0 for marker in _APART
-    )
+
+def _with_neighbours(data: bytes, start: int, end: int) -> bytes:
+    """A run, with the bytes around it where a secret may begin before it or go on behind it."""
+    before, after = data[start - 1 : start], data[end : end + 1]
+    if before in _JOINED:
+        start = max(0, start - (_FAR if before in _PARTING else _NEAR))
+    return data[start : end + _NEAR if after in _JOINED else end]
 
 
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:

@@ -25,6 +25,9 @@ PHRASE_CHARS, PHRASE_WORDS = 20, 4
 HELD_CHARS = 8192
 """How much of a text that still goes on is held back, so that no secret is cut in two."""
 
+NEAR_CHARS, TRIES = 512, 64
+"""How much around a cut is looked at, and how often another is tried."""
+
 _OUR_NAME = re.compile(r"[a-z_]+")
 _ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
@@ -88,11 +91,20 @@ class Redactor:
             return max(0, most)
         for space in ("\n", " "):
             found = text.rfind(space, least, most)
+            for _ in range(TRIES):
+                if found < 0 or not self._parts_a_secret(text, found + 1):
+                    break
+                found = text.rfind(space, least, found)
             if found >= 0:
                 most = found + 1
                 break
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
+
+    def _parts_a_secret(self, text: str, at: int) -> bool:
+        """Whether a cut there would stand between a name and its value."""
+        before, after = text[max(0, at - NEAR_CHARS) : at], text[at : at + NEAR_CHARS]
+        return self.redact_text(before + after) != self.redact_text(before) + self.redact_text(after)
 
     def _redact_values(self, data: bytes) -> bytes:
         try:
