@@ -360,6 +360,34 @@ AnyEvent = (
     | EventsMissed
 )
 
+
+@functools.cache
+def words() -> frozenset[str]:
+    """What events are written with besides what happened: names of fields, kinds, and values of which there are few."""
+    from msgspec import inspect  # noqa: PLC0415 - for those who name secrets
+
+    found: set[str] = set()
+    seen: set[type] = set()
+    left: list[object] = [inspect.type_info(AnyEvent)]
+    while left:
+        one = left.pop()
+        if isinstance(one, inspect.StructType):
+            if one.cls not in seen:
+                seen.add(one.cls)
+                found |= {field.encode_name for field in one.fields}
+                found |= {str(word) for word in (one.tag_field, one.tag) if word is not None}
+                left += [field.type for field in one.fields]
+        elif isinstance(one, inspect.LiteralType):
+            found |= set(map(str, one.values))
+        elif isinstance(one, inspect.EnumType):
+            found |= {str(member.value) for member in one.cls}
+        elif isinstance(one, inspect.UnionType):
+            left += one.types
+        elif isinstance(one, inspect.CollectionType | inspect.VarTupleType):
+            left.append(one.item_type)
+    return frozenset(found)
+
+
 _encoder = msgspec.json.Encoder()
 
 

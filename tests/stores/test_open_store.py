@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,38 @@ async def test_secrets_that_were_named_are_kept_out(tmp_path: Path) -> None:
     await store.close()
     assert b"elephant" not in path.read_bytes()
     assert b"the word is [redacted]" in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("secrets", "said"),
+    [
+        ("9988776655", "put it in a list"),
+        ({"pin": "9988776655"}, "give its values in a list"),
+        (5, "not int"),
+        (["9988776655", 1], "number 2 of them is of the type int"),
+        ([" "], "number 1 of them is empty"),
+        (
+            ["9988776655", "text"],
+            "Number 2 of the secrets is a part of a word that every event is written with",
+        ),
+        (["complete"], "give it a longer one"),
+        (["run_start"], "give it a longer one"),
+    ],
+)
+def test_secrets_that_are_no_list_of_texts_are_refused(secrets: Any, said: str) -> None:
+    """Each letter of a text, or the names of a mapping, would be kept out, and the secret would not."""
+    with pytest.raises(UsageError, match=said) as refused:
+        open_store("sqlite:///runs.db", secrets=secrets)
+    assert "9988776655" not in str(refused.value)
+
+
+@pytest.mark.real_time
+async def test_secrets_may_come_one_by_one(tmp_path: Path) -> None:
+    """What was looked at to check it is still there to be kept out."""
+    path = tmp_path / "runs.db"
+    given: Any = (word for word in ("blue elephant",))
+    store = open_store(f"sqlite:///{path}", secrets=given)
+    root = await new_tree(store)
+    store.append(started(root, 1, task="the word is blue elephant"))
+    await store.close()
+    assert b"elephant" not in path.read_bytes()

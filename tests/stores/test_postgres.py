@@ -9,6 +9,7 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import remit.stores.writer as writer
 from remit.errors import StoreError, TreeOwned, UsageError
@@ -37,10 +38,10 @@ asyncio.run(main())
 """
 
 
-def ask(url: str, sql: LiteralString) -> list[tuple[object, ...]]:
+def ask(url: str, query: LiteralString | sql.Composed) -> list[tuple[object, ...]]:
     """Something that another program does to the database."""
     with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql)
+        cursor = connection.execute(query)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -223,3 +224,19 @@ def test_an_address_that_cannot_be_read() -> None:
 def test_errors_are_store_errors() -> None:
     """What is owned is a StoreError too, so that one `except` is enough."""
     assert issubclass(TreeOwned, StoreError)
+
+
+async def test_a_database_that_lacks_most_characters_is_refused(postgres_url: str) -> None:
+    """One of them in one tree would end all others."""
+    name = f"{postgres_url.rpartition('/')[2]}_latin"
+    quoted = sql.Identifier(name)
+    made = sql.SQL("CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    ask(postgres_url, made.format(quoted))
+    try:
+        store = PostgresStore(f"{postgres_url.rpartition('/')[0]}/{name}")
+        said = str(await refused(store.claim("r", new=True)))
+        await store.close()
+    finally:
+        ask(postgres_url, sql.SQL("DROP DATABASE {}").format(quoted))
+    assert "keeps its texts in LATIN1" in said
+    assert "createdb --encoding UTF8" in said

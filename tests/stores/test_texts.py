@@ -56,7 +56,7 @@ def waiting(*found: Event) -> list[Waiting]:
 
 
 def written(found: list[Waiting], redactor: Redactor, searched: Searched | None = None) -> str:
-    return "\n".join(page.text for page in pages_of("r", found, redactor, searched or Searched()))
+    return "\n".join(page.data.decode() for page in pages_of("r", found, redactor, searched or Searched()))
 
 
 def fill(hint: Any, value: object) -> Iterator[object]:

@@ -118,7 +118,7 @@ def _row(line: Line, now: float) -> columns.Row:
         line.task,
         words.ago(line.started_at, now),
         words.number(line.tokens),
-        "" if line.usd is None else words.money(line.usd),
+        words.money(line.usd) if line.usd else "",
         str(line.runs - 1 or ""),
     )
 

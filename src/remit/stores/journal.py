@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import os
 import secrets as entropy
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
 import msgspec
 
 import remit.commands
 import remit.stores.tables as tables
 from remit.commands import AnyCommand
-from remit.errors import StoreError, TreeOwned
-from remit.events import Event, decode, decode_lines, seq_of
+from remit.errors import StoreError, TreeOwned, UsageError
+from remit.events import Event, decode, decode_lines, seq_of, words
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.stores.chunks import chunks
@@ -41,12 +41,34 @@ GROUP_CHUNKS = 16
 """Chunks of an artifact in one transaction: events wait no longer than for these."""
 
 
+def _checked(secrets: object) -> tuple[str, ...]:
+    """Raises UsageError, without showing any of them."""
+    if isinstance(secrets, (str, bytes)):
+        raise UsageError("secrets must be a list of texts, not one text: put it in a list, secrets=[...].")
+    if isinstance(secrets, Mapping):
+        raise UsageError("secrets must be a list of texts, not a mapping: give its values in a list.")
+    if not isinstance(secrets, Iterable):
+        raise UsageError(f"secrets must be a list of texts, not {type(secrets).__name__}.")
+    found: list[str] = []
+    for one in cast("Iterable[object]", secrets):
+        if not isinstance(one, str) or not one.strip():
+            what = "empty" if isinstance(one, str) else f"of the type {type(one).__name__}"
+            raise UsageError(f"secrets must be a list of texts: number {len(found) + 1} of them is {what}.")
+        if any(one in word for word in words()):
+            raise UsageError(
+                f"Number {len(found) + 1} of the secrets is a part of a word that every event is written with, such as"
+                " `text` or `status`. Without it no run could be read: give it a longer one."
+            )
+        found.append(one)
+    return tuple(found)
+
+
 class JournalStore:
     """A store in a database. See `remit.ports.Store` for what its methods promise."""
 
     def __init__(self, place: Place, secrets: Sequence[str] = ()) -> None:
         self._place = place
-        self._redactor = Redactor(secrets)
+        self._redactor = Redactor(_checked(secrets))
         self._owner = new_owner()
         self._owner_text = self._owner.encode()
         self._writer = Writer(place, self._owner_text, self._redactor)
@@ -148,9 +170,14 @@ class JournalStore:
 
     def _overflow(self, claim: Claim) -> StoreError:
         # For good: a journal may lose its end, never its middle.
+        why = (
+            "has not been writable for so long"
+            if self._writer.troubled
+            else "is so much slower than events come"
+        )
         claim.error = StoreError(
-            f"{self._place.where} has not been writable for so long that {MOST_BUFFERED // 1_000_000} MB of events "
-            f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}"
+            f"{self._place.where} {why} that {MOST_BUFFERED // 1_000_000} MB of events "
+            f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}".rstrip()
         )
         return claim.tell(claim.error)
 
@@ -281,6 +308,9 @@ class JournalStore:
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
         while True:
+            if wait:
+                # Before the first look too: a tree that ends sooner is not looked for in vain.
+                await asyncio.sleep(POLL_S)
             self._check()
             found = await self._read(
                 lambda link: tables.commands_after(link, root, after, self._place.where), None
@@ -289,7 +319,6 @@ class JournalStore:
                 raise tables.unknown(root, self._place.where)
             if found or not wait:
                 return found
-            await asyncio.sleep(POLL_S)
 
     async def trees(self) -> list[TreeInfo]:
         self._check()

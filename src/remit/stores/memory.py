@@ -169,5 +169,5 @@ def _info(root: str, kept: _Kept) -> TreeInfo:
         runs=sum(isinstance(event, RunStarted) for event in kept.events),
         requests=used.requests,
         tokens=used.tokens,
-        usd=used.usd or None,
+        usd=used.usd if used.usd is not None or used.tokens else 0.0,
     )

@@ -37,6 +37,7 @@ class Page:
     __slots__ = (
         "agent",
         "count",
+        "data",
         "last_at",
         "last_seq",
         "resumed",
@@ -46,14 +47,15 @@ class Page:
         "started_at",
         "status",
         "task",
-        "text",
     )
 
-    def __init__(self, root: str, events: Sequence[Event], lines: Iterable[str], redactor: Redactor) -> None:
+    def __init__(
+        self, root: str, events: Sequence[Event], lines: Iterable[bytes], redactor: Redactor
+    ) -> None:
         first, last = events[0], events[-1]
         self.root = root
-        self.text = text = "\n".join(lines)
-        self.size = len(text) if text.isascii() else len(text.encode())
+        self.data = b"\n".join(lines)
+        self.size = len(self.data)
         self.count, self.last_seq, self.last_at = len(events), last.seq, last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
         """For a tree that has no events yet."""
@@ -95,12 +97,12 @@ class Page:
 def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor, searched: Searched) -> Iterator[Page]:
     """What waited of a tree, as pages. Raises where an event has no JSON."""
     held: list[Event] = []
-    made: list[str] = []
+    made: list[bytes] = []
     size = 0
     for group in _groups(taken):
         data = _json_of(group, redactor, searched)
         held += [one.event if isinstance(one, Weighed) else one for one in group]
-        made.append(data.decode())
+        made.append(data)
         size += len(data)
         if size >= PAGE_BYTES:
             yield Page(root, held, made, redactor)
@@ -176,8 +178,8 @@ def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dic
             continue
         if _count(link, owner, page):
             link.change(
-                "INSERT INTO remit_pages (root, last, data) VALUES (?, ?, ?)",
-                (root, page.last_seq, page.text),
+                f"INSERT INTO remit_pages (root, last, data) VALUES (?, ?, {link.text})",  # noqa: S608 - our own constant
+                (root, page.last_seq, page.data),
             )
         else:
             lost[root] = tables.taken_over(link, root)

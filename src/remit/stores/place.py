@@ -27,6 +27,8 @@ class Link(Protocol):
 
     now: str
     """SQL for the seconds since the epoch, on the clock that all leases of this place go by."""
+    text: str
+    """SQL for a text that is given as its bytes in UTF-8: made a text first, it would be copied once more."""
     lock: str
     """What a SELECT ends with that wants its rows unchanged until the end of the transaction."""
 

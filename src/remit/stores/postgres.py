@@ -104,6 +104,14 @@ class PostgresDatabase:
         return PostgresLink(self, connection)
 
     def _version(self, link: PostgresLink) -> int:
+        encoding = cast(str, link.rows("SHOW server_encoding")[0][0])
+        if encoding not in ("UTF8", "SQL_ASCII"):
+            # One character of another kind would end every tree of the store.
+            raise Trouble(
+                f"{self.where} keeps its texts in {encoding}, which lacks most characters. Create a database in UTF8"
+                " (createdb --encoding UTF8 --template template0 NAME), and name that.",
+                passing=False,
+            )
         # Not `to_regclass`: it may remember that there was none before another process made it.
         found = "SELECT 1 FROM pg_class WHERE relname = 'remit_meta' AND pg_table_is_visible(oid)"
         if not link.rows(found):
@@ -182,6 +190,7 @@ class PostgresLink:
     """A connection."""
 
     now = "extract(epoch FROM clock_timestamp())::float8"
+    text = "convert_from(?, 'UTF8')"
     lock = " FOR UPDATE"
 
     def __init__(self, database: PostgresDatabase, connection: psycopg.Connection[Row]) -> None:

@@ -49,6 +49,14 @@ class SqliteFile:
         looking.close()
         link = self._connect(writing=True)
         try:
+            encoding = link.rows("PRAGMA encoding")[0][0]
+            if encoding != "UTF-8":
+                # Pages are given as bytes in UTF-8: SQLite would cut off the last of an odd number.
+                raise Trouble(
+                    f"{self.where} keeps its texts in {encoding}, and remit writes UTF-8. Nothing was changed. "
+                    "Name another file.",
+                    passing=False,
+                )
             if version < migrations.VERSION:
                 self._migrate(link)
             link.rows("PRAGMA journal_mode = WAL")
@@ -247,6 +255,7 @@ class SqliteLink:
     """A connection."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
+    text = "CAST(? AS TEXT)"
     lock = ""
 
     def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:

@@ -285,7 +285,7 @@ def _info(row: Row) -> TreeInfo:
         runs=runs,
         requests=requests,
         tokens=tokens,
-        usd=None if unpriced or not micros else micros / 1_000_000,
+        usd=None if unpriced else micros / 1_000_000,
     )
 
 

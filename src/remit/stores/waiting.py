@@ -162,6 +162,9 @@ def weighed(event: Event, weight: int) -> Weighed:
     if weight != CHANGEABLE:
         return Weighed(event, weight)
     json = encode(event)
+    if not json.isascii():
+        # What was given as JSON (`msgspec.Raw`) is taken as it is, and databases would say so too late or not at all.
+        json.decode()
     return Weighed(event, len(json), json, _recurring(event) if isinstance(event, ReplyReceived) else ())
 
 

@@ -400,13 +400,16 @@ class StoreBattery:
         assert not (await known(store, root)).live
 
     async def check_trees_say_what_was_used(self, store: Store) -> None:
-        """A line counts runs, and what replies used; money only where every price is known."""
+        """A line counts runs, and what replies used; money only where every price is known, and nothing is known too."""
         root = await new_tree(store)
         store.append(started(root, 1))
-        store.append(replied(root, 2, Usage(1, 100, 20, usd=0.5)))
+        assert (await known(store, root)).usd == 0
+        store.append(replied(root, 2, Usage(1, 0, 0, usd=0.0)))
+        assert (await known(store, root)).usd == 0
+        store.append(replied(root, 3, Usage(1, 100, 20, usd=0.5)))
         line = await known(store, root)
-        assert (line.runs, line.requests, line.tokens, line.usd) == (1, 1, 120, 0.5)
-        store.append(replied(root, 3, Usage(1, 10, 0)))
+        assert (line.runs, line.requests, line.tokens, line.usd) == (1, 2, 120, 0.5)
+        store.append(replied(root, 4, Usage(1, 10, 0)))
         assert (await known(store, root)).usd is None
 
     async def check_trees_say_how_the_root_ended(self, store: Store) -> None:
