@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import remit.spelling as spelling
 from remit import Agent, Limits, UsageError
 
 # Without a type checker's eye, as most people write.
@@ -127,3 +128,29 @@ def test_an_agent_is_looked_at_as_before() -> None:
     names = list(inspect.signature(Agent).parameters)
     assert names[:4] == ["name", "nickname", "description", "instructions"]
     assert Agent.__init__.__name__ == "__init__"
+
+
+def test_letters_that_changed_places_are_put_back() -> None:
+    """The name with the same letters is meant, not a shorter one that is as near."""
+    assert spelling.nearest("modle", ["mode", "model"]) == "model"
+    assert spelling.slip_of("grpe", ["read", "grep"]) == "grep"
+    assert spelling.slip_of("grep", ["read", "grep"]) is None
+    assert spelling.slip_of("toutch", ["read", "touch"]) == "touch"
+    assert spelling.slip_of("tuch", ["read", "touch"]) == "touch"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("publish", "push"),
+        ("publish_a", "publish_b"),
+        ("deploy", "deploy2"),
+        ("read_file", "read_files"),
+        ("to_eu_1", "to_au_1"),
+        ("step_12", "step_21"),
+    ],
+)
+def test_a_name_like_another_is_no_slip(one: str, other: str) -> None:
+    """Rules for several agents name such tools side by side: they are none that is surely misspelt."""
+    assert spelling.slip_of(one, [other]) is None
+    assert spelling.slip_of(other, [one]) is None

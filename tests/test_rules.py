@@ -244,6 +244,32 @@ def test_a_rule_that_cannot_be_read_says_so(rule: str) -> None:
         Agent("lead", policy=[rule])
 
 
+@pytest.mark.parametrize("rule", ["deny shlel", "deny delpoy(prod*)", "ask toutch", "allow deplyo"])
+async def test_a_rule_about_a_misspelt_tool_is_refused(rule: str) -> None:
+    """A denial that denies nothing is told before anything runs: nobody would notice it otherwise."""
+    model, child = ScriptedModel([]), Agent("child", tools=[deploy])
+    lead = Agent("lead", tools=[shell, touch], subagents=[child])
+    with pytest.raises(UsageError, match=r"run\(\): the rule .* is about no tool that is here.*Did you mean"):
+        await run(lead, "go", model=model, policy=["allow *", rule])
+    with pytest.raises(UsageError, match=r"Agent 'owner': the rule .*Did you mean"):
+        await run(Agent("owner", subagents=[lead], policy=[rule]), "go", model=model)
+
+
+async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
+    """Rules may be written for many agents, and a pattern is about whatever it matches."""
+    rules = [
+        "deny terminal",
+        "deny publish",
+        "ask shell*",
+        "deny mcp__files__write",
+        "ask deploy?",
+        "deny subagent_x",
+    ]
+    lead = Agent("lead", tools=[shell, touch, deploy], policy=rules)
+    outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=rules)
+    assert outcome.ok
+
+
 def test_a_rule_reads_back_as_it_was_written() -> None:
     """What is shown of a rule is the rule."""
     for text in ("allow shell", "deny shell(rm *)", "ask mcp__*(a(b))"):

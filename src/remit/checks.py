@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from remit.agent import Agent, PerAgent
-from remit.delegation.kit import kit_for
+from remit.delegation.kit import built_in, kit_for
 from remit.errors import UsageError
 from remit.foreign import is_async
 from remit.history import RunRecord, Tree
@@ -24,7 +24,9 @@ from remit.messages import (
     ToolMessage,
     UserMessage,
 )
+from remit.policy import PolicyFunction, Rules
 from remit.ports import Store
+from remit.spelling import slip_of
 from remit.text import clean, describe_error
 from remit.tooling import is_reserved
 
@@ -143,22 +145,43 @@ def check_workspace(workspace: object) -> Path | None:
     return folder
 
 
-def check_tools(agent: Agent) -> None:
+def check_tools(agent: Agent) -> frozenset[str] | None:
+    """The names of all tools that a tree of the agent has; None where its sources have to say. Raises UsageError."""
     if id(agent) in _checked.found:
-        return
-    seen: set[int] = set()
-    found = [agent]
-    while found:
-        one = found.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            kit_for(one, may_delegate=True)
-            found.extend(one.subagents)
-    _checked.keep(agent, None)
+        return _checked.found[id(agent)]
+    agents: dict[int, Agent] = {}
+    left = [agent]
+    while left:
+        one = left.pop()
+        if id(one) not in agents:
+            agents[id(one)] = one
+            left.extend(one.subagents)
+    names = {name for one in agents.values() for name in kit_for(one, may_delegate=True).tools}
+    known = None if any(one.sources for one in agents.values()) else frozenset(names)
+    for one in agents.values():
+        check_rules(one.policy, known, f"Agent {one.name!r}")
+    return _checked.keep(agent, known)
 
 
-_checked = PerAgent[None]()
+_checked = PerAgent[frozenset[str] | None]()
 """Agents whose tools can be had, those of all their subagents included."""
+
+
+def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, where: str) -> None:
+    """Raises UsageError for a rule whose tool is surely misspelt: a denial would deny nothing, without a word.
+
+    One about a tool that there is not is none: rules may be written for many agents.
+    """
+    if not isinstance(policy, Rules) or known is None:
+        return
+    for rule in policy.rules:
+        elsewhere = rule.name in built_in.tools() or rule.name.startswith(("subagent_", "mcp__"))
+        meant = None if elsewhere or set(rule.name) & set("*?[") else slip_of(rule.name, known)
+        if meant is not None:
+            raise UsageError(
+                f"{where}: the rule {str(rule)!r} is about no tool that is here: none is called {rule.name!r}."
+                f" Did you mean {meant!r}?"
+            )
 
 
 def as_message(task: object) -> UserMessage:

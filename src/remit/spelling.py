@@ -52,5 +52,32 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     import difflib  # noqa: PLC0415 - only for those who mistype
 
     names = {name.lower(): name for name in islice(known, MOST_COMPARED)}
-    near = difflib.get_close_matches(word.lower(), names, 1)
+    turned = _turned(word, names)
+    near = [turned] if turned else difflib.get_close_matches(word.lower(), names, 1)
     return names[near[0]] if near else None
+
+
+def slip_of(word: str, known: Iterable[str]) -> str | None:
+    """The name of which a word is surely a slip: two letters that changed places, or one too many or too few inside it.
+
+    Another letter, or another end, may as well be another name: `to_eu` and `to_au`, `step_12` and `step_21`.
+    """
+    if len(word) > LONGEST_WORD or word in (names := list(islice(known, MOST_COMPARED))):
+        return None
+    return next((name for name in names if _swapped(word, name) or _missing_one(word, name)), None)
+
+
+def _turned(word: str, names: Iterable[str]) -> str | None:
+    letters = sorted(word.lower())
+    return next((name for name in names if sorted(name.lower()) == letters), None)
+
+
+def _swapped(word: str, name: str) -> bool:
+    pairs = [at for at in range(len(name) - 1) if name[at : at + 2].isalpha()]
+    return any(name[:at] + name[at + 1] + name[at] + name[at + 2 :] == word for at in pairs)
+
+
+def _missing_one(word: str, name: str) -> bool:
+    short, long = sorted((word, name), key=len)
+    inside = range(1, len(long) - 1)
+    return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in inside)

@@ -61,8 +61,11 @@ def prepare(  # noqa: PLR0917 - for every tree: names cost as much as the checks
     checks.check_call(agent, limits, approver, on_event)
     place = None if store is None else _open(store)
     found = Models(model, models, _Named)
-    checks.check_tools(agent)
-    caller = None if policy is None else compile_policy(policy, "run()")
+    tools = checks.check_tools(agent)
+    caller = None
+    if policy is not None:
+        caller = compile_policy(policy, "run()")
+        checks.check_rules(caller, tools, "run()")
     outer = OPEN if sandbox is None else read_sandbox(sandbox, "run()") or OPEN
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
     folder = None if workspace is None else checks.check_workspace(workspace)
