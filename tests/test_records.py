@@ -381,3 +381,25 @@ async def test_the_events_of_a_real_tree_are_the_same_after_json() -> None:
         raw = msgspec.json.decode(encode(event), type=dict[str, object])
         assert raw.keys() >= {*HEAD, "kind"}
         assert decode(encode(event)) == event
+
+
+def test_an_outcome_is_shown_in_one_line() -> None:
+    """Whatever it holds: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it."""
+    child = Outcome(Status.COMPLETED, "child", "r.1", text="found\n" * 100_000)
+    outcome = Outcome(
+        Status.INCOMPLETE,
+        "lead",
+        "r",
+        partial="so far " * 100_000,
+        reason="turns",
+        turns=3,
+        children=(child,) * 1_000,
+        messages=(user("look " * 100_000),),
+    )
+    shown = repr(outcome)
+    assert shown.startswith(
+        "Outcome(status='incomplete', agent='lead', run_id='r', reason='turns', partial='so far "
+    )
+    assert shown.endswith("...', turns=3, calls=<0>, children=<1000>, messages=<1>)")
+    assert max(map(len, (shown, repr(child)))) < 600
+    assert "\n" not in repr(child)

@@ -35,6 +35,10 @@ COMPLETED = Status.COMPLETED
 """For every end of a run: found by its own name it is found several times as fast."""
 
 
+SHOWN_CHARS = 200
+"""Of an answer, where an outcome is shown to a programmer."""
+
+
 class ToolCallLog(Struct, frozen=True, gc=False, omit_defaults=True):
     """One requested call, in short: also unknown, malformed, denied and rejected ones."""
 
@@ -106,6 +110,17 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """The tool whose call the run ended in. None when it ended in the model."""
     duration_s: float = 0.0
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        # In one line: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it.
+        said, field = (self.text, "text") if self.ok else (self.partial, "partial")
+        shown = said if len(said) <= SHOWN_CHARS else f"{said[:SHOWN_CHARS]}..."
+        parts = [f"status={str(self.status)!r}", f"agent={self.agent!r}", f"run_id={self.run_id!r}"]
+        parts += [f"reason={self.reason!r}"] if self.reason else []
+        parts += [f"{field}={shown!r}", f"turns={self.turns}"]
+        lists = {"calls": self.calls, "children": self.children, "messages": self.messages}
+        parts += [f"{name}=<{len(some)}>" for name, some in lists.items()]
+        return f"Outcome({', '.join(parts)})"
 
     @property
     def ok(self) -> bool:
