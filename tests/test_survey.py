@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import remit.models.offline as offline
 from remit import Agent, Limits, Outcome, Request, UsageError, run
 from remit.messages import AssistantMessage, Call, ToolMessage, ToolSpec, user
 from remit.models.facts import Facts, merge, of_listing, parse, render
@@ -109,6 +110,28 @@ async def test_it_says_what_it_cannot_do() -> None:
     outcome = await run(Agent("poet"), "Write a poem", model="offline")
     assert LABEL in outcome.text
     assert "real model" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("task", "folder"),
+    [
+        ("Survey this folder", "."),
+        ("Survey this folder.", "."),
+        ("survey the code base", "."),
+        ("Survey this repository and tell me what it is", "."),
+        ("Survey docs", "docs"),
+        ("Survey docs/.", "docs"),
+        ("Survey the folder src/remit", "src/remit"),
+        ("Survey the docs folder.", "docs"),
+        ("Survey my directory ./a-b/c!", "./a-b/c"),
+        ("Survey the folder `with spaces`, please", "with spaces"),
+        ('Survey the folder "a \\"b\\"" and report what is in it.', 'a "b"'),
+        ("Survey @README.md\n\nRun `make` in the folder docs", "."),
+    ],
+)
+def test_the_folder_is_the_one_that_was_named(task: str, folder: str) -> None:
+    """As people write it; what stands in a file that was attached is no part of it."""
+    assert offline._folder_in(task) == folder
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -53,6 +53,17 @@ def test_agents_that_are_not_there_are_said() -> None:
     assert "nowhere" in said.err
 
 
+def test_an_agent_that_is_left_out_is_said(folder: Path) -> None:
+    """A run that goes on without it would look as if nobody had written it."""
+    agents = folder / ".remit" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "helper.md").write_text("---\nname: helper\ndescription: Helps.\ntools: Grpe\n---\nHelp.\n")
+    said = run("Go", model=ScriptedModel([say("Done.")]))
+    assert said.code == 0
+    assert "helper.md:4: There is no tool 'Grpe'. Did you mean 'grep'?" in said.err
+    assert "An agent whose file has an error is left out." in said.err
+
+
 def test_calls_that_failed_are_counted_where_people_look() -> None:
     """A denied call is in the last line, whatever the model says of it."""
     model = ScriptedModel([call("write", path="a.txt", content="x"), say("Written.")])

@@ -92,7 +92,8 @@ def _print_agents(loaded: Loaded, problems: Sequence[Problem], where: str) -> No
     warnings = sum(problem.level == "warning" for problem in problems)
     if errors or warnings:
         both = f"{words.count(errors, 'error')}, {words.count(warnings, 'warning')}"
-        exits.tell(f"{both} in these files: remit agents --check{' ' + where if where else ''}")
+        why = " (an agent whose file has an error is left out)" if errors else ""
+        exits.tell(f"{both} in these files{why}: remit agents --check{' ' + where if where else ''}")
 
 
 def _models(one: Definition) -> str:

@@ -278,6 +278,8 @@ def _told(problems: list[Problem]) -> list[str]:
     warnings = sum(p.level == "warning" for p in unique)
     more = len(errors) - MOST_TOLD
     told = errors[:MOST_TOLD]
+    if errors:
+        told.append("An agent whose file has an error is left out.")
     if warnings or more > 0:
         parts = [f"{more} more problems"] if more > 0 else []
         parts += [f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []

@@ -26,6 +26,14 @@ LARGE = 300
 TODO = r"\b(TODO|FIXME)\b"
 _NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
 _FOLDER = re.compile(r"`([^`\n]+)`")
+_PLAIN = re.compile(
+    r"\bsurvey (?:(?:the|this|my|our) )*(?:(?:folder|directory) )?([\w./-]*\w)/?(?: (?:folder|directory))?[.!?]*$",
+    re.IGNORECASE,
+)
+_NO_NAME = re.compile(
+    r"this|the|my|our|it|all|here|everything|folder|directory|repo|repository|project|code|codebase",
+    re.IGNORECASE,
+)
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
 
@@ -62,6 +70,17 @@ def is_survey(task: str) -> bool:
     return bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
 
 
+def _folder_in(task: str) -> str:
+    """The folder that a task is about: in quotes, or as people write it. What was attached to it comes on later lines."""
+    line = task.strip().partition("\n")[0].strip()
+    if named := _NAMED.search(line):
+        return json.loads(named[1])
+    if found := _FOLDER.search(line):
+        return found[1]
+    plain = _PLAIN.search(line)
+    return plain[1] if plain and not _NO_NAME.fullmatch(plain[1]) else "."
+
+
 class _Survey:
     """What a run knows of its folder so far, and what it does next."""
 
@@ -71,8 +90,7 @@ class _Survey:
         said = [m.text for m in request.messages if isinstance(m, UserMessage)]
         task = next((text for text in reversed(said) if not text.startswith(MARK)), "")
         self.asked = is_survey(task)
-        named, found = _NAMED.search(task), _FOLDER.search(task)
-        self.folder = json.loads(named[1]) if named else found[1] if found else "."
+        self.folder = _folder_in(task)
         self.can = self.asked and "ls" in self.tools
         self.done = list(_results(request))
         self.listing = next((d.result for d in self.done if d.call.name == "ls"), None)
