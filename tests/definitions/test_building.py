@@ -102,6 +102,36 @@ def test_an_unknown_tool_is_an_error_in_remits_own_files_only(tmp_path: Path) ->
         made(tmp_path / ".remit", "a")
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["disallowedTools: Wriet", "disallowedTools: Read, Writ", "policy: [deny wriet]", "policy: [ask wirte(a/*)]"],
+)
+def test_a_denial_of_a_misspelt_tool_is_an_error(tmp_path: Path, written: str) -> None:
+    """It would deny nothing, and nobody would notice; it is told with its line, and other agents are built."""
+    write(tmp_path, "a", f"tools: Read, Write\n{written}\n")
+    write(tmp_path, "b")
+    with pytest.raises(UsageError, match=r"a\.md:5: There is no tool '\w+'\. Did you mean 'write'\?"):
+        made(tmp_path, "a")
+    assert [agent.name for agent in build_all(load(tmp_path))] == ["b"]
+    assert [(p.level, p.line) for p in check(load(tmp_path))] == [("error", 5)]
+
+
+def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
+    """Files are written for other programs too, whose tools may be called anything; in remit's own it is a warning."""
+    written = "tools: Read\ndisallowedTools: TeleportQuickly, WebSearch\npolicy: [deny mcp__x__y, deny task, ask *]\n"
+    for folder, levels in ((".claude", []), (".remit", ["warning"])):
+        write(tmp_path / folder, "a", written)
+        _, problems = made(tmp_path / folder, "a")
+        assert [p.level for p in problems] == levels
+
+
+def test_a_denial_of_a_tool_of_ones_own_or_of_a_server_is_known(tmp_path: Path) -> None:
+    write(tmp_path, "a", "tools: publish\ndisallowedTools: github_search\npolicy: [deny publish(x)]\n")
+    server = McpServer("github", command="x")
+    _, problems = made(tmp_path, "a", tools={"publish": publish}, servers={"github": server})
+    assert problems == []
+
+
 async def test_a_pattern_in_brackets_holds_a_tool_to_it(tmp_path: Path) -> None:
     """`Bash(git *)` allows what the pattern says and denies everything else."""
     write(tmp_path, "a", "tools: Bash(git status:*, git log*), Bash(ls)\n")

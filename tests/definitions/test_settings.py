@@ -352,3 +352,11 @@ def test_a_link_does_not_bring_in_another_file(project: Path) -> None:
     (project / "remit.toml").symlink_to(project.parent / "other.toml")
     assert "outside the project" in problems_of(project, "", trusted=False)[0]
     assert settings(project).model == "a:b"
+
+
+def test_a_rule_about_a_misspelt_tool_is_told_with_its_line(project: Path) -> None:
+    """Else it would be found only when something is run, or deny nothing; what is no tool of ours may be another's."""
+    toml = '[policy]\nallow = ["read"]\ndeny = ["wriet", "publish", "WebSearch", "mcp__x__y", "term*"]\n'
+    assert problems_of(project, toml) == [
+        "remit.toml:3: policy: 'deny wriet' is about no tool. Did you mean 'write'?"
+    ]

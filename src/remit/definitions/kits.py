@@ -11,9 +11,10 @@ from remit.definitions.definition import Definition, Said
 from remit.definitions.narrowing import CONSENT
 from remit.definitions.nodes import Hints, Level, quoted, split_list, to_json
 from remit.definitions.permissions import removes
-from remit.definitions.toolnames import ToolWord, known_words
+from remit.definitions.toolnames import ToolWord, known_words, read_word
+from remit.rules import parse
 from remit.sources import ToolSource
-from remit.tooling import Tool
+from remit.tooling import Tool, is_reserved
 
 Tell = Callable[[Level, int, str], None]
 
@@ -33,12 +34,15 @@ class Shelf:
         self.own = own
         self.servers = servers
         self.withheld = withheld
-        self.hints = Hints(MOST_HINTS)
-        """For tools."""
+        self._hints = Hints(MOST_HINTS)
 
     @cached_property
     def built_in(self) -> tuple[str, ...]:
         return tuple(remit.tools.built_in())
+
+    def suggest(self, name: str) -> str:
+        """What was probably meant by the name of a tool that there is none of."""
+        return self._hints.suggest(name, (*self.built_in, *self.own, *known_words()))
 
 
 @dataclass(slots=True)
@@ -89,7 +93,24 @@ class _Chooser:
             if not any(removes(word, name) for word in without):
                 self._give(name, asked)
         self._give_servers()
+        self._check_denials()
         return self.kit
+
+    def _check_denials(self) -> None:
+        """Tell of tools to be without, and of rules, that are about no tool: nobody would notice that they deny nothing."""
+        named = [(word.name, word.line) for word in self.definition.without if word.kind == "other"]
+        named += [(parse(rule.text, "policy").name, rule.line) for rule in self.definition.rules]
+        for name, line in named:
+            # Names of what other programs have, and patterns, are no slips.
+            if read_word(name, line).kind == "other" and not (set(name) & set("*?[") or is_reserved(name)):
+                self._check_denial(name, line)
+
+    def _check_denial(self, name: str, line: int) -> None:
+        if name in self.shelf.own or self._server_of(name):
+            return
+        hint = self.shelf.suggest(name)
+        if hint or self.definition.is_ours:
+            self.tell("error" if hint else "warning", line, f"There is no tool {quoted(name)}.{hint}")
 
     def _take(self, word: ToolWord) -> None:
         if word.kind == "all":
@@ -118,15 +139,11 @@ class _Chooser:
 
     def _take_other(self, word: ToolWord) -> None:
         """A name that nobody knows: a server, its tools as opencode calls them, or a mistake."""
-        servers = (*self.shelf.servers, *self.definition.own_servers, *self.shelf.withheld)
-        server = next(
-            (name for name in servers if word.name == name or word.name.startswith(f"{name}_")), None
-        )
+        server = self._server_of(word.name)
         if server is not None:
             self._take_server(server, word.name[len(server) + 1 :].strip("*"), word.line, must_exist=False)
             return
-        known = (*self.shelf.built_in, *self.shelf.own, *known_words())
-        hint = self.shelf.hints.suggest(word.name, known)
+        hint = self.shelf.suggest(word.name)
         if hint:
             self.tell("error", word.line, f"There is no tool {quoted(word.written)}.{hint}")
             return
@@ -134,6 +151,11 @@ class _Chooser:
         level: Level = "error" if self.definition.is_ours else "warning"
         tools = ", ".join((*self.shelf.built_in, *self.shelf.own))
         self.tell(level, word.line, f"There is no tool {quoted(word.written)}; tools are {tools}.")
+
+    def _server_of(self, name: str) -> str | None:
+        """Which server a name begins with, as opencode calls its tools."""
+        servers = (*self.shelf.servers, *self.definition.own_servers, *self.shelf.withheld)
+        return next((one for one in servers if name == one or name.startswith(f"{one}_")), None)
 
     def _take_delegation(self, word: ToolWord) -> None:
         if word.within:

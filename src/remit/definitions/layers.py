@@ -11,6 +11,7 @@ from typing import cast
 from urllib.parse import quote, unquote
 
 import remit.definitions.nodes as nodes
+import remit.tools
 from remit.definitions.definition import Definition, Draft, Place, Said
 from remit.definitions.limit_values import NAMES, read_named, read_pairs
 from remit.definitions.loading import read_table
@@ -26,7 +27,8 @@ from remit.definitions.nodes import (
     to_json,
 )
 from remit.definitions.permissions import policy_rules, sandbox_of
-from remit.spelling import suggest
+from remit.rules import parse
+from remit.spelling import slip_of, suggest
 
 KEYS = ("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp")
 """What a file may have at its top."""
@@ -104,6 +106,7 @@ class Layer:
                 self._attempt(f"models.{name}", inner, partial(self._read_alias, name, inner))
         elif key == "policy":
             for rule in policy_rules(node):
+                self._check_rule(rule)
                 self.rules.append((rule.text, Setting(rule.text, self.origin(rule.line), rule.line)))
         elif key == "agents":
             self._read_agents(node)
@@ -111,6 +114,13 @@ class Layer:
             self._read_mcp(node)
         else:
             self.put(key, _READERS[key](node, self), node.line)
+
+    def _check_rule(self, rule: Said) -> None:
+        """Tell of one whose tool is surely misspelt: a denial would deny nothing. Those of the command line are its own matter."""
+        meant = slip_of(parse(rule.text, "policy").name, remit.tools.built_in()) if self.file else None
+        if meant:
+            text = f"policy: {quoted(rule.text)} is about no tool. Did you mean {meant!r}?"
+            self.tell("error", rule.line, text)
 
     def _read_limits(self, node: Node) -> None:
         if not isinstance(node.value, dict):
