@@ -121,6 +121,10 @@ async def test_it_says_what_it_cannot_do() -> None:
         ("Survey this repository and tell me what it is", "."),
         ("Survey docs", "docs"),
         ("Survey docs/.", "docs"),
+        ("Survey ./docs please", "./docs"),
+        ("Please survey 'docs', please!", "docs"),
+        ('survey the folder "my files"', "my files"),
+        ("What is in this folder?", "."),
         ("Survey the folder src/remit", "src/remit"),
         ("Survey the docs folder.", "docs"),
         ("Survey my directory ./a-b/c!", "./a-b/c"),
@@ -132,6 +136,20 @@ async def test_it_says_what_it_cannot_do() -> None:
 def test_the_folder_is_the_one_that_was_named(task: str, folder: str) -> None:
     """As people write it; what stands in a file that was attached is no part of it."""
     assert offline._folder_in(task) == folder
+
+
+@pytest.mark.parametrize(
+    "task", ["Survey docs and tests", "Survey docs, but not tests", "Survey src except a.py"]
+)
+async def test_a_folder_that_is_not_clear_is_said(tmp_path: Path, task: str) -> None:
+    """All of it is surveyed then, which nobody would notice in a long report."""
+    (tmp_path / "a.txt").write_text("a\n")
+    outcome = await run(survey(), task, model="offline", workspace=tmp_path)
+    assert "files: 1" in outcome.text
+    assert outcome.text.endswith(offline.UNCLEAR)
+    assert (
+        offline.UNCLEAR not in (await run(survey(), "Survey this", model="offline", workspace=tmp_path)).text
+    )
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class Desk:
         )
         asked = self._open[request] = _Question(question, scope, reasons)
         asked.answer = self._answers.pop(request, None)
-        decision = deny("nobody can be asked: no approver was given to run()")
+        decision = deny("nobody can be asked: no approver was given")
         stopped = False
         if self._approver is None and asked.answer is None:
             self._warn(scope, tool, reasons)

@@ -61,6 +61,8 @@ def _matches(text: str, pattern: str) -> bool:
 def parse(rule: object, where: str) -> Rule:
     """Raises UsageError for what is no rule."""
     found = re.fullmatch(_RULE, rule.strip()) if isinstance(rule, str) else None
+    if found is None and isinstance(rule, str) and "(" in rule and not rule.rstrip().endswith(")"):
+        raise UsageError(f"{where}: policy rule {rule!r} has no closing bracket at its end.")
     if found is None:
         raise UsageError(
             f'{where}: policy rule {rule!r} must be "allow", "ask" or "deny" and a tool name or pattern, such as'

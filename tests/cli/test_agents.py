@@ -82,7 +82,7 @@ def test_check_tells_file_line_and_fix(bench: Bench) -> None:
 def test_check_of_named_files(bench: Bench) -> None:
     """Files and folders that are named are looked at instead of those of this place, each problem told once."""
     _write(".remit/agents/here.md", "---\nname: here\ntools: Raed\n---\n")
-    folder = _write("team/one.md", GOOD.format(name="one", text="One.")).parent
+    folder = _write("team/one.md", GOOD.format(name="one", text="One.").replace("haiku", "offline")).parent
     other = _write("other.md", "---\nname: other\ntools: Raed\n---\nWork.\n")
     assert remit("agents", "--check", str(folder)) == (0, "", "1 agent: 0 errors, 0 warnings.\n")
     code, out, _ = remit("agents", "--check", str(folder), str(other))
@@ -92,6 +92,17 @@ def test_check_of_named_files(bench: Bench) -> None:
     assert "here.md" not in out
     listed = remit("agents", str(folder)).out
     assert listed.splitlines()[1].split()[0] == "one"
+
+
+def test_check_tells_of_models_that_cannot_be_used(bench: Bench) -> None:
+    """What a run says there is to see with --check is to be seen there; it is no mistake in a file, so it costs nothing."""
+    file = _write(".remit/agents/one.md", GOOD.format(name="one", text="One."))
+    code, out, err = remit("agents", "--check")
+    assert (code, err) == (0, "1 agent: 0 errors, 1 warning.\n")
+    assert "is not used, but that of whoever delegates: its key is missing: set ANTHROPIC_API_KEY" in out
+    assert remit("agents").err == ""
+    file.write_text(GOOD.format(name="one", text="One.").replace("haiku", "ofline"))
+    assert "Did you mean 'offline'?" in remit("agents", "--check").out
 
 
 def test_settings_that_are_broken_are_told(bench: Bench) -> None:

@@ -59,7 +59,7 @@ def test_a_place_where_nothing_is_set_up_has_no_problem(bench: Bench) -> None:
     """Without keys, agents and runs there are warnings with what to do, and the exit code is 0."""
     code, out, err = remit("doctor")
     assert (code, err) == (0, "")
-    assert "warning  key       no key of any provider is set" in out
+    assert "note     key       no key of any provider is set" in out
     assert "→ export ANTHROPIC_API_KEY=" in out
     assert "ok       sandbox   bubblewrap works" in out
     assert "ok       search    ripgrep works" in out

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from runbench import project, remit, run
 
 import remit.cli.exits as exits
-from remit import Agent, Limits, Status, run_sync, tool
+from remit import Agent, Limits, Reply, Request, Status, run_sync, tool
+from remit.ports import Emit
 from remit.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.real_time
@@ -62,6 +63,73 @@ def test_an_agent_that_is_left_out_is_said(folder: Path) -> None:
     assert said.code == 0
     assert "helper.md:4: There is no tool 'Grpe'. Did you mean 'grep'?" in said.err
     assert "An agent whose file has an error is left out." in said.err
+
+
+def _agent(folder: Path, name: str, more: str = "") -> None:
+    agents = folder / ".remit" / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    (agents / f"{name}.md").write_text(f"---\nname: {name}\ndescription: D.\n{more}---\nWork.\n")
+
+
+def test_an_agent_whose_file_has_an_error_is_not_said_to_be_none(folder: Path) -> None:
+    _agent(folder, "helper", "max_truns: 3\nlimits: nonsense\n")
+    said = run("Go", "--agent", "helper", model=ScriptedModel([say("never")]))
+    assert said.code == exits.WRONG_USE
+    assert "The agent 'helper' cannot be used, because its file has an error." in said.err
+    assert "helper.md:5" in said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("", "The agent 'helper' names no model, and no key was found."),
+        ("model: haiku\n", "its key is missing: set ANTHROPIC_API_KEY"),
+        ("model: ofline\n", "Did you mean 'offline'?"),
+    ],
+)
+def test_an_agent_without_a_model_is_told_why(folder: Path, more: str, words: str) -> None:
+    _agent(folder, "helper", more)
+    said = remit("run", "Go", "--agent", "helper")
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    assert words in said.err
+
+
+def test_warnings_are_to_be_seen_where_it_is_said(folder: Path) -> None:
+    _agent(folder, "helper", "model: haiku\n")
+    file = str(folder / ".remit" / "agents" / "helper.md")
+    said = run("Go", "--agents", file, model=ScriptedModel([say("Done.")]))
+    assert f"`remit agents --check {file}` shows them." in said.err
+    assert "its key is missing" in remit("agents", "--check", file).out
+
+
+def test_the_offline_rules_are_not_asked_for_what_they_cannot_do() -> None:
+    """What is asked for and not done would pass for done."""
+    said = remit("run", "Survey src", "-m", "offline", "--json-schema", '{"type": "object"}')
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    assert "--json-schema needs a language model" in said.err
+    said = remit("run", "Survey src", "-m", "offline", "--agents", "nowhere")
+    assert (said.code, said.out) == (exits.WRONG_USE, "")
+    said = remit("run", "Survey src", "-m", "offline", "--agents", "src")
+    assert said.code == 0
+    assert "--agents is not used" in said.err
+
+
+def test_nobody_has_more_than_tools_that_look_with_read_only(folder: Path) -> None:
+    """Agents of files have no others either: a person would be asked for what is refused anyway."""
+    _agent(folder, "helper", "tools: Read, Write, Bash, mcp__files\n")
+    offered: list[tuple[str, ...]] = []
+
+    class Model(ScriptedModel):
+        async def reply(self, request: Request, emit: Emit) -> Reply:
+            offered.append(tuple(spec.name for spec in request.tools))
+            return await super().reply(request, emit)
+
+    Path("remit.toml").write_text('[mcp.servers.files]\ncommand = "never"\n')
+    model = Model({"helper": [say("Done.")]})
+    said = run("Go", "--read-only", "--trust", "--agent", "helper", model=model)
+    assert said.code == 0
+    assert offered == [("read",)]
+    assert "warning" not in said.err
 
 
 def test_calls_that_failed_are_counted_where_people_look() -> None:

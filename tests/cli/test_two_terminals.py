@@ -247,7 +247,7 @@ def test_doctor_in_a_window(kept: Path) -> None:
         assert terminal.end() == 0
     lines = terminal.raw.replace("\r", "").splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line[19:].strip()] == []
-    assert any(line.startswith("warning  key       no key") for line in lines)
+    assert any(line.startswith("note     key       no key") for line in lines)
 
 
 def test_colours_where_they_are_wanted(kept: Path) -> None:

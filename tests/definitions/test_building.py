@@ -104,7 +104,12 @@ def test_an_unknown_tool_is_an_error_in_remits_own_files_only(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "written",
-    ["disallowedTools: Wriet", "disallowedTools: Read, Writ", "policy: [deny wriet]", "policy: [ask wirte(a/*)]"],
+    [
+        "disallowedTools: Wriet",
+        "disallowedTools: Read, Writ",
+        "policy: [deny wriet]",
+        "policy: [ask wirte(a/*)]",
+    ],
 )
 def test_a_denial_of_a_misspelt_tool_is_an_error(tmp_path: Path, written: str) -> None:
     """It would deny nothing, and nobody would notice; it is told with its line, and other agents are built."""

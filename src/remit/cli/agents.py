@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
+import remit.cli.choosing as choosing
 import remit.cli.columns as columns
 import remit.cli.exits as exits
 import remit.cli.words as words
@@ -37,7 +40,7 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
             raise
         problems += error.problems
     loaded = _load(paths, settings)
-    problems += check(loaded, surroundings=settings.surroundings()) if settings else loaded.problems
+    problems += _told(loaded, settings, checking=checking) if settings else loaded.problems
     errors = sum(problem.level == "error" for problem in problems)
     if as_json:
         columns.echo_json({"agents": [_item(one) for one in loaded.agents.values()], "problems": problems})
@@ -46,6 +49,12 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
     else:
         _print_agents(loaded, problems, where=", ".join(map(str, paths)))
     return exits.FAILED if errors and checking else exits.COMPLETED
+
+
+def _told(loaded: Loaded, settings: Settings, *, checking: bool) -> list[Problem]:
+    """With --check as a run would have it: of models too that cannot be used here, which is nobody's mistake in a file."""
+    usable = partial(choosing.why_not, environ=os.environ) if checking else None
+    return check(loaded, surroundings=settings.surroundings(usable=usable))
 
 
 def _load(paths: Sequence[Path], settings: Settings | None) -> Loaded:

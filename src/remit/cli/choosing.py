@@ -7,9 +7,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from remit.errors import UsageError
-from remit.models.names import key_variable, take_apart
-
-OFFLINE = "offline"
+from remit.models.names import OFFLINE, key_variable, take_apart
 
 
 class Provider(NamedTuple):

@@ -142,7 +142,10 @@ def _(event: events.CancelRequested) -> str:
 
 @_says(events.LimitMet)
 def _(event: events.LimitMet) -> str:
-    return _with(f"met its limit of {event.limit}", event.detail)
+    return _with(_MET.get(event.limit, f"met its limit of {event.limit}"), event.detail)
+
+
+_MET = {"deadline": "ran out of time", "budget": "ran out of budget", "repeating": "went in circles"}
 
 
 @_says(events.Overran)

@@ -105,9 +105,9 @@ def keys(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("ok", "key", f"{name} is set ({variables[name]})")
     if not present:
         yield Finding(
-            "warning",
+            "note",
             "key",
-            "no key of any provider is set, so that `remit run` can only survey a folder by its offline rules",
+            "no key of any provider is set",
             "export ANTHROPIC_API_KEY=... (or OPENAI_API_KEY, GOOGLE_API_KEY), or use --model http://localhost:8000/v1#model",
         )
 
@@ -118,9 +118,10 @@ def models(settings: Settings) -> Iterator[Finding]:
     if chosen is None:
         choice = choosing.choose(settings.environ)
         offline = choice.model == choosing.OFFLINE
-        said = "the offline rules" if offline else choice.model
+        level: Level = "warning" if offline else "note"
+        said = "can only survey a folder by its offline rules" if offline else f"takes {choice.model}"
         fix = 'write model = "anthropic:claude-sonnet-5" into remit.toml, or use --model'
-        yield Finding("note", "model", f"none is set; `remit run` takes {said}", fix)
+        yield Finding(level, "model", f"none is set; `remit run` {said}", fix)
         return
     from remit.models import Shelf  # noqa: PLC0415 - providers are heavy
 

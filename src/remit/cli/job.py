@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from remit.definitions import (
     parse_limits,
 )
 from remit.definitions.modelnames import read_model
-from remit.definitions.toolnames import read_word
+from remit.definitions.toolnames import ToolWord, read_word
 from remit.delegation.kit import kit_for
 from remit.errors import UsageError
 from remit.limits import Limits
@@ -35,7 +36,7 @@ from remit.sandbox import Sandbox, read_sandbox
 from remit.sources import ToolSource
 from remit.spelling import suggest
 from remit.survey import survey
-from remit.tooling import Tool
+from remit.tooling import Tier, Tool
 from remit.tools import built_in
 
 LEAD = "lead"
@@ -76,7 +77,7 @@ def put_together(
     notes = [str(aside) for aside in settings.untrusted]
     notes += [str(problem) for problem in settings.problems]
     chosen, options = _choose_model(options, settings, models, notes)
-    agent = survey() if options.survey else _agent(options, settings, models, notes)
+    agent = _survey(options, notes) if options.survey else _agent(options, settings, models, notes)
     _check_rules(options, agent)
     place = settings.journal or "sqlite"
     return Job(
@@ -159,9 +160,7 @@ def _choose_model(
         return None, options
     choice = choosing.choose(os.environ)
     if choice.model == choosing.OFFLINE and (options.agent or settings.agent):
-        raise UsageError(
-            f"The agent {options.agent or settings.agent!r} has no model, and no key was found. {choosing.HOW}"
-        )
+        raise UsageError(f"{_without_model(options, settings)} {choosing.HOW}")
     notes.append(choice.note)
     is_offline = choice.model == choosing.OFFLINE
     return choice.model, msgspec.structs.replace(options, model=choice.model, survey=is_offline)
@@ -192,6 +191,17 @@ def _has_model(options: Options, settings: Settings) -> bool:
     return any(one is not None and choosing.why_not(one.name, os.environ) is None for one in meant)
 
 
+def _without_model(options: Options, settings: Settings) -> str:
+    """Why the agent that is run has none."""
+    name = options.agent or settings.agent or ""
+    found = settings.load_agents(options.agents).find(name)
+    meant = [read_model(written, settings.models) for written in (() if found is None else found.models)]
+    why = [f"{one.name!r}: {choosing.why_not(one.name, os.environ)}" for one in meant if one is not None]
+    if not why:
+        return f"The agent {name!r} names no model, and no key was found."
+    return f"The agent {name!r} names no model that can be used here ({'; '.join(why)}), and no other key was found."
+
+
 def _sources(settings: Settings, models: ModelSource | None) -> ModelSource | None:
     """What names stand for: the caller's models, then the aliases of the settings."""
     if models is None or not callable(models):
@@ -203,21 +213,50 @@ def _sources(settings: Settings, models: ModelSource | None) -> ModelSource | No
 # --- The agent ------------------------------------------------------------------------------------
 
 
-def _agent(options: Options, settings: Settings, models: ModelSource | None, notes: list[str]) -> Agent:
+def _survey(options: Options, notes: list[str]) -> Agent:
+    """What the offline rules can do. Raises UsageError for what they cannot."""
+    _check_paths(options)
+    if options.schema is not None:
+        raise UsageError(
+            f"--json-schema needs a language model: the offline rules write a report of their own. {choosing.HOW}"
+        )
+    if options.agents:
+        notes.append("--agents is not used: the offline rules do everything themselves.")
+    return survey()
+
+
+def _check_paths(options: Options) -> None:
     for path in options.agents:
         if not Path(path).expanduser().exists():
             raise UsageError(f"--agents {path!r}: there is no such file or folder.")
+
+
+def _agent(options: Options, settings: Settings, models: ModelSource | None, notes: list[str]) -> Agent:
+    _check_paths(options)
     loaded = settings.load_agents(options.agents)
     problems: list[Problem] = []
     around = settings.surroundings(usable=lambda name: _why_not(name, models))
+    if options.read_only:
+        around = _only_looking(loaded, around)
     name = options.agent or settings.agent or ""
     if name:
         model = _named(options.model, settings, models) if options.model else None
         agent = _named_agent(name, options, model, loaded, around=around, problems=problems)
     else:
         agent = _lead(options, loaded, around, settings.servers, problems)
-    notes += _told([*loaded.problems, *problems])
+    notes += _told([*loaded.problems, *problems], options.agents)
     return agent
+
+
+def _only_looking(loaded: Loaded, around: Surroundings) -> Surroundings:
+    """Takes from all agents what does more than look, servers included: what those do is not known."""
+    more = tuple(ToolWord("tool", name) for name, tool in built_in().items() if tool.tier is not Tier.OBSERVE)
+    for name, one in loaded.agents.items():
+        tools = None if one.tools is None else tuple(word for word in one.tools if word.kind != "server")
+        without = (*one.without, *more)
+        loaded.agents[name] = replace(one, tools=tools, without=without, servers=(), own_servers={})
+    withheld = {**around.withheld, **dict.fromkeys(around.servers, "--read-only was given.")}
+    return replace(around, servers={}, withheld=withheld)
 
 
 def _why_not(name: str, models: ModelSource | None) -> str | None:
@@ -237,8 +276,12 @@ def _named_agent(
 ) -> Agent:
     definition = loaded.find(name)
     if definition is None:
-        wrong = [str(p) for p in loaded.problems if p.level == "error"][:MOST_TOLD]
-        raise UsageError("\n".join([f"There is no agent {name!r}.{loaded.suggest(name)}", *wrong]))
+        errors = [problem for problem in loaded.problems if problem.level == "error"]
+        own = [problem for problem in errors if Path(problem.file).stem == name]
+        said = f"There is no agent {name!r}.{loaded.suggest(name)}"
+        if own:
+            said = f"The agent {name!r} cannot be used, because its file has an error."
+        raise UsageError("\n".join([said, *map(str, (own or errors)[:MOST_TOLD])]))
     if options.schema is not None:
         definition = replace(definition, output=options.schema)
     return build(definition, loaded, surroundings=around, model=model, problems=problems)
@@ -271,7 +314,7 @@ def _lead(
     )
 
 
-def _told(problems: list[Problem]) -> list[str]:
+def _told(problems: list[Problem], paths: Sequence[str]) -> list[str]:
     """Errors one by one, as far as they are few; of the rest how many there are."""
     unique = list(dict.fromkeys(problems))
     errors = [str(p) for p in unique if p.level == "error"]
@@ -283,5 +326,6 @@ def _told(problems: list[Problem]) -> list[str]:
     if warnings or more > 0:
         parts = [f"{more} more problems"] if more > 0 else []
         parts += [f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []
-        told.append(f"Agent files: {' and '.join(parts)}. `remit agents --check` shows them.")
+        shown = " ".join(["remit agents --check", *map(quote, paths)])
+        told.append(f"Agent files: {' and '.join(parts)}. `{shown}` shows them.")
     return told

@@ -88,6 +88,7 @@ _GIVEN = (
     click.option("--agent", metavar="NAME", help="Run this agent. `remit agents` lists them."),
     click.option(
         "--model",
+        "-m",
         metavar="NAME",
         help="Such as anthropic:claude-sonnet-5, ollama:llama3, an alias, or offline.",
     ),

@@ -77,6 +77,9 @@ _OTHER_NAMES = {
 }
 """What people call a provider."""
 
+OFFLINE = "offline"
+"""The rules that need no provider."""
+
 EXAMPLE = '"anthropic:claude-sonnet-5"'
 
 
@@ -125,8 +128,10 @@ def take_apart(name: str, aliases: Mapping[str, str]) -> Named:
         return Named(name, provider, "", model)
     if colon and provider:
         raise UsageError(f"The model name {name!r} names no model after the colon. Write {EXAMPLE}.")
-    near = get_close_matches(name, list(aliases), n=1)
-    hint = f" Did you mean the alias {near[0]!r}?" if near else _guess(name)
+    near = get_close_matches(name, [*aliases, OFFLINE], n=1)
+    hint = _guess(name)
+    if near:
+        hint = f" Did you mean {'' if near[0] == OFFLINE else 'the alias '}{near[0]!r}?"
     raise UsageError(
         f"The model name {name!r} does not say which provider has it. Write it as {EXAMPLE},"
         f' or as the address of a server: "http://localhost:8000/v1#model".{hint}'

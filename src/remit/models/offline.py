@@ -26,14 +26,10 @@ LARGE = 300
 TODO = r"\b(TODO|FIXME)\b"
 _NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
 _FOLDER = re.compile(r"`([^`\n]+)`")
-_PLAIN = re.compile(
-    r"\bsurvey (?:(?:the|this|my|our) )*(?:(?:folder|directory) )?([\w./-]*\w)/?(?: (?:folder|directory))?[.!?]*$",
-    re.IGNORECASE,
-)
-_NO_NAME = re.compile(
-    r"this|the|my|our|it|all|here|everything|folder|directory|repo|repository|project|code|codebase",
-    re.IGNORECASE,
-)
+_QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+_BEFORE = frozenset(("the", "this", "my", "our", "folder", "directory"))
+_NO_NAME = _BEFORE | {"it", "all", "here", "everything", "repo", "repository", "project", "code", "codebase"}
+UNCLEAR = "Which folder was meant is not clear, so all of it was surveyed. Name one at a time: Survey docs"
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
 
@@ -70,15 +66,28 @@ def is_survey(task: str) -> bool:
     return bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
 
 
-def _folder_in(task: str) -> str:
-    """The folder that a task is about: in quotes, or as people write it. What was attached to it comes on later lines."""
-    line = task.strip().partition("\n")[0].strip()
+def _folder_in(task: str) -> str | None:
+    """The folder that a task is about, in quotes or as people write it; None where that is not clear.
+
+    What was attached to the task comes on later lines.
+    """
+    line = task.strip().partition("\n")[0]
     if named := _NAMED.search(line):
         return json.loads(named[1])
     if found := _FOLDER.search(line):
         return found[1]
-    plain = _PLAIN.search(line)
-    return plain[1] if plain and not _NO_NAME.fullmatch(plain[1]) else "."
+    words = line[line.lower().find("survey") + 6 :].split() if "survey" in line.lower() else []
+    words = [word for word in words if not word.startswith("@")]
+    while words and words[-1].strip(".,!?").lower() in ("please", "folder", "directory", ""):
+        words.pop()
+    while words and words[0].lower() in _BEFORE:
+        words.pop(0)
+    if not words or words[0].strip(".,!?").lower() in _NO_NAME:
+        return "."
+    name = " ".join(words).rstrip(".,!?/") or "."
+    if quoted := _QUOTED.fullmatch(name):
+        return quoted[1] or quoted[2]
+    return name if len(words) == 1 else None
 
 
 class _Survey:
@@ -90,7 +99,8 @@ class _Survey:
         said = [m.text for m in request.messages if isinstance(m, UserMessage)]
         task = next((text for text in reversed(said) if not text.startswith(MARK)), "")
         self.asked = is_survey(task)
-        self.folder = _folder_in(task)
+        self.named = _folder_in(task)
+        self.folder = self.named or "."
         self.can = self.asked and "ls" in self.tools
         self.done = list(_results(request))
         self.listing = next((d.result for d in self.done if d.call.name == "ls"), None)
@@ -161,7 +171,8 @@ class _Survey:
             facts.missing += [
                 f"{name} (too many folders)" for name in self._own_listing().folders[MOST_PARTS:]
             ]
-        return render(facts, LABEL, for_people=self.request.depth == 0)
+        report = render(facts, LABEL, for_people=self.request.depth == 0)
+        return report if self.named else f"{report}\n\n{UNCLEAR}"
 
 
 def _results(request: Request) -> list[Done]:
