@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from remit import ledger
+from remit import Agent, Usage, ledger, run
 from remit.amounts import NOTHING, Amount, Want
 from remit.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
+from remit.testing import ScriptedModel, call, calls, say
 
 ONE_A_TOKEN = Price(1.0, 1.0)
 
@@ -270,3 +271,24 @@ def test_what_is_spare_is_waited_for_and_never_makes_a_call_wait() -> None:
     last = ledger.reserve(open_account(requests=1), Want(0, 100), lambda: None, spare=True)
     assert isinstance(last, Reservation)
     assert last.spare == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(tokens=50_000), "A model call used 9,050 tokens, more than the "),
+        (Limits(usd=5.0), "A model call used $4, more than the $"),
+    ],
+)
+async def test_whoever_wonders_why_a_tree_stops_finds_it_in_the_outcome(limits: Limits, words: str) -> None:
+    """An overrun leaves most of a limit unused: the outcome of the run and of the root says so, once a tree."""
+    much = Usage(1, 50, 9000, usd=4.0)
+    child = calls(call("task", agent="leaf", prompt="a"), call("task", agent="leaf", prompt="b"))
+    model = ScriptedModel(
+        {"lead": [child, say("done")], "leaf": [say("ok", usage=much)]}, price=Price(1.0, 1.0)
+    )
+    outcome = await run(Agent("lead", subagents=[Agent("leaf")]), "go", model=model, limits=limits)
+    first, second = (child.warnings for child in outcome.children)
+    assert (len(first), len(second)) == (1, 0)
+    assert first[0].startswith(words)
+    assert outcome.warnings == (f"lead > leaf: {first[0]}",)

@@ -59,6 +59,17 @@ class Overrun(Struct, frozen=True, order=True):
     reserved: int
     used: int
 
+    @property
+    def words(self) -> str:
+        unit = "" if self.resource == "usd" else f" {self.resource}"
+        used, reserved = (
+            _usd(amount) if self.resource == "usd" else f"{amount:,}" for amount in (self.used, self.reserved)
+        )
+        return (
+            f"A model call used {used}{unit}, more than the {reserved} that were reserved for it, so limits of"
+            f" {self.resource} let no new calls through but a last word that still fits."
+        )
+
 
 class Book:
     """What an account with a cap, and everything below it, may still have, and where the rest went.

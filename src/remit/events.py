@@ -308,6 +308,7 @@ class Overran(Event, frozen=True, kw_only=True, omit_defaults=True, tag="overrun
 
     reserved: int
     used: int
+    """Both in micro-dollars where the resource is `usd`."""
     resource: str
 
 

@@ -75,6 +75,8 @@ _ARGUMENT = _Shape(
     random=True,
 )
 
+_PASSWORD_ARGUMENT = re.compile(rb"--passw(?:or)?d[ =]{1,4}([^\x00-\x20\"'\\]{8,})")
+
 _PRIVATE_KEY = _Shape(
     (b"PRIVATE KEY",),
     # Nothing is given back: a key may be megabytes long, and every place to go back to takes memory.
@@ -243,6 +245,8 @@ def without_lookalikes(data: bytes) -> bytes:
         for shape in (_ARGUMENT, _PRIVATE_KEY):
             if shape.markers[0] in data:
                 data, folded = _shaped(data, folded, shape)
+        if b"--passw" in folded:
+            data, folded = _replace(data, folded, _PASSWORD_ARGUMENT.finditer(folded), _is_password)
     if _may_have_long(data):
         data = _without_long(data, folded)
     return data
@@ -355,9 +359,12 @@ def _is_assigned(match: re.Match[bytes], value: bytes) -> bool:
         before = match.string[max(0, match.start() - 16) : match.start()].rstrip(b"_-")
         if not before.endswith(_KEY_OF):
             return False
-    if name.startswith(b"passw"):
-        return _digits(value) > 0 and _letters(value) > 1
-    return _is_random(value)
+    return _is_password(match, value) if name.startswith(b"passw") else _is_random(value)
+
+
+def _is_password(match: re.Match[bytes], value: bytes) -> bool:
+    del match
+    return _digits(value) > 0 and _letters(value) > 1
 
 
 def _digits(value: bytes) -> int:

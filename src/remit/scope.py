@@ -19,6 +19,7 @@ from msgspec import Struct
 import remit.ledger as ledger
 from remit.amounts import Want
 from remit.approval import Approver, Desk
+from remit.books import Overrun
 from remit.deadline import Deadline
 from remit.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
 from remit.history import RunRecord, Tree, elapsed
@@ -84,6 +85,8 @@ class TreeContext:
     opened: Sources | None = None
     """`sources`, if any run has any."""
     _desk: Desk | None = None
+    overran = False
+    """Whether any model call has used more than was reserved for it."""
 
     def __init__(
         self,
@@ -386,6 +389,13 @@ class Scope:
         if overruns:
             for one in overruns:
                 self.emit(Overran, resource=one.resource, reserved=one.reserved, used=one.used)
+            self._warn_of(overruns[0])
+
+    def _warn_of(self, overrun: Overrun) -> None:
+        """Once a tree: whoever wonders why it stops so far below its limit finds it in the outcome."""
+        if not self.tree.overran:
+            self.tree.overran = True
+            self.warn_root_too(overrun.words)
 
     def look_at_clock(self) -> None:
         """Raises Stopped when it is to stop, also where a blocked event loop kept the timer from saying so."""

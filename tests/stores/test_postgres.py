@@ -240,3 +240,12 @@ async def test_a_database_that_lacks_most_characters_is_refused(postgres_url: st
         ask(postgres_url, sql.SQL("DROP DATABASE {}").format(quoted))
     assert "keeps its texts in LATIN1" in said
     assert "createdb --encoding UTF8" in said
+
+
+async def test_the_beginning_of_an_id_is_told_whose_it_is(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    root = await new_tree(store)
+    store.append(started(root, 1))
+    await store.release(root)
+    assert f"Did you mean {root!r}?" in str(await refused(store.claim(root[:-1], new=False)))
+    await store.close()

@@ -364,3 +364,17 @@ async def test_claims_without_events_of_the_dead_are_forgotten(tmp_path: Path) -
     assert ask(path, "SELECT root FROM remit_trees") == []
     await other.close()
     await store.close()
+
+
+async def test_the_beginning_of_an_id_is_told_whose_it_is(tmp_path: Path) -> None:
+    """The command line shows ids by their beginning, and takes them; programs give the whole."""
+    store = SqliteStore(tmp_path / "runs.db")
+    for root in ("abcde1", "abcde2", "xyz99"):
+        await store.claim(root, new=True)
+        store.append(started(root, 1))
+        await store.release(root)
+    assert "Did you mean 'xyz99'?" in str(await refused(store.claim("xyz", new=False)))
+    assert "Several begin like that." in str(await refused(store.claim("abcde", new=False)))
+    assert "Look at its `trees()`" in str(await refused(store.claim("", new=False)))
+    assert "Did you mean 'xyz99'?" in str(await refused(store.post("xyz9", send("xyz9", "c"))))
+    await store.close()

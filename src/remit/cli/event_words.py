@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+import remit.cli.words as words
 import remit.events as events
 from remit.events import Event
 from remit.outcome import Outcome
@@ -150,7 +151,11 @@ _MET = {"deadline": "ran out of time", "budget": "ran out of budget", "repeating
 
 @_says(events.Overran)
 def _(event: events.Overran) -> str:
-    return f"used {event.used:,} {event.resource}, more than the {event.reserved:,} that were reserved"
+    used, reserved = (
+        words.money(amount / 1e6) if event.resource == "usd" else f"{amount:,} {event.resource}"
+        for amount in (event.used, event.reserved)
+    )
+    return f"used {used}, more than the {reserved} that were reserved"
 
 
 @_says(events.ArtifactSaved)

@@ -73,11 +73,21 @@ def taken_over(link: Link, root: str) -> TreeOwned:
     )
 
 
-def unknown(root: str, where: str) -> StoreError:
+def unknown(root: str, where: str, link: Link | None = None) -> StoreError:
     """The error for a run that is not there."""
-    return StoreError(
-        f"There is no run {root!r} in {where[0].lower()}{where[1:]}. Look at its `trees()` for those it has."
-    )
+    hint = "Look at its `trees()` for those it has."
+    longer = [] if link is None or not root else _beginning_with(link, root)
+    if len(longer) == 1:
+        hint = f"Did you mean {longer[0]!r}?"
+    elif longer:
+        hint = "Several begin like that. Give the whole id; `trees()` has it."
+    return StoreError(f"There is no run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
+
+
+def _beginning_with(link: Link, root: str) -> list[str]:
+    """Two at the most: the command line shows, and takes, beginnings of ids."""
+    sql = "SELECT root FROM remit_trees WHERE events > 0 AND substr(root, 1, ?) = ? LIMIT 2"
+    return [cast(str, row[0]) for row in link.rows(sql, (len(root), root))]
 
 
 def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bool) -> int:
@@ -95,7 +105,7 @@ def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bo
     held = lease(link, root)
     mine = again and held is not None and held.owner == owner
     if held is None or (not new and not held.events and not held.live):
-        raise unknown(root, where)
+        raise unknown(root, where, link)
     if new and not mine and (held.events or held.live):
         raise StoreError(f"There is a run {root!r} in this store already.")
     if held.live and not mine:
@@ -220,7 +230,7 @@ def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> 
 
 def post(link: Link, root: str, command: AnyCommand, data: str, where: str) -> None:
     if lease(link, root) is None:
-        raise unknown(root, where)
+        raise unknown(root, where, link)
     # One with the same id is this one: an earlier try worked without our hearing of it.
     if not link.rows("SELECT 1 FROM remit_commands WHERE root = ? AND id = ?", (root, command.id)):
         link.change(
@@ -239,7 +249,7 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
         ),
     )
     if not found and not link.rows("SELECT 1 FROM remit_trees WHERE root = ?", (root,)):
-        raise unknown(root, where)
+        raise unknown(root, where, link)
     posted: list[Posted] = []
     for number, data in found:
         try:
