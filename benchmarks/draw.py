@@ -174,7 +174,9 @@ def verdicts(runs: Sequence[Samples], own: Sequence[Figures]) -> list[str]:
     for name, (key, most) in TARGETS.items():
         found = [run[name][key] for run in own if name in run]
         if any(value > most for value in found):
-            missed.append(f"{name}, {key}: {between(found, '')}, target <= {most:g}")
+            # To one digit it could look like the target itself.
+            span = f"{min(found):,.2f} to {max(found):,.2f}, held in {held(found, most)}"
+            missed.append(f"{name}, {key}: {span}, target <= {most:g}")
     return missed
 
 
@@ -277,9 +279,9 @@ def main() -> None:
 def _machine(results: Sequence[dict[str, Any]], own: Sequence[dict[str, Any]]) -> str:
     machine = results[-1]["machine"]
     rounds = max((len(some) for some in results[-1]["samples"].get("delegation", {}).values()), default=0)
-    where = (
-        f"{machine['system']}, {machine['cpus']} cores, Python {machine['python']}, {machine['started'][:10]}"
-    )
+    processor = own[-1].get("processor") or "processor not known"
+    where = f"{machine['system']}, {machine['cpus']} cores ({processor}), Python {machine['python']}"
+    where += f", {machine['started'][:10]}"
     of = f"medians of {len(results)} runs, each of which has the medians of {rounds} rounds"
     if len(results) == 1:
         of = f"medians of {rounds} rounds"

@@ -4,7 +4,7 @@
 
 The model is a script that waits as long as it is told to; the bare loop does the same work with dicts and `gather`:
 no limits, no events, no journal. Every limit of remit is set, so every check runs. The rounds of both alternate, so
-that a busy machine is busy for both. Only CPU time is compared, but for `cancel`, where waiting is what counts.
+that a busy machine is busy for both. CPU time is compared, but for `cancel` and `held`, where waiting is what counts.
 """
 
 from __future__ import annotations
@@ -474,6 +474,10 @@ def verdict(name: str, found: Spent) -> str:
 def names(said: str) -> list[str]:
     """The workloads that were asked for."""
     found = [name.strip() for name in said.split(",")]
+    if "" in found:
+        raise argparse.ArgumentTypeError(
+            f"there is no workload '' (write {said!r} without blanks and empty parts)"
+        )
     for name in found:
         if name not in WORKLOADS:
             raise argparse.ArgumentTypeError(
@@ -497,6 +501,15 @@ def writable(said: str) -> Path:
         raise argparse.ArgumentTypeError(f"{said} cannot be written: {error.strerror}") from None
 
 
+def processor() -> str:
+    """Its name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -508,6 +521,7 @@ def main() -> None:
     asked = parser.parse_args()
     figures: dict[str, object] = {
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "processor": processor(),
         "rounds": asked.rounds,
     }
     for name in asked.only:

@@ -113,5 +113,5 @@ def test_several_runs_are_drawn_with_what_held(
     assert "| a delegation | 14.0x | 13.0 to 15.5x | <= 15.0x | 2 of 3 | 10.0x |" in page
     assert "on against off 1.40 (1.30 to 1.60) | <= 1.5 | 2 of 3 |" in page
     assert "a delegation: 13.0 to 15.5x, target <= 15.0x" in said
-    assert "journal, on_against_off: 1.3 to 1.6, target <= 1.5" in said
+    assert "journal, on_against_off: 1.30 to 1.60, held in 2 of 3, target <= 1.5" in said
     assert "remit 14.0x" in draw.PICTURE.read_text(encoding="utf-8")

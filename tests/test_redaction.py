@@ -102,8 +102,8 @@ AROUND = {
     "key between tabs": ("API_KEY\t: '{}'", "0a1b2c3d4e5f60718293"),
     "basic between tabs": ("Authorization\t:\tBasic {}", base64.b64encode(b"user:pass").decode()),
     "key in JSON five deep": ("api_key" + "\\" * 15 + '":' + "\\" * 15 + '"{}', "0a1b2c3d4e5f60718293"),
-    "password as an argument": ("mysql --password {} db", "hunter2xyz"),
-    "password as an argument, with an equals sign": ("--password={}", "Tr0ub4dor"),
+    "short password as an argument": ("mysql --password {} db", "hunter2xyz"),
+    "short password as an argument, with an equals sign": ("--password={}", "Tr0ub4dor"),
     "password in yaml": ("  Password: {}", "Tr0ub4dor"),
     "password in a colour": ("password=\x0e{}", "Tr0ub4dor"),
     "environment of a process": (
