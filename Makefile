@@ -40,6 +40,7 @@ torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_
 # another, since a shared machine is now fast and now slow.
 bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES=1), and write docs/performance.md
 	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
+	@case "$(TIMES)" in ''|*[!0-9]*|0*) echo "TIMES=$(TIMES) is no number of runs; name 1 or more" >&2; exit 2;; esac
 	@rm -rf "$(VENV)/bench" && mkdir "$(VENV)/bench"
 	@for number in $$(seq $(TIMES)); do \
 	  PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \

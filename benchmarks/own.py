@@ -527,7 +527,7 @@ def main() -> None:
     for name in asked.only:
         print(f"{name:8} ", end="", flush=True)
         found = asyncio.run(WORKLOADS[name](asked.rounds))
-        figures[name] = {"what": WORKLOADS[name].__doc__, **{k: round(v, 2) for k, v in found.items()}}
+        figures[name] = {"what": WORKLOADS[name].__doc__, **{k: round(v, 4) for k, v in found.items()}}
         figured = (f"{key} {value:,.{1 + (value < 10)}f}" for key, value in found.items())
         print("  ".join(figured) + verdict(name, found), flush=True)
         if asked.out is not None:

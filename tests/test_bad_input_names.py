@@ -148,6 +148,11 @@ def test_letters_that_changed_places_are_put_back() -> None:
         ("read_file", "read_files"),
         ("to_eu_1", "to_au_1"),
         ("step_12", "step_21"),
+        ("sh", "ssh"),
+        ("cat", "chat"),
+        ("deploy_v1_prod", "deploy_v10_prod"),
+        ("web_search", "websearch"),
+        ("get_user_list", "get_users_list"),
     ],
 )
 def test_a_name_like_another_is_no_slip(one: str, other: str) -> None:

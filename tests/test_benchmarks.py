@@ -112,6 +112,30 @@ def test_several_runs_are_drawn_with_what_held(
     page, said = draw.PAGE.read_text(encoding="utf-8"), capsys.readouterr().out
     assert "| a delegation | 14.0x | 13.0 to 15.5x | <= 15.0x | 2 of 3 | 10.0x |" in page
     assert "on against off 1.40 (1.30 to 1.60) | <= 1.5 | 2 of 3 |" in page
-    assert "a delegation: 13.0 to 15.5x, target <= 15.0x" in said
+    assert "a delegation: 13.00 to 15.50x, held in 2 of 3, target <= 15x" in said
     assert "journal, on_against_off: 1.30 to 1.60, held in 2 of 3, target <= 1.5" in said
     assert "remit 14.0x" in draw.PICTURE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("ratio", [None, 1.504, float("nan")])
+def test_what_was_not_measured_did_not_hold(draw: ModuleType, ratio: float | None) -> None:
+    """Nor did what is no number, or what holds only when it is rounded."""
+    own = {"journal": {} if ratio is None else {"on_against_off": ratio}, "cancel": {"ours_wall_ms": 30.0}}
+    missed = draw.verdicts([{"delegation": {"ours": [{"x_floor": 10.0}]}}], [own])
+    assert any(line.startswith("journal, on_against_off: ") for line in missed)
+    assert "a level of nesting: not measured, held in 0 of 0, target <= 12x" in missed
+    assert not any(line.startswith(("cancel", "a delegation")) for line in missed)
+
+
+def test_a_number_of_runs_that_is_none_is_told_before_anything_is_thrown_away(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("", encoding="utf-8")
+    for times in ("0", "abc", "-1", ""):
+        ended = subprocess.run(
+            ["make", "-n", "bench", f"HARNESS={tmp_path}", f"TIMES={times}"],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+            cwd=BENCHMARKS.parent,
+        )
+        assert f'case "{times}" in' in ended.stdout

@@ -104,6 +104,8 @@ AROUND = {
     "key in JSON five deep": ("api_key" + "\\" * 15 + '":' + "\\" * 15 + '"{}', "0a1b2c3d4e5f60718293"),
     "short password as an argument": ("mysql --password {} db", "hunter2xyz"),
     "short password as an argument, with an equals sign": ("--password={}", "Tr0ub4dor"),
+    "token behind a backslash": ("HKCU\\Software\\App\\Token = {}", "0a1b2c3d4e5f60718293"),
+    "token behind a backslash, and a tab": ("Env:\\token\t= {}", "0a1b2c3d4e5f60718293"),
     "password in yaml": ("  Password: {}", "Tr0ub4dor"),
     "password in a colour": ("password=\x0e{}", "Tr0ub4dor"),
     "environment of a process": (

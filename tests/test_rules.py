@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import remit.checks as checks
 from remit import Agent, ApprovalRequest, ToolMessage, UsageError, allow, run, tool
 from remit.messages import Json, JsonObject
 from remit.policy import Decision
@@ -267,6 +268,23 @@ async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
     ]
     lead = Agent("lead", tools=[shell, touch, deploy], policy=rules)
     outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=rules)
+    assert outcome.ok
+
+
+async def test_who_names_two_tools_that_are_nearly_the_same_means_two() -> None:
+    """Rules for several agents: the one that is here is named as it is called, so the other is no slip of it."""
+    lead = Agent("lead", tools=[shell, touch])
+    outcome = await run(
+        lead, "go", model=ScriptedModel([say("done")]), policy=["deny touch", "deny toutch", "ask shell"]
+    )
+    assert outcome.ok
+
+
+async def test_rules_are_checked_without_the_tools_that_are_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take a hundred times as long to make as a run takes, and most rules are about others."""
+    monkeypatch.setattr(checks, "built_in", None)
+    lead = Agent("lead", tools=[shell, touch])
+    outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=["ask shell", "deny publish"])
     assert outcome.ok
 
 

@@ -174,10 +174,15 @@ def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, whe
     """
     if not isinstance(policy, Rules) or known is None:
         return
+    # Whoever names a tool as it is called, and another one beside it, means two.
+    rest = known - {rule.name for rule in policy.rules}
     for rule in policy.rules:
-        elsewhere = rule.name in built_in.tools() or rule.name.startswith(("subagent_", "mcp__"))
-        meant = None if elsewhere or set(rule.name) & set("*?[") else slip_of(rule.name, known)
-        if meant is not None:
+        odd = (
+            rule.name in known or rule.name.startswith(("subagent_", "mcp__")) or set(rule.name) & set("*?[")
+        )
+        meant = None if odd else slip_of(rule.name, rest)
+        # Asked last: to make the tools that are built in takes long, and few need them for their rules.
+        if meant is not None and rule.name not in built_in.tools():
             raise UsageError(
                 f"{where}: the rule {str(rule)!r} is about no tool that is here: none is called {rule.name!r}."
                 f" Did you mean {meant!r}?"

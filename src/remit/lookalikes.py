@@ -263,8 +263,18 @@ def _names_of_values(folded: bytes) -> list[bytes]:
 
 def _is_named(parts: Iterable[bytes]) -> bool:
     """Whether any of these, each right before a value, ends in the name of one."""
-    ends = (part[-_NAME_BYTES:].replace(b"\\t", b" ").rstrip(_AFTER_NAME) for part in parts)
-    return any(end.endswith(_NAME_ENDS) for end in ends)
+    ends = (part[-_NAME_BYTES:].rstrip(_AFTER_NAME) for part in parts)
+    return any(
+        end.endswith(_NAME_ENDS) or (end.endswith(b"\\t") and _without_tabs(end).endswith(_NAME_ENDS))
+        for end in ends
+    )
+
+
+def _without_tabs(end: bytes) -> bytes:
+    """Without those of JSON that it ends with. Not all: the backslash of `\\token` is none of a tab."""
+    while end.endswith(b"\\t"):
+        end = end[:-2].rstrip(_AFTER_NAME)
+    return end
 
 
 def _without_long(data: bytes, folded: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal, final
 
@@ -37,6 +38,10 @@ COMPLETED = Status.COMPLETED
 
 SHOWN_CHARS = 200
 """Of an answer, where an outcome is shown to a programmer."""
+
+
+def _head(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
 class ToolCallLog(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -113,14 +118,16 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def __repr__(self) -> str:
         # In one line: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it.
-        said, field = (self.text, "text") if self.ok else (self.partial, "partial")
-        shown = said if len(said) <= SHOWN_CHARS else f"{said[:SHOWN_CHARS]}..."
-        parts = [f"status={str(self.status)!r}", f"agent={self.agent!r}", f"run_id={self.run_id!r}"]
-        parts += [f"reason={self.reason!r}"] if self.reason else []
-        parts += [f"{field}={shown!r}", f"turns={self.turns}"]
-        lists = {"calls": self.calls, "children": self.children, "messages": self.messages}
-        parts += [f"{name}=<{len(some)}>" for name, some in lists.items()]
-        return f"Outcome({', '.join(parts)})"
+        return f"Outcome({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
+        yield from (("status", str(self.status)), ("agent", self.agent), ("run_id", self.run_id))
+        if self.reason:
+            yield "reason", _head(self.reason)
+        yield ("text", _head(self.text)) if self.ok else ("partial", _head(self.partial))
+        yield "turns", self.turns
+        for name, some in (("calls", self.calls), ("children", self.children), ("messages", self.messages)):
+            yield name, len(some)
 
     @property
     def ok(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 import msgspec
@@ -25,8 +25,8 @@ PHRASE_CHARS, PHRASE_WORDS = 20, 4
 HELD_CHARS = 8192
 """How much of a text that still goes on is held back, so that no secret is cut in two."""
 
-NEAR_CHARS, TRIES = 512, 64
-"""How much around a cut is looked at, and how often another is tried."""
+NEAR_CHARS, TRIES, STEP_CHARS = 512, 64, 61
+"""How much around a cut is looked at, how often another is tried, and how far from it where nothing parts a text."""
 
 _OUR_NAME = re.compile(r"[a-z_]+")
 _ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
@@ -46,6 +46,7 @@ class Redactor:
         found |= {escaped for text in found for escaped in _as_json_has(text)}
         # The longest first: one may be a part of another.
         literals = sorted(found, key=len, reverse=True)
+        self._texts = tuple(literals)
         self._plain = tuple(map(_encoded, literals))
         self._in_json = tuple(map(_escaped, literals))
 
@@ -89,20 +90,15 @@ class Redactor:
         least = max(1, most - HELD_CHARS)
         if most <= least:
             return max(0, most)
-        for space in ("\n", " "):
-            found = text.rfind(space, least, most)
-            for _ in range(TRIES):
-                if found < 0 or not self._parts_a_secret(text, found + 1):
-                    break
-                found = text.rfind(space, least, found)
-            if found >= 0:
-                most = found + 1
-                break
+        most = next((at for at in _places(text, least, most) if not self._parts_a_secret(text, at)), most)
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
 
     def _parts_a_secret(self, text: str, at: int) -> bool:
-        """Whether a cut there would stand between a name and its value."""
+        """Whether a cut there would stand inside a secret, or between a name and its value."""
+        # Of any length, so not with what stands near alone.
+        if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in self._texts):
+            return True
         before, after = text[max(0, at - NEAR_CHARS) : at], text[at : at + NEAR_CHARS]
         return self.redact_text(before + after) != self.redact_text(before) + self.redact_text(after)
 
@@ -126,6 +122,18 @@ class Redactor:
     def _name(self, name: str) -> str:
         """Ours stay, also where one of them is somebody's secret; what a model made up may be one."""
         return name if _OUR_NAME.fullmatch(name) else self.redact_text(name)
+
+
+def _places(text: str, least: int, most: int) -> Iterator[int]:
+    """Where a text may be cut, the best first: behind a line, behind a word, anywhere."""
+    for space in ("\n", " "):
+        found = text.rfind(space, least, most)
+        for _ in range(TRIES):
+            if found < 0:
+                break
+            yield found + 1
+            found = text.rfind(space, least, found)
+    yield from range(most, max(least, most - TRIES * STEP_CHARS), -STEP_CHARS)
 
 
 def _encoded(text: str) -> bytes:

@@ -13,6 +13,9 @@ LONGEST_WORD = 80
 MOST_COMPARED = 500
 """Names."""
 
+LEAST_SLIP = 4
+"""Letters: of shorter words, most that are nearly the same are words too."""
+
 
 def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
     """A sentence that names what was probably meant, with a blank in front; empty when nothing is near.
@@ -60,11 +63,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def slip_of(word: str, known: Iterable[str]) -> str | None:
     """The name of which a word is surely a slip: two letters that changed places, or one too many or too few inside it.
 
-    Another letter, or another end, may as well be another name: `to_eu` and `to_au`, `step_12` and `step_21`.
+    Another letter, or another end, may as well be another name: `to_eu` and `to_au`, `step_12` and `step_21`; and so may
+    one of few letters (`sh` and `ssh`), another number, or another way to write several words (`web_search`, `get_users_x`).
     """
     if len(word) > LONGEST_WORD or word in (names := list(islice(known, MOST_COMPARED))):
         return None
-    return next((name for name in names if _swapped(word, name) or _missing_one(word, name)), None)
+    turned = {
+        word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+        for at in range(len(word) - 1)
+        if word[at : at + 2].isalpha()
+    }
+    return next((name for name in names if name in turned or _missing_one(word, name)), None)
 
 
 def _turned(word: str, names: Iterable[str]) -> str | None:
@@ -72,12 +81,11 @@ def _turned(word: str, names: Iterable[str]) -> str | None:
     return next((name for name in names if sorted(name.lower()) == letters), None)
 
 
-def _swapped(word: str, name: str) -> bool:
-    pairs = [at for at in range(len(name) - 1) if name[at : at + 2].isalpha()]
-    return any(name[:at] + name[at + 1] + name[at] + name[at + 2 :] == word for at in pairs)
-
-
 def _missing_one(word: str, name: str) -> bool:
+    # Most are told apart by these, at once.
+    if word[0] != name[0] or word[-1] != name[-1] or abs(len(word) - len(name)) != 1:
+        return False
     short, long = sorted((word, name), key=len)
-    inside = range(1, len(long) - 1)
-    return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in inside)
+    at = next(at for at, (a, b) in enumerate(zip(short + "\0", long, strict=True)) if a != b)
+    # Between letters: what is not may be a number, or the end of one of several words.
+    return len(short) >= LEAST_SLIP and long[at + 1 :] == short[at:] and long[at - 1 : at + 2].isalpha()

@@ -113,12 +113,22 @@ def test_an_unknown_tool_is_an_error_in_remits_own_files_only(tmp_path: Path) ->
 )
 def test_a_denial_of_a_misspelt_tool_is_an_error(tmp_path: Path, written: str) -> None:
     """It would deny nothing, and nobody would notice; it is told with its line, and other agents are built."""
-    write(tmp_path, "a", f"tools: Read, Write\n{written}\n")
-    write(tmp_path, "b")
+    folder = tmp_path / ".remit"
+    write(folder, "a", f"tools: Read, Write\n{written}\n")
+    write(folder, "b")
     with pytest.raises(UsageError, match=r"a\.md:5: There is no tool '\w+'\. Did you mean 'write'\?"):
-        made(tmp_path, "a")
-    assert [agent.name for agent in build_all(load(tmp_path))] == ["b"]
-    assert [(p.level, p.line) for p in check(load(tmp_path))] == [("error", 5)]
+        made(folder, "a")
+    assert [agent.name for agent in build_all(load(folder))] == ["b"]
+    assert [(p.level, p.line) for p in check(load(folder))] == [("error", 5)]
+
+
+@pytest.mark.parametrize(("word", "level"), [("Wriet", "error"), ("WebRead", "warning"), ("Teleport", None)])
+def test_a_denial_in_a_file_of_another_program_is_an_error_only_where_it_is_surely_a_slip(
+    tmp_path: Path, word: str, level: str | None
+) -> None:
+    """Its tools may be called nearly as ours are, and without the file an agent would be missing."""
+    write(tmp_path / ".claude", "a", f"tools: Read, Write\ndisallowedTools: {word}\n")
+    assert [p.level for p in check(load(tmp_path / ".claude"))] == ([level] if level else [])
 
 
 def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:

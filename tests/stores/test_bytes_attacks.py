@@ -22,12 +22,29 @@ def asked(root: str, args: dict[str, object]) -> ReplyReceived:
     return ReplyReceived(**head(root, 1), turn=1, reply=reply, usage=Usage(1))
 
 
-async def test_what_is_not_utf_8_is_refused_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("raw", [b'"\xff"', b'"a\0b"', b"{oops", b'"\\ud800"', b"", b"1 2"])
+async def test_what_no_database_takes_is_refused_at_once(tmp_path: Path, raw: bytes) -> None:
+    """Postgres would say so later, of all that was to be written with it: other trees would end."""
     store = SqliteStore(tmp_path / "runs.db")
     await store.claim("r", new=True)
     with pytest.raises(StoreError, match="Event 1 of the run 'r' has no JSON"):
-        store.append(asked("r", {"a": msgspec.Raw(b'"\xff"')}))
+        store.append(asked("r", {"a": msgspec.Raw(raw)}))
     await store.close()
+
+
+async def test_json_that_has_line_breaks_is_one_line(tmp_path: Path) -> None:
+    """Else whoever looks into the file with SQL would see no event of its page."""
+    store = SqliteStore(tmp_path / "runs.db")
+    await store.claim("r", new=True)
+    store.append(asked("r", {"a": msgspec.Raw(b'{\n  "b": 1,\n  "c": "\\n"\n}')}))
+    await store.close()
+    file = sqlite3.connect(tmp_path / "runs.db")
+    assert file.execute("SELECT kind, seq FROM remit_events").fetchall() == [("reply_received", 1)]
+    (data,) = file.execute(
+        "SELECT json_extract(data, '$.reply.calls[0].args.a') FROM remit_events"
+    ).fetchone()
+    file.close()
+    assert msgspec.json.decode(data) == {"b": 1, "c": "\n"}
 
 
 async def test_a_file_that_keeps_its_texts_otherwise_is_refused(tmp_path: Path) -> None:
@@ -51,3 +68,22 @@ def test_no_cut_between_a_name_and_its_value(name: str) -> None:
         text += " c" * ((HELD_CHARS - more) // 2)
         end = redactor.cut(text)
         assert secret not in redactor.redact_text(text[:end]) + redactor.redact_text(text[end:])
+
+
+LINES = "\n".join(f"line {number}: {'q7Gd82hsKQ' * 3}" for number in range(60))
+"""As the JSON of a service account is in an environment: longer than what is looked at near a cut."""
+
+
+@pytest.mark.parametrize("filler", ["a line of text\n", "and words ", '{"a":1,"b":[2,3]},'])
+@pytest.mark.parametrize("secret", [LINES, "correct horse battery staple", "sk-q7Gd82hsKQ01mvPz55xW"])
+def test_no_cut_inside_a_secret(filler: str, secret: str) -> None:
+    """However long it is, and also where nothing stands between words: in JSON that was made small."""
+    redactor = Redactor([LINES, "correct horse battery staple"], environment={})
+    for back in range(-40, len(secret) + 40, 1 + len(secret) // 20):
+        text = (filler * 10_000)[: 40_000 - HELD_CHARS - back] + "=" + secret + ","
+        text += (filler * 10_000)[: 40_000 - len(text)]
+        end = redactor.cut(text)
+        both = redactor.redact_text(text[:end]) + redactor.redact_text(text[end:])
+        assert both.count("[redacted]") == 1
+        assert secret[:12] not in both
+        assert secret[-12:] not in both

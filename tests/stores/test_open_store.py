@@ -134,6 +134,7 @@ async def test_secrets_that_were_named_are_kept_out(tmp_path: Path) -> None:
         ),
         (["complete"], "give it a longer one"),
         (["run_start"], "give it a longer one"),
+        (["firm"], "give it a longer one"),
     ],
 )
 def test_secrets_that_are_no_list_of_texts_are_refused(secrets: Any, said: str) -> None:

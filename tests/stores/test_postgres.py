@@ -249,3 +249,25 @@ async def test_the_beginning_of_an_id_is_told_whose_it_is(postgres_url: str) -> 
     await store.release(root)
     assert f"Did you mean {root!r}?" in str(await refused(store.claim(root[:-1], new=False)))
     await store.close()
+
+
+async def test_a_database_that_takes_any_character_is_used(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts are texts there too, whatever encoding the surroundings ask for."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    name = f"{postgres_url.rpartition('/')[2]}_ascii"
+    quoted = sql.Identifier(name)
+    made = sql.SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    ask(postgres_url, made.format(quoted))
+    try:
+        for url in (postgres_url, f"{postgres_url.rpartition('/')[0]}/{name}"):
+            store = PostgresStore(url)
+            await store.claim("r", new=True)
+            store.append(started("r", 1, task="grüße, 日本"))
+            line = (await store.trees())[0]
+            assert (line.root, line.task) == ("r", "grüße, 日本")
+            assert [event.seq async for event in store.read("r")] == [1]
+            await store.close()
+    finally:
+        ask(postgres_url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(quoted))

@@ -18,6 +18,7 @@ import pytest
 from shellbench import Shell, open_shell
 
 import remit
+import remit.tools.processes as processes
 import remit.tools.terminal as terminals
 from remit import Agent, Limits
 from remit.testing import ScriptedModel, call, say
@@ -334,6 +335,25 @@ def test_a_sweep_kills_by_mark_and_nothing_else() -> None:
         for process in (mine, other):
             process.kill()
             process.wait()
+
+
+def test_a_sweep_does_not_trust_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is just becoming another program has no environment to be known by."""
+    process = subprocess.Popen(["/bin/sleep", "99"], env={MARK: "remit-test-c"}, start_new_session=True)
+    looks: list[list[int]] = []
+
+    def marked(mark: str) -> list[int]:
+        looks.append([process.pid] if looks and process.poll() is None else [])
+        return looks[-1]
+
+    monkeypatch.setattr(processes, "marked", marked)
+    try:
+        assert sweep("remit-test-c")
+        assert process.wait(5) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+    assert looks[:2] == [[], [process.pid]]
 
 
 def test_a_process_that_ends_meanwhile_keeps_nobody_from_being_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from remit.definitions.permissions import removes
 from remit.definitions.toolnames import ToolWord, known_words, read_word
 from remit.rules import parse
 from remit.sources import ToolSource
+from remit.spelling import slip_of
 from remit.tooling import Tool, is_reserved
 
 Tell = Callable[[Level, int, str], None]
@@ -108,9 +109,11 @@ class _Chooser:
     def _check_denial(self, name: str, line: int) -> None:
         if name in self.shelf.own or self._server_of(name):
             return
-        hint = self.shelf.suggest(name)
-        if hint or self.definition.is_ours:
-            self.tell("error" if hint else "warning", line, f"There is no tool {quoted(name)}.{hint}")
+        hint, ours = self.shelf.suggest(name), self.definition.is_ours
+        # A tool of another program may be called nearly as one of ours is.
+        is_slip = hint and (ours or slip_of(name.lower(), (*self.shelf.built_in, *self.shelf.own)))
+        if hint or ours:
+            self.tell("error" if is_slip else "warning", line, f"There is no tool {quoted(name)}.{hint}")
 
     def _take(self, word: ToolWord) -> None:
         if word.kind == "all":

@@ -15,6 +15,7 @@ from remit.limits import Usage
 from remit.messages import MARK, AssistantMessage, Call, JsonObject, Reply, Request, ToolMessage, UserMessage
 from remit.models.facts import Facts, merge, of_listing, parse, render
 from remit.ports import Emit, Price
+from remit.text import clean
 
 LABEL = "remit's offline rules, not a language model"
 MOST_PARTS = 24
@@ -27,8 +28,20 @@ TODO = r"\b(TODO|FIXME)\b"
 _NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
 _FOLDER = re.compile(r"`([^`\n]+)`")
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
-_BEFORE = frozenset(("the", "this", "my", "our", "folder", "directory"))
-_NO_NAME = _BEFORE | {"it", "all", "here", "everything", "repo", "repository", "project", "code", "codebase"}
+_BEFORE = frozenset(["the", "this", "my", "our", "folder", "directory", "whole", "entire", "working"])
+_NO_NAME = _BEFORE | {
+    "it",
+    "all",
+    "here",
+    "everything",
+    "repo",
+    "repository",
+    "project",
+    "workspace",
+    "code",
+    "codebase",
+}
+_BEHIND = frozenset(("please", "now", "again", "folder", "directory", ""))
 UNCLEAR = "Which folder was meant is not clear, so all of it was surveyed. Name one at a time: Survey docs"
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
@@ -73,12 +86,18 @@ def _folder_in(task: str) -> str | None:
     """
     line = task.strip().partition("\n")[0]
     if named := _NAMED.search(line):
-        return json.loads(named[1])
+        try:
+            return clean(json.loads(named[1]))
+        except ValueError:
+            # As people write it, not as JSON does: a path of Windows.
+            return named[1][1:-1]
     if found := _FOLDER.search(line):
         return found[1]
+    if re.search(r"\b(current|this) (directory|folder)\b", line, re.IGNORECASE):
+        return "."
     words = line[line.lower().find("survey") + 6 :].split() if "survey" in line.lower() else []
     words = [word for word in words if not word.startswith("@")]
-    while words and words[-1].strip(".,!?").lower() in ("please", "folder", "directory", ""):
+    while words and words[-1].strip(".,!?").lower() in _BEHIND:
         words.pop()
     while words and words[0].lower() in _BEFORE:
         words.pop(0)

@@ -31,6 +31,8 @@ _LINES = r"""
 _LINK_SETTINGS: dict[str, object] = {
     "connect_timeout": CONNECT_S,
     "application_name": "remit",
+    # Whatever the surroundings say: of a database in SQL_ASCII the driver would give bytes, not texts.
+    "client_encoding": "UTF8",
     # A server that is gone without a word is noticed within seconds, not within the kernel's two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 3,

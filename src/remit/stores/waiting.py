@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from remit.errors import StoreError
 from remit.events import (
     NO_TERMS,
@@ -26,6 +28,9 @@ from remit.stores.texts import LONG_CHARS, Searched
 
 WAITING_BYTES = 400
 """About what an event takes that waits as it is. Not more, or a burst of them would look like trouble."""
+
+_whole = msgspec.json.Decoder(msgspec.Raw)
+"""Looks at JSON without making anything of it."""
 
 CHANGEABLE = -1
 """In the place of a weight."""
@@ -162,9 +167,13 @@ def weighed(event: Event, weight: int) -> Weighed:
     if weight != CHANGEABLE:
         return Weighed(event, weight)
     json = encode(event)
+    # What was given as JSON (`msgspec.Raw`) is taken as it is: databases would say too late, or not at all, that it is none.
     if not json.isascii():
-        # What was given as JSON (`msgspec.Raw`) is taken as it is, and databases would say so too late or not at all.
         json.decode()
+    _whole.decode(json)
+    if b"\n" in json:
+        # An event is a line.
+        json = msgspec.json.encode(msgspec.json.decode(json))
     return Weighed(event, len(json), json, _recurring(event) if isinstance(event, ReplyReceived) else ())
 
 

@@ -37,6 +37,8 @@ OUTSIDE_S = 3.0
 HURRY_S = 0.3
 """How long the keeper may take to end what the supervisor did not."""
 SWEEP_S = 1.0
+QUIET_LOOKS, LOOK_S = 2, 0.01
+"""How often nothing must be found, and how far apart: a process that is just becoming another has no environment."""
 CLOSE_S = 0.5
 """How long a process that was let go of may keep everybody, until what it started is killed."""
 PIECE = 1 << 18
@@ -315,6 +317,7 @@ def marked(mark: str) -> Iterator[int]:
 def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:
     """Kills what has the mark, and the group; whether nothing was left. The last resort, when nobody watches."""
     end = time.monotonic() + seconds
+    quiet = 0
     while True:
         # One that always forks and ends is gone before it is seen, but all that it forks is in one group.
         if group:
@@ -325,5 +328,8 @@ def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:
             for pid in found:
                 with suppress(OSError):
                     os.kill(pid, number)
-        if not found or time.monotonic() > end:
+        quiet = 0 if found else quiet + 1
+        if quiet == QUIET_LOOKS or time.monotonic() > end:
             return not found
+        if not found:
+            time.sleep(LOOK_S)  # noqa: TID251 - it has a thread of its own
