@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from msgspec import Struct
 
@@ -120,14 +119,12 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
         # In one line: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it.
         return f"Outcome({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
-        yield from (("status", str(self.status)), ("agent", self.agent), ("run_id", self.run_id))
-        if self.reason:
-            yield "reason", _head(self.reason)
-        yield ("text", _head(self.text)) if self.ok else ("partial", _head(self.partial))
-        yield "turns", self.turns
-        for name, some in (("calls", self.calls), ("children", self.children), ("messages", self.messages)):
-            yield name, len(some)
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # as msgspec has it
+        shown = [("status", str(self.status)), ("agent", self.agent), ("run_id", self.run_id)]
+        shown += [("reason", _head(self.reason))] if self.reason else []
+        shown += [("text", _head(self.text)) if self.ok else ("partial", _head(self.partial))]
+        lists = {"calls": self.calls, "children": self.children, "messages": self.messages}
+        return [*shown, ("turns", self.turns), *((name, len(some)) for name, some in lists.items())]
 
     @property
     def ok(self) -> bool:
