@@ -140,6 +140,15 @@ def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
         assert [p.level for p in problems] == levels
 
 
+def test_a_rule_that_cannot_be_read_is_told_and_stops_nobody_else(tmp_path: Path) -> None:
+    """Other programs take any text there, so a file may have any."""
+    folder = tmp_path / ".opencode"
+    write(folder, "a", 'permission:\n  "my tool": ask\n  bash:\n    "git )( *": allow\n    "": deny\n')
+    write(folder, "b", 'disallowedTools: "my tool(", "(((", ")"\n')
+    assert [agent.name for agent in build_all(load(folder))] == ["b"]
+    assert [Path(p.file).name for p in check(load(folder)) if p.level == "error"] == ["a.md"]
+
+
 def test_a_denial_of_a_tool_of_ones_own_or_of_a_server_is_known(tmp_path: Path) -> None:
     write(tmp_path, "a", "tools: publish\ndisallowedTools: github_search\npolicy: [deny publish(x)]\n")
     server = McpServer("github", command="x")

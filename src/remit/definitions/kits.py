@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from remit.definitions.narrowing import CONSENT
 from remit.definitions.nodes import Hints, Level, quoted, split_list, to_json
 from remit.definitions.permissions import removes
 from remit.definitions.toolnames import ToolWord, known_words, read_word
+from remit.errors import UsageError
 from remit.rules import parse
 from remit.sources import ToolSource
 from remit.spelling import slip_of
@@ -100,7 +102,10 @@ class _Chooser:
     def _check_denials(self) -> None:
         """Tell of tools to be without, and of rules, that are about no tool: nobody would notice that they deny nothing."""
         named = [(word.name, word.line) for word in self.definition.without if word.kind == "other"]
-        named += [(parse(rule.text, "policy").name, rule.line) for rule in self.definition.rules]
+        for rule in self.definition.rules:
+            # One that cannot be read is told when the agent is made.
+            with suppress(UsageError):
+                named.append((parse(rule.text, "policy").name, rule.line))
         for name, line in named:
             # Names of what other programs have, and patterns, are no slips.
             if read_word(name, line).kind == "other" and not (set(name) & set("*?[") or is_reserved(name)):
