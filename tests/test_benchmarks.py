@@ -138,4 +138,12 @@ def test_a_number_of_runs_that_is_none_is_told_before_anything_is_thrown_away(tm
             check=False,
             cwd=BENCHMARKS.parent,
         )
-        assert f'case "{times}" in' in ended.stdout
+        lines = ended.stdout.splitlines()
+        at = next(at for at, line in enumerate(lines) if line.startswith(f'case "{times}" in'))
+        assert not any(line.startswith("rm ") for line in lines[:at])
+        assert _status(lines[at]) == 2
+        assert _status(lines[at].replace(f'case "{times}" in', 'case "10" in')) == 0
+
+
+def _status(line: str) -> int:
+    return subprocess.run(["sh", "-c", line], capture_output=True, timeout=50, check=False).returncode

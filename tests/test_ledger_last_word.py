@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from remit import Agent, Usage, ledger, run
+from remit import Agent, Usage, ledger, resume, run, start, tool
 from remit.amounts import NOTHING, Amount, Want
+from remit.events import Warned
 from remit.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.limits import Limits
 from remit.ports import Price
+from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 
 ONE_A_TOKEN = Price(1.0, 1.0)
@@ -292,3 +296,53 @@ async def test_whoever_wonders_why_a_tree_stops_finds_it_in_the_outcome(limits: 
     assert (len(first), len(second)) == (1, 0)
     assert first[0].startswith(words)
     assert outcome.warnings == (f"lead > leaf: {first[0]}",)
+
+
+async def test_an_overrun_of_another_resource_is_told_too() -> None:
+    """A child that is above a limit of its own hides nothing from who asks why the tree stopped."""
+    script = {
+        "lead": [
+            call("task", agent="small", prompt="a"),
+            call("task", agent="dear", prompt="b"),
+            call("task", agent="dear", prompt="c"),
+            say("done"),
+        ],
+        "small": [say("ok", usage=Usage(1, 50, 9000, usd=0.000001))],
+        "dear": [say("ok", usage=Usage(1, 5, 5, usd=4.0))],
+    }
+    below = [Agent("small", limits=Limits(tokens=6000)), Agent("dear")]
+    model = ScriptedModel(script, price=Price(1.0, 1.0))
+    outcome = await run(Agent("lead", subagents=below), "go", model=model, limits=Limits(usd=5.0))
+    assert [text.split(", ")[0] for text in outcome.warnings] == [
+        "lead > small: A model call used 9,050 tokens",
+        "lead > dear: A model call used $4",
+    ]
+
+
+async def test_a_tree_that_goes_on_still_says_why_it_stops() -> None:
+    """What the root's outcome says of its children is in the journal; it is said once."""
+    waits = asyncio.Event()
+
+    @tool(tier="observe")
+    async def wait() -> str:
+        """Waits."""
+        await waits.wait()
+        return "x"
+
+    lead = Agent("lead", subagents=[Agent("leaf")], tools=[wait])
+    much = Usage(1, 50, 9000)
+    first = {
+        "lead": [calls(call("task", agent="leaf", prompt="a"), call("wait"))],
+        "leaf": [say("ok", usage=much)],
+    }
+    store = MemoryStore()
+    running = start(lead, "go", model=ScriptedModel(first), limits=Limits(tokens=50_000), store=store)
+    async with running:
+        async for event in running.events():
+            if isinstance(event, Warned):
+                await running.cancel("enough")
+        before = await running.outcome()
+    waits.set()
+    after = await resume(store, before.run_id, agent=lead, model=ScriptedModel({"lead": [say("done")]}))
+    assert len(before.warnings) == 1
+    assert after.warnings == before.warnings

@@ -124,7 +124,11 @@ async def test_it_says_what_it_cannot_do() -> None:
         ("Survey the whole repository.", "."),
         ("Survey this workspace", "."),
         ("Survey this folder now", "."),
-        ("Survey current", "current"),
+        ("Survey this folder and tell me what it is", "."),
+        ("Survey this folder docs", "docs"),
+        ("Do a survey of this repository", "."),
+        ("Do a survey of docs", "docs"),
+        ("\u0130\u0130\u0130: survey docs", "docs"),
         ('Survey the folder "C:\\Users\\me"', "C:\\Users\\me"),
         ("Survey docs/.", "docs"),
         ("Survey ./docs please", "./docs"),
@@ -145,7 +149,14 @@ def test_the_folder_is_the_one_that_was_named(task: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["Survey docs and tests", "Survey docs, but not tests", "Survey src except a.py"]
+    "task",
+    [
+        "Survey docs and tests",
+        "Survey docs, but not tests",
+        "Survey src except a.py",
+        "Survey docs in this folder",
+        "Survey everything in docs",
+    ],
 )
 async def test_a_folder_that_is_not_clear_is_said(tmp_path: Path, task: str) -> None:
     """All of it is surveyed then, which nobody would notice in a long report."""
@@ -156,6 +167,18 @@ async def test_a_folder_that_is_not_clear_is_said(tmp_path: Path, task: str) -> 
     assert (
         offline.UNCLEAR not in (await run(survey(), "Survey this", model="offline", workspace=tmp_path)).text
     )
+
+
+@pytest.mark.parametrize(
+    "name", ['a"b', "back\\slash", "end\\", "\\n", "日本 x", "`tick`", 'folder "x"', "now", "@at", "a'b"]
+)
+async def test_folders_with_odd_names_are_surveyed_as_they_are_called(tmp_path: Path, name: str) -> None:
+    """A lead names them to its surveyors in JSON, and nothing in them is taken for a sentence."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "a.py").write_text("# TODO\n")
+    outcome = await run(survey(), "Survey this folder", model="offline", workspace=tmp_path)
+    assert "files: 1" in outcome.text
+    assert "not looked at" not in outcome.text
 
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -322,6 +322,8 @@ class Warned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="warned")
     """Something a person should know that did not change how the run goes on."""
 
     text: str
+    above: bool = False
+    """Whether the root's outcome has it too."""
 
 
 class EventsMissed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="events_missed"):

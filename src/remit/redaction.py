@@ -23,7 +23,7 @@ PHRASE_CHARS, PHRASE_WORDS = 20, 4
 """A value of the environment that is nothing but words is looked for from here on."""
 
 HELD_CHARS = 8192
-"""How much of a text that still goes on is held back, so that no secret is cut in two."""
+"""How much of a text that still goes on is held back at least, so that no secret is cut in two."""
 
 NEAR_CHARS, TRIES, STEP_CHARS = 512, 64, 61
 """How much around a cut is looked at, how often another is tried, and how far from it where nothing parts a text."""
@@ -47,6 +47,8 @@ class Redactor:
         # The longest first: one may be a part of another.
         literals = sorted(found, key=len, reverse=True)
         self._texts = tuple(literals)
+        self.held = max(HELD_CHARS, len(literals[0]) if literals else 0)
+        """How much of a text that still goes on is held back by `cut`."""
         self._plain = tuple(map(_encoded, literals))
         self._in_json = tuple(map(_escaped, literals))
 
@@ -86,21 +88,16 @@ class Redactor:
 
     def cut(self, text: str) -> int:
         """Where a text that goes on can be cut in two, so that each part can be redacted by itself."""
-        most = len(text) - HELD_CHARS
+        most = len(text) - self.held
         least = max(1, most - HELD_CHARS)
         if most <= least:
             return max(0, most)
-        most = next((at for at in _places(text, least, most) if not self._parts_a_secret(text, at)), most)
+        # Each is looked for once, not at every place: there may be many, and long ones.
+        here = [one for one in self._texts if text.find(one, max(0, least - len(one)), most + len(one)) >= 0]
+        places = (at for at in _places(text, least, most) if not _parts_a_secret(text, at, here))
+        most = next(places, None) or _beside(text, most, here)
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
-
-    def _parts_a_secret(self, text: str, at: int) -> bool:
-        """Whether a cut there would stand inside a secret, or between a name and its value."""
-        # Of any length, so not with what stands near alone.
-        if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in self._texts):
-            return True
-        before, after = text[max(0, at - NEAR_CHARS) : at], text[at : at + NEAR_CHARS]
-        return self.redact_text(before + after) != self.redact_text(before) + self.redact_text(after)
 
     def _redact_values(self, data: bytes) -> bytes:
         try:
@@ -122,6 +119,30 @@ class Redactor:
     def _name(self, name: str) -> str:
         """Ours stay, also where one of them is somebody's secret; what a model made up may be one."""
         return name if _OUR_NAME.fullmatch(name) else self.redact_text(name)
+
+
+def _parts_a_secret(text: str, at: int, literals: Iterable[str]) -> bool:
+    """Whether a cut there would stand inside a secret, or between a name and its value."""
+    # Of any length, so not with what stands near alone.
+    if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in literals):
+        return True
+    before, after = (
+        _encoded(part) for part in (text[max(0, at - NEAR_CHARS) : at], text[at : at + NEAR_CHARS])
+    )
+    return without_lookalikes(before + after) != without_lookalikes(before) + without_lookalikes(after)
+
+
+def _beside(text: str, at: int, literals: list[str]) -> int:
+    """That place, or the beginning of the literal around it; 0 for one at the very beginning, behind which more must come."""
+    found = at
+    for _ in range(TRIES):
+        starts = (text.find(one, max(0, found - len(one) + 1), found + len(one) - 1) for one in literals)
+        start = min((start for start in starts if start >= 0), default=-1)
+        if start < 0:
+            # Many that lie over each other, from the beginning on, would never let a text go.
+            return found if found or at < len(literals[0]) else at
+        found = start
+    return at
 
 
 def _places(text: str, least: int, most: int) -> Iterator[int]:

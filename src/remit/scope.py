@@ -85,8 +85,8 @@ class TreeContext:
     opened: Sources | None = None
     """`sources`, if any run has any."""
     _desk: Desk | None = None
-    overran = False
-    """Whether any model call has used more than was reserved for it."""
+    overran: frozenset[str] = frozenset()
+    """What any model call has used more of than was reserved for it."""
 
     def __init__(
         self,
@@ -139,6 +139,7 @@ class TreeContext:
         from remit.tree import going_on  # noqa: PLC0415 - for trees that go on
 
         self.known.update(past.runs)
+        self.overran = frozenset(what for record in past.runs.values() for what in record.overran)
         for record in past.runs.values():
             self.spent.extend(record.usage)
         self.going_on = {r.id for r in going_on(past)}
@@ -364,9 +365,9 @@ class Scope:
         (tree.show if event.live_only else tree.publish)(event)
         return event
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str, *, above: bool = False) -> None:
         self.warnings = (*self.warnings, text)
-        self.emit(Warned, text=text)
+        self.emit(Warned, text=text, above=above)
 
     def left_behind(self, name: str) -> None:
         """Foreign code of this run ignored its cancellation and was abandoned; the root's outcome says so too."""
@@ -374,8 +375,8 @@ class Scope:
 
     def warn_root_too(self, text: str) -> None:
         """For what the caller should know, wherever it happened."""
-        self.warn(text)
         *_, root = self.lineage()
+        self.warn(text, above=root is not self)
         if root is not self:
             root.warnings = (*root.warnings, f"{' > '.join(self.path)}: {text}")
 
@@ -389,12 +390,12 @@ class Scope:
         if overruns:
             for one in overruns:
                 self.emit(Overran, resource=one.resource, reserved=one.reserved, used=one.used)
-            self._warn_of(overruns[0])
+                self._warn_of(one)
 
     def _warn_of(self, overrun: Overrun) -> None:
-        """Once a tree: whoever wonders why it stops so far below its limit finds it in the outcome."""
-        if not self.tree.overran:
-            self.tree.overran = True
+        """Once a tree for each resource: whoever wonders why it stops so far below its limit finds it in the outcome."""
+        if overrun.resource not in self.tree.overran:
+            self.tree.overran |= {overrun.resource}
             self.warn_root_too(overrun.words)
 
     def look_at_clock(self) -> None:

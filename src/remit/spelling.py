@@ -66,7 +66,7 @@ def slip_of(word: str, known: Iterable[str]) -> str | None:
     Another letter, or another end, may as well be another name: `to_eu` and `to_au`, `step_12` and `step_21`; and so may
     one of few letters (`sh` and `ssh`), another number, or another way to write several words (`web_search`, `get_users_x`).
     """
-    if len(word) > LONGEST_WORD or word in (names := list(islice(known, MOST_COMPARED))):
+    if not word or len(word) > LONGEST_WORD or word in (names := list(islice(known, MOST_COMPARED))):
         return None
     turned = {
         word[:at] + word[at + 1] + word[at] + word[at + 2 :]

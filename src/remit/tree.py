@@ -314,9 +314,11 @@ def _artifact_saved(record: RunRecord, event: events.ArtifactSaved) -> None:
     record.artifacts = [a for a in record.artifacts if a.id != event.artifact.id] + [event.artifact]
 
 
-@_changes_run(events.Warned)
-def _warned(record: RunRecord, event: events.Warned) -> None:
+@_changes_on(events.Warned)
+def _warned(tree: Tree, record: RunRecord, event: events.Warned) -> None:
     record.warnings.append(event.text)
+    if event.above and tree.root in tree.runs:
+        tree.runs[tree.root].warnings.append(f"{' > '.join(event.path)}: {event.text}")
 
 
 def _obeyed(tree: Tree, command: str) -> None:

@@ -102,6 +102,15 @@ def test_warnings_are_to_be_seen_where_it_is_said(folder: Path) -> None:
     assert "its key is missing" in remit("agents", "--check", file).out
 
 
+def test_warnings_of_this_place_are_not_looked_for_in_files_that_were_named(folder: Path) -> None:
+    _agent(folder, "helper", "model: haiku\n")
+    (folder / "team").mkdir()
+    (folder / "team" / "other.md").write_text("---\nname: other\ndescription: D.\n---\nWork.\n")
+    said = run("Go", "--agents", "team", model=ScriptedModel([say("Done.")]))
+    assert "`remit agents --check` shows them." in said.err
+    assert "its key is missing" in remit("agents", "--check").out
+
+
 def test_the_offline_rules_are_not_asked_for_what_they_cannot_do() -> None:
     """What is asked for and not done would pass for done."""
     said = remit("run", "Survey src", "-m", "offline", "--json-schema", '{"type": "object"}')
@@ -130,6 +139,16 @@ def test_nobody_has_more_than_tools_that_look_with_read_only(folder: Path) -> No
     assert said.code == 0
     assert offered == [("read",)]
     assert "warning" not in said.err
+
+
+def test_an_agent_with_a_server_of_its_own_runs_with_read_only(folder: Path) -> None:
+    """The server is taken away, so what the file calls its tools is about nothing, and no mistake in it."""
+    more = "tools: Read, files, files_search\ndisallowedTools: files_edit\nmcpServers:\n  files:\n    command: never\n"
+    _agent(folder, "helper", more)
+    model = ScriptedModel({"helper": [say("Done.")]})
+    said = run("Go", "--read-only", "--trust", "--agent", "helper", model=model)
+    assert said.code == 0
+    assert [spec.name for spec in model.requests[0].tools] == ["read"]
 
 
 def test_calls_that_failed_are_counted_where_people_look() -> None:

@@ -140,6 +140,18 @@ def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
         assert [p.level for p in problems] == levels
 
 
+@pytest.mark.parametrize(
+    "word", ["sql_read", "db_write", "new_task", "Batch", "terminalSelection", "Overwrite"]
+)
+@pytest.mark.parametrize("written", ["disallowedTools: {}", "policy: [ask {}]"])
+def test_a_denial_of_a_tool_whose_name_has_one_of_ours_in_it_is_no_error(
+    tmp_path: Path, written: str, word: str
+) -> None:
+    """It may be one of a server, or of a program, that is not here; the agent is as safe without it."""
+    write(tmp_path / ".remit", "a", f"{written.format(word)}\n")
+    assert [p.level for p in made(tmp_path / ".remit", "a")[1]] == ["warning"]
+
+
 def test_a_rule_that_cannot_be_read_is_told_and_stops_nobody_else(tmp_path: Path) -> None:
     """Other programs take any text there, so a file may have any."""
     folder = tmp_path / ".opencode"

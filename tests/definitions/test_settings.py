@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remit import Limits, UsageError
 from remit.definitions import Settings, SettingsError, load_settings, parse_limits, trust
+from remit.definitions.toolnames import known_words
 from remit.sandbox import Sandbox
+from remit.tools import built_in
 
 
 @pytest.fixture
@@ -360,3 +364,17 @@ def test_a_rule_about_a_misspelt_tool_is_told_with_its_line(project: Path) -> No
     assert problems_of(project, toml) == [
         "remit.toml:3: policy: 'deny wriet' is about no tool. Did you mean 'write'?"
     ]
+
+
+def test_rules_are_read_without_the_tools(project: Path) -> None:
+    """To import them takes a hundred times as long as to read the file, and every command reads it."""
+    (project / "remit.toml").write_text('[policy]\ndeny = ["terminal(rm *)"]\n')
+    code = (
+        "import sys; from remit.definitions import load_settings; load_settings('.');"
+        " sys.exit('remit.tools.terminal' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=project, check=True, timeout=50)
+
+
+def test_the_words_for_tools_are_those_that_are_built_in() -> None:
+    assert set(known_words()) == {*built_in(), "task"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from remit.events import ReplyReceived
 from remit.limits import Usage
 from remit.messages import Call, Reply
 from remit.redaction import HELD_CHARS, Redactor
+from remit.stores.chunks import chunks
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import head
 
@@ -87,3 +89,22 @@ def test_no_cut_inside_a_secret(filler: str, secret: str) -> None:
         assert both.count("[redacted]") == 1
         assert secret[:12] not in both
         assert secret[-12:] not in both
+
+
+@pytest.mark.parametrize("size", [9_000, 100_000, 300_000])
+async def test_a_secret_that_is_longer_than_what_is_held_back_is_not_cut(size: int) -> None:
+    """Half of one would be kept, and the other half too."""
+    secret = ("q7Gd82hsKQ01mv" * size)[:size]
+
+    async def pieces() -> AsyncIterator[str]:
+        text = "x" * 110_000 + "|" + secret + "|" + "x" * 300_000
+        for start in range(0, len(text), 5_000):
+            yield text[start : start + 5_000]
+
+    kept = "".join([piece async for piece in chunks(pieces(), Redactor([secret], environment={}))])
+    assert kept == "x" * 110_000 + "|[redacted]|" + "x" * 300_000
+
+
+async def test_a_text_that_is_nothing_but_a_secret_is_cut_all_the_same() -> None:
+    redactor = Redactor(["a1" * 50_000], environment={})
+    assert 0 < redactor.cut("a1" * 500_000) < 1_000_000

@@ -251,11 +251,14 @@ def _agent(options: Options, settings: Settings, models: ModelSource | None, not
 def _only_looking(loaded: Loaded, around: Surroundings) -> Surroundings:
     """Takes from all agents what does more than look, servers included: what those do is not known."""
     more = tuple(ToolWord("tool", name) for name, tool in built_in().items() if tool.tier is not Tier.OBSERVE)
+    own = [one.own_servers for one in loaded.agents.values()]
     for name, one in loaded.agents.items():
         tools = None if one.tools is None else tuple(word for word in one.tools if word.kind != "server")
         without = (*one.without, *more)
         loaded.agents[name] = replace(one, tools=tools, without=without, servers=(), own_servers={})
-    withheld = {**around.withheld, **dict.fromkeys(around.servers, "--read-only was given.")}
+    # Those of the files too, or what their agents call their tools would pass for misspelt.
+    servers = {*around.servers, *(name for one in own for name in one)}
+    withheld = {**around.withheld, **dict.fromkeys(servers, "--read-only was given.")}
     return replace(around, servers={}, withheld=withheld)
 
 
@@ -326,6 +329,15 @@ def _told(problems: list[Problem], paths: Sequence[str]) -> list[str]:
     if warnings or more > 0:
         parts = [f"{more} more problems"] if more > 0 else []
         parts += [f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []
-        shown = " ".join(["remit agents --check", *map(quote, paths)])
-        told.append(f"Agent files: {' and '.join(parts)}. `{shown}` shows them.")
+        checks = _checks(unique, paths)
+        shown = f"{' and '.join(checks)} {'shows' if len(checks) == 1 else 'show'} them"
+        told.append(f"Agent files: {' and '.join(parts)}. {shown}.")
     return told
+
+
+def _checks(problems: Sequence[Problem], paths: Sequence[str]) -> list[str]:
+    """The commands that show them: files that are named are looked at instead of those of this place."""
+    named = [Path(path).expanduser().resolve() for path in paths]
+    inside = [any(Path(p.file).resolve().is_relative_to(path) for path in named) for p in problems]
+    checks = ["`remit agents --check`"] if not all(inside) else []
+    return checks + ([f"`remit agents --check {' '.join(map(quote, paths))}`"] if any(inside) else [])

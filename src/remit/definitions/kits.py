@@ -115,10 +115,13 @@ class _Chooser:
         if name in self.shelf.own or self._server_of(name):
             return
         hint, ours = self.shelf.suggest(name), self.definition.is_ours
-        # A tool of another program may be called nearly as one of ours is.
-        is_slip = hint and (ours or slip_of(name.lower(), (*self.shelf.built_in, *self.shelf.own)))
+        tools = (*self.shelf.built_in, *self.shelf.own)
+        # A tool of another program, or of a server that is not here, may be called nearly as one of ours is: `sql_read`.
+        is_slip = slip_of(name.lower(), tools) or (ours and any(_is_near(name, tool) for tool in tools))
         if hint or ours:
-            self.tell("error" if is_slip else "warning", line, f"There is no tool {quoted(name)}.{hint}")
+            self.tell(
+                "error" if hint and is_slip else "warning", line, f"There is no tool {quoted(name)}.{hint}"
+            )
 
     def _take(self, word: ToolWord) -> None:
         if word.kind == "all":
@@ -230,6 +233,12 @@ class _Chooser:
         for problem in found.problems:
             self.tell("error", line, problem.removeprefix(f"{definition.where(line)}."))
         return dict(found.servers)
+
+
+def _is_near(name: str, tool: str) -> bool:
+    """Whether it is about as long, and mostly the same from the beginning on."""
+    name = name.lower()
+    return abs(len(name) - len(tool)) <= 1 and name[:2] == tool[:2]
 
 
 def _patterns(word: ToolWord) -> list[str]:

@@ -11,7 +11,6 @@ from typing import cast
 from urllib.parse import quote, unquote
 
 import remit.definitions.nodes as nodes
-import remit.tools
 from remit.definitions.definition import Definition, Draft, Place, Said
 from remit.definitions.limit_values import NAMES, read_named, read_pairs
 from remit.definitions.loading import read_table
@@ -27,6 +26,7 @@ from remit.definitions.nodes import (
     to_json,
 )
 from remit.definitions.permissions import policy_rules, sandbox_of
+from remit.definitions.toolnames import known_words
 from remit.rules import parse
 from remit.spelling import slip_of, suggest
 
@@ -117,7 +117,7 @@ class Layer:
 
     def _check_rule(self, rule: Said) -> None:
         """Tell of one whose tool is surely misspelt: a denial would deny nothing. Those of the command line are its own matter."""
-        meant = slip_of(parse(rule.text, "policy").name, remit.tools.built_in()) if self.file else None
+        meant = slip_of(parse(rule.text, "policy").name, known_words()) if self.file else None
         if meant:
             text = f"policy: {quoted(rule.text)} is about no tool. Did you mean {meant!r}?"
             self.tell("error", rule.line, text)

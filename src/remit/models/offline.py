@@ -27,21 +27,15 @@ LARGE = 300
 TODO = r"\b(TODO|FIXME)\b"
 _NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
 _FOLDER = re.compile(r"`([^`\n]+)`")
+_SURVEY = re.compile(r"survey\w*", re.IGNORECASE)
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
-_BEFORE = frozenset(["the", "this", "my", "our", "folder", "directory", "whole", "entire", "working"])
-_NO_NAME = _BEFORE | {
-    "it",
-    "all",
-    "here",
-    "everything",
-    "repo",
-    "repository",
-    "project",
-    "workspace",
-    "code",
-    "codebase",
-}
-_BEHIND = frozenset(("please", "now", "again", "folder", "directory", ""))
+_FILLER = re.compile(
+    r"an?|the|this|my|our|whole|entire|current|working|of|folder|directory|repo|repository|project|workspace|code|base"
+    r"|codebase|it|all|here|everything|please|now|again",
+    re.IGNORECASE,
+)
+_AND_THEN = frozenset(("and", "then", "to", "for", "with"))
+"""What comes behind one of these is not about which folder it is."""
 UNCLEAR = "Which folder was meant is not clear, so all of it was surveyed. Name one at a time: Survey docs"
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
@@ -93,20 +87,15 @@ def _folder_in(task: str) -> str | None:
             return named[1][1:-1]
     if found := _FOLDER.search(line):
         return found[1]
-    if re.search(r"\b(current|this) (directory|folder)\b", line, re.IGNORECASE):
-        return "."
-    words = line[line.lower().find("survey") + 6 :].split() if "survey" in line.lower() else []
-    words = [word for word in words if not word.startswith("@")]
-    while words and words[-1].strip(".,!?").lower() in _BEHIND:
-        words.pop()
-    while words and words[0].lower() in _BEFORE:
-        words.pop(0)
-    if not words or words[0].strip(".,!?").lower() in _NO_NAME:
-        return "."
-    name = " ".join(words).rstrip(".,!?/") or "."
-    if quoted := _QUOTED.fullmatch(name):
+    behind = _SURVEY.search(line)
+    rest = line[behind.end() :] if behind else ""
+    if quoted := _QUOTED.search(rest):
         return quoted[1] or quoted[2]
-    return name if len(words) == 1 else None
+    words = [word.rstrip(".,;:!?") for word in rest.split() if not word.startswith("@")]
+    names = [word for word in words if word and not _FILLER.fullmatch(word)]
+    if not names or names[0].lower() in _AND_THEN:
+        return "."
+    return names[0].rstrip("/") or "/" if len(names) == 1 else None
 
 
 class _Survey:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 
-from remit.redaction import Redactor
+from remit.redaction import HELD_CHARS, Redactor
 from remit.stores.tables import CHUNK_CHARS
 
 
@@ -32,14 +32,17 @@ def _cut(text: str) -> Iterator[str]:
 async def _redacted(data: AsyncIterable[str], redactor: Redactor) -> AsyncIterator[str]:
     held: list[str] = []
     size = 0
+    least = enough = 2 * CHUNK_CHARS + redactor.held - HELD_CHARS
     async for text in data:
         held.append(text)
         size += len(text)
-        if size >= 2 * CHUNK_CHARS:
+        if size >= enough:
             window = "".join(held)
             end = redactor.cut(window)
             yield redactor.redact_text(window[:end])
             held = [window[end:]]
             size = len(held[0])
+            # Where little could be let go, not again at once.
+            enough = max(least, size + CHUNK_CHARS)
     if held:
         yield redactor.redact_text("".join(held))
