@@ -22,7 +22,7 @@ from remit.outcome import Outcome
 from remit.policy import Policy
 from remit.ports import ModelChoice, Store, new_root_id
 from remit.providers import ModelSource
-from remit.running import Opened, Running, to_end
+from remit.running import Opened, Running, begin
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
 from remit.signals import heard_at_once
@@ -73,7 +73,9 @@ async def run(
         workspace,
         on_event,
     )
-    return await to_end(await opening.open())
+    # Only what others can reach has to be waited for before it begins.
+    begun = begin(opening.open(opening.place()) if store is None else await opening.claim())
+    return begun if isinstance(begun, Outcome) else await begun
 
 
 def run_sync(
@@ -150,7 +152,7 @@ def start(
         workspace,
         on_event,
     )
-    return Running(opening.open)
+    return Running(opening.claim)
 
 
 class _Opening(Struct, frozen=True):
@@ -164,12 +166,18 @@ class _Opening(Struct, frozen=True):
     deps: object
     on_event: Callable[[Event], object] | None
 
-    async def open(self) -> Opened:
-        """Raises StoreError."""
-        ready = self.ready
-        journal = ready.place(new_root_id.get()())
+    def place(self) -> Journal:
+        return self.ready.place(new_root_id.get()())
+
+    async def claim(self) -> Opened:
+        """Open it once its place in the store, if it has one, is its own. Raises StoreError."""
+        journal = self.place()
         if journal.shared:
             await _claim(journal)
+        return self.open(journal)
+
+    def open(self, journal: Journal) -> Opened:
+        ready = self.ready
         tree = TreeContext(
             journal.root, journal=journal, approver=self.approver, deps=self.deps, workspace=ready.workspace
         )

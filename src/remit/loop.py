@@ -38,62 +38,60 @@ SUMMARISE = "Summarise your findings concisely: what you did, what you found, an
 
 
 async def drive(run: Run) -> Ending:
-    """Drive one agent until it ends. Raises nothing but bugs: every end is an Ending."""
+    """Turns until the model answers by itself, fails, or meets a limit. Raises nothing but bugs: every end is an Ending."""
     scope = run.scope
+    ended: Ending | Limit | None = None if scope.deadline.left() > 0 else _no_time(run)
     try:
-        ended = await _turns(run) if scope.deadline.left() > 0 else _no_time(run)
+        while ended is None and (ended := _met(run)) is None:
+            reply = run.reply
+            if reply is None:
+                try:
+                    # Half of the window always fits.
+                    if run.window is not None and run.estimate * 2 > run.window:
+                        await fit(run)
+                    reply = await exchange(run)
+                except (OverBudget, ModelFailed) as failed:
+                    reply = await _ask_shorter(run, failed)
+                    if not isinstance(reply, Reply):
+                        ended = reply
+                        break
+            run.reply = None
+            calls = reply.calls
+            if calls and reply.stop not in ("refusal", "length"):
+                scope.look_at_clock()
+                run.speechless = ""
+                if not scope.account.word_full and run.delegates(calls):
+                    await _last_word(run, len(calls))
+                run.looping = await run_calls(run, calls)
+            else:
+                ended = _answered(run, reply)
+                if ended is None:
+                    await _let_others_run(scope)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
     # By its very type: to find that it is no such record takes long.
-    if type(ended) is Limit:
-        _close_calls(run)
-        if scope.cause is None:
-            ended = await _wrapped_up(run, ended)
-            _close_calls(run)
-    elif run.plan.summary != "never" and ended.status is COMPLETED and scope.cause is None:
-        ended = await _summarised(run, ended)
-        _close_calls(run)
-    if scope.cause is not None:
-        return stopped(run, scope.cause)
-    assert isinstance(ended, Ending)
-    return ended
+    if type(ended) is not Ending or run.plan.summary != "never":
+        ended = await _concluded(run, ended)
+    return ended if scope.cause is None else stopped(run, scope.cause)
 
 
 def _no_time(run: Run) -> Limit:
     return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
 
 
-async def _turns(run: Run) -> Ending | Limit:
-    """Turns until the model answers by itself, fails, or meets a limit. Raises Stopped."""
-    scope = run.scope
-    while True:
-        limit = _met(run)
-        if limit is not None:
-            return limit
-        reply = run.reply
-        if reply is None:
-            try:
-                # Half of the window always fits.
-                if run.window is not None and run.estimate * 2 > run.window:
-                    await fit(run)
-                reply = await exchange(run)
-            except (OverBudget, ModelFailed) as failed:
-                reply = await _ask_shorter(run, failed)
-                if not isinstance(reply, Reply):
-                    return reply
-        run.reply = None
-        calls = reply.calls
-        if calls and reply.stop not in ("refusal", "length"):
-            scope.look_at_clock()
-            run.speechless = ""
-            if not scope.account.word_full and run.delegates(calls):
-                await _last_word(run, len(calls))
-            run.looping = await run_calls(run, calls)
-        else:
-            ending = _answered(run, reply)
-            if ending is not None:
-                return ending
-            await _let_others_run(scope)
+async def _concluded(run: Run, ended: Ending | Limit) -> Ending:
+    """The end of a run that met a limit, or whose answer is to be summed up."""
+    if isinstance(ended, Limit):
+        _close_calls(run)
+        if run.scope.cause is not None:
+            return limited(ended, run)
+        ended = await _wrapped_up(run, ended)
+    elif ended.status is not COMPLETED or run.scope.cause is not None:
+        return ended
+    else:
+        ended = await _summarised(run, ended)
+    _close_calls(run)
+    return ended
 
 
 async def _let_others_run(scope: Scope) -> None:

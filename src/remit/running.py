@@ -235,27 +235,33 @@ async def _end(end: Callable[[], Awaitable[None]], tree: TreeContext) -> None:
         log.exception("the end of %s was not in order", tree.root)
 
 
-async def to_end(opened: Opened) -> Outcome:
-    """A whole tree, for who wants nothing of it but the outcome.
+def begin(opened: Opened) -> Outcome | Awaitable[Outcome]:
+    """A whole tree, for who wants nothing of it but the outcome. What there is to wait for is to be awaited at once.
 
-    It begins at once. A task is made for it when it first waits: in its own, a cancellation meant for the caller does
-    not reach it before everything below is stopped in order.
+    A task is made for it when it first waits: in its own, a cancellation meant for the caller does not reach it before
+    everything below is stopped in order.
     """
     tree, life = opened.tree, _live(opened)
     if current_run.get():
         # A tool that runs a tree whose tool runs a tree, and so on: in one task they would share one stack.
-        async with Running(_Begun(tree, life)) as running:
-            return await running.outcome()
+        return _to_end(_Begun(tree, life))
     context = copy_context()
     try:
         awaited = context.run(life.send, None)
     except StopIteration as end:
         outcome: Outcome = end.value
-        if _breath.is_due(tree.clock()):
-            await asyncio.sleep(0)
-        return outcome
-    async with Running(_Begun(tree, _from_here(life, awaited), context)) as running:
+        return _breathing(outcome) if _breath.is_due(tree.clock()) else outcome
+    return _to_end(_Begun(tree, _from_here(life, awaited), context))
+
+
+async def _to_end(begun: _Begun) -> Outcome:
+    async with Running(begun) as running:
         return await running.outcome()
+
+
+async def _breathing(outcome: Outcome) -> Outcome:
+    await asyncio.sleep(0)
+    return outcome
 
 
 @types.coroutine
