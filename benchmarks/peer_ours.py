@@ -63,7 +63,7 @@ class Scripted:
         said = await self.brain.step(request.messages, results)
         if isinstance(said, str):
             return Reply(said, usage=USED)
-        return Reply("", tuple(self._call(*one) for one in said), stop="calls", usage=USED)
+        return Reply("", tuple([self._call(*one) for one in said]), stop="calls", usage=USED)
 
     def _call(self, call_id: str, name: str, value: str) -> Call:
         if self.below:

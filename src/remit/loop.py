@@ -64,9 +64,7 @@ async def drive(run: Run) -> Ending:
                     await _last_word(run, len(calls))
                 run.looping = await run_calls(run, calls)
             else:
-                ended = _answered(run, reply)
-                if ended is None:
-                    await _let_others_run(scope)
+                ended = _answered(run, reply) or await _let_others_run(scope)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
     # By its very type: to find that it is no such record takes long.
