@@ -111,10 +111,6 @@ class Phase(Breath):
         else:
             wake(one)
 
-    def close(self) -> None:
-        """Nothing waits in it any more."""
-        self.owner = None
-
     def on_cancelled(self) -> None:
         """Asyncio itself cancelled the task that waits."""
         if self.owner is not None:

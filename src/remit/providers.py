@@ -226,21 +226,28 @@ def look_at(model: Model) -> Known:
     # Somebody else's: any of these may be a property that raises.
     try:
         name: object = model.name
-        name = name if type(name) is str and name.isascii() else clean(str(name))
-    except FOREIGN:
-        name = type(model).__name__
-    try:
+        reply: object = model.reply
         price, lane = getattr(model, "price", None), getattr(model, "lane", None)
         streams = bool(getattr(model, "streams", False))
         window, most = getattr(model, "context_window", None), getattr(model, "in_flight", None)
     except FOREIGN:
-        price, lane, streams, window, most = _careful(model)
+        name, reply, price, lane, streams, window, most = _careful(model)
+    if type(name) is not str or not name.isascii():
+        name = _name_of(model, name)
     if price is not None and not (type(price) is Price and _sound.get(id(price)) is price):
         price = _sound_price(price, name)
+    own: object = getattr(type(model), "reply", None)
+    # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
+    mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
+    if not mine or type(own) is not FunctionType or not _is_straight(own):
+        # A static one is found as it is.
+        if type(own) is FunctionType and (mine or own is reply):
+            _check_parameters(own, name, 3 if mine else 2)
+        reply = partial(_reply, model)
     return Known(
         model,
         name,
-        _asker(model, name),
+        reply,  # pyright: ignore[reportArgumentType] - as it was found to be
         price,
         streams,
         window if isinstance(window, int) else None,
@@ -249,22 +256,11 @@ def look_at(model: Model) -> Known:
     )
 
 
-def _asker(model: Model, name: str) -> Callable[[Request, Emit], Coroutine[object, object, object]]:
-    reply: object = None
-    own: object = None
-    mine = False
+def _name_of(model: Model, said: object) -> str:
     try:
-        reply, own = model.reply, getattr(type(model), "reply", None)
-        # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
-        mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
+        return clean(str(said))
     except FOREIGN:
-        mine = False
-    if mine and type(own) is FunctionType and _is_straight(own):
-        return reply  # pyright: ignore[reportReturnType] - it is
-    # A static one is found as it is.
-    if type(own) is FunctionType and (mine or own is reply):
-        _check_parameters(own, name, 3 if mine else 2)
-    return partial(_reply, model)
+        return type(model).__name__
 
 
 def _is_straight(reply: FunctionType) -> bool:
@@ -301,17 +297,17 @@ async def _reply(model: Model, request: Request, emit: Emit) -> object:
     return await cast("Awaitable[object]", answer)
 
 
-def _careful(model: Model) -> tuple[object, object, bool, object, object]:
+def _careful(model: Model) -> tuple[object, object, object, object, bool, object, object]:
     """The same attributes, each on its own: one that cannot be read is not there."""
     said: list[object] = []
-    for field in ("price", "lane", "streams", "context_window", "in_flight"):
-        value: object = None
+    for field in ("name", "reply", "price", "lane", "streams", "context_window", "in_flight"):
+        value: object = type(model).__name__ if field == "name" else None
         with suppress(*FOREIGN):
-            value = getattr(model, field, None)
+            value = getattr(model, field, value)
             value = bool(value) if field == "streams" else value
         said.append(value)
-    price, lane, streams, window, most = said
-    return price, lane, streams is True, window, most
+    name, reply, price, lane, streams, window, most = said
+    return name, reply, price, lane, streams is True, window, most
 
 
 MOST_SOUND = 1_000

@@ -448,7 +448,7 @@ class Scope:
         self.over = True
         self.hears = False
         self.deadline.close()
-        self.phase.close()
+        self.phase.owner = None
         self.tree.runs.pop(self.run_id, None)
         parent = self.parent
         if parent is not None:
