@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import types
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from contextvars import ContextVar
@@ -48,13 +49,50 @@ async def lend(code: Callable[[], Awaitable[object]], hosts: Hosts | None = None
     return end
 
 
+async def quick() -> str:
+    return "here"
+
+
+class Something:
+    """What code has in its hands."""
+
+
 async def test_code_that_does_not_wait_has_ended_at_once() -> None:
     """Lending costs no round of the loop."""
-
-    async def quick() -> str:
-        return "here"
-
     assert start(quick()) == Ended("returned", "here", None)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_drives_the_next_tree_knows_nothing_of_the_one_before(waits: bool) -> None:
+    """What code had in its hands is let go of with its end, though what drove it is used again."""
+    seen: list[weakref.ref[Something]] = []
+
+    async def has_something() -> None:
+        mine = Something()
+        seen.append(weakref.ref(mine))
+        if waits:
+            await asyncio.sleep(0)
+
+    before = Hosts(asyncio.get_running_loop())
+    await lend(has_something, before)
+    before.close()
+    assert seen[0]() is None
+
+
+async def test_an_idle_task_ends_with_its_tree() -> None:
+    """Whether asyncio has given it a step by then or not, nothing of it is left in the loop's next round."""
+    for rounds in (0, 1):
+        hosts = Hosts(asyncio.get_running_loop())
+        await lend(quick, hosts)
+        (host,) = hosts.idle
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        assert host in asyncio.all_tasks()
+        hosts.close()
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert host.done()
+        assert host not in asyncio.all_tasks()
 
 
 async def test_what_it_raises_is_kept() -> None:

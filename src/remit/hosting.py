@@ -93,7 +93,7 @@ _driver = cast("Callable[[], Driver]", types.coroutine(_drive))
 class Hosts:
     """The tasks of one tree that are lent to foreign code, and the tree's timer."""
 
-    __slots__ = ("alarm", "clock", "closed", "context", "drivers", "idle", "loop")
+    __slots__ = ("alarm", "clock", "closed", "context", "idle", "loop")
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -102,8 +102,6 @@ class Hosts:
         self.alarm = Alarm(loop, self.context)
         self.clock = self.alarm.clock
         self.idle: list[Host] = []
-        self.drivers: list[Driver] = []
-        """Of tasks that are not lent any more."""
         self.closed = False
 
     def close(self) -> None:
@@ -111,20 +109,23 @@ class Hosts:
         self.closed = True
         self.alarm.close()
         while self.idle:
-            self.idle.pop().end()
+            host = self.idle.pop()
+            _put_away(host.driver)
+            host.end()
 
 
 class Host(asyncio.Task[None]):
     """A task that does nothing: it is there for the code that runs in its name, which is who a cancel of it is for."""
 
-    __slots__ = ("_hosts", "_over", "driver", "guest", "must_cancel", "requests", "send")
+    __slots__ = ("_ended", "_hosts", "_over", "driver", "guest", "must_cancel", "requests", "send")
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        self.driver = driver = hosts.drivers.pop() if hosts.drivers else _new_driver()
+        self.driver = driver = _drivers.pop() if _drivers else _new_driver()
         self.send = driver.send
-        # Not by `create_future`, which is Python on the way to the same: this is for every tree.
-        self._over: asyncio.Future[None] = asyncio.Future(loop=hosts.loop)
+        self._ended = False
+        self._over: asyncio.Future[None] | None = None
+        """What it waits for, if it has not ended before asyncio gives it a first step."""
         self.guest: Guest | None = None
         """Who it is lent to; None also in the first step of the code."""
         self.must_cancel: CancelledError | None = None
@@ -132,13 +133,11 @@ class Host(asyncio.Task[None]):
         self.requests = 0
         """Cancels that were asked for and not taken back."""
         # Of no group: it is lent to code that may have to be left behind.
-        super().__init__(
-            _stay(self._over), loop=hosts.loop, name="remit lends this task", context=hosts.context
-        )
+        super().__init__(self._stay(), loop=hosts.loop, name="remit lends this task", context=hosts.context)
 
     def cancel(self, msg: object = None) -> bool:
         """Who cancels the task means its guest, and means it now: also before asyncio has given it a first step."""
-        if self.done() or self._over.done():
+        if self._ended or self.done():
             return False
         if self in self._hosts.idle:
             # Meant for code that has ended: nobody else is to be cancelled by it.
@@ -164,18 +163,32 @@ class Host(asyncio.Task[None]):
                 self.guest.spare()
         return self.requests
 
+    async def _stay(self) -> None:
+        if not self._ended:
+            self._over = asyncio.Future(loop=self._hosts.loop)
+            await self._over
+
     def end(self) -> None:
-        wake(self._over)
+        self._ended = True
+        if self._over is not None:
+            wake(self._over)
 
 
-async def _stay(over: asyncio.Future[None]) -> None:
-    await over
+MOST_DRIVERS = 64
+
+_drivers: list[Driver] = []
+"""Of tasks that are not lent any more."""
 
 
 def _new_driver() -> Driver:
     driver = _driver()
     next(driver)
     return driver
+
+
+def _put_away(driver: Driver) -> None:
+    if len(_drivers) < MOST_DRIVERS:
+        _drivers.append(driver)
 
 
 def _cancellation(why: object) -> CancelledError:
@@ -332,7 +345,7 @@ class Guest:
             del error, future
 
     def _end(self, ended: Ended) -> None:
-        self._hosts.drivers.append(self._host.driver)
+        _put_away(self._host.driver)
         if ended.error is not None:
             self._fail(ended.error)
         else:
