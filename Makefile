@@ -11,7 +11,7 @@ HARNESS ?= ../shared/bench
 TIMES ?= 1
 PEERS_HOME ?= $(or $(TMPDIR),/tmp)/peers
 # The fastest other framework, where the harness has set it up.
-PEERS ?= floor,floor_rich,ours$(if $(wildcard $(PEERS_HOME)/agent_framework/bin/python),$(comma)agent_framework)
+PEERS ?= floor,floor_rich,ours,ours_journal$(if $(wildcard $(PEERS_HOME)/agent_framework/bin/python),$(comma)agent_framework)
 comma := ,
 
 # Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
@@ -43,7 +43,7 @@ bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES
 	@case "$(TIMES)" in ''|*[!0-9]*|0*) echo "TIMES=$(TIMES) is no number of runs; name 1 or more" >&2; exit 2;; esac
 	@rm -rf "$(VENV)/bench" && mkdir "$(VENV)/bench"
 	@for number in $$(seq $(TIMES)); do \
-	  PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
+	  PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" PEER_PYTHON_OURS_JOURNAL="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
 	    --peers $(PEERS) --reps 5 --out "$(VENV)/bench/$$number-results.json" && \
 	  "$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/bench/$$number-own.json" || exit 1; \
 	done

@@ -474,15 +474,10 @@ def verdict(name: str, found: Spent) -> str:
 def names(said: str) -> list[str]:
     """The workloads that were asked for."""
     found = [name.strip() for name in said.split(",")]
-    if "" in found:
-        raise argparse.ArgumentTypeError(
-            f"there is no workload '' (write {said!r} without blanks and empty parts)"
-        )
     for name in found:
         if name not in WORKLOADS:
-            raise argparse.ArgumentTypeError(
-                f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}"
-            )
+            what = f"there is no workload {name!r}" if name else "a name is missing"
+            raise argparse.ArgumentTypeError(f"{what}; there are {', '.join(WORKLOADS)}")
     return found
 
 
@@ -492,13 +487,10 @@ def at_least_one(said: str) -> int:
     return int(said)
 
 
-def writable(said: str) -> Path:
-    """Tried before anything is measured."""
-    try:
-        with Path(said).open("a", encoding="utf-8"):
-            return Path(said)
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{said} cannot be written: {error.strerror}") from None
+def check_writable(path: Path) -> None:
+    """Tried before anything is measured. Raises OSError."""
+    with path.open("a", encoding="utf-8"):
+        pass
 
 
 def processor() -> str:
@@ -517,8 +509,13 @@ def main() -> None:
     every = ",".join(WORKLOADS)
     parser.add_argument("--rounds", type=at_least_one, default=5, help="medians of so many; soak runs once")
     parser.add_argument("--only", type=names, default=every, help=f"workloads, with commas between: {every}")
-    parser.add_argument("--out", type=writable, help="a file for the figures, as JSON")
+    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     asked = parser.parse_args()
+    if asked.out is not None:
+        try:
+            check_writable(asked.out)
+        except OSError as error:
+            parser.error(f"{asked.out} cannot be written: {error.strerror}")
     figures: dict[str, object] = {
         "machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "processor": processor(),

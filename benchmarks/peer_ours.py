@@ -13,6 +13,7 @@ from common import SYSTEM_CHILD, SYSTEM_PARENT  # pyright: ignore[reportMissingI
 
 from remit import Agent, Call, Limits, Price, Reply, Request, ToolMessage, Usage, run, tool
 from remit.messages import Message
+from remit.ports import Store
 
 DIST = "remit"
 IMPORT = "from remit import Agent, Limits, run, tool"
@@ -34,6 +35,11 @@ LIMITS = Limits(
 USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 
 Run = Callable[[], Awaitable[str]]
+
+
+def new_store() -> Store | None:
+    """What a workload keeps its journal in; `peer_ours_journal.py` puts another in the place of this."""
+    return None
 
 
 class Brain(Protocol):
@@ -95,7 +101,9 @@ def chain(brains: Sequence[Brain]) -> Run:
 
 
 def _run(agent: Agent) -> Run:
+    store = new_store()
+
     async def go() -> str:
-        return (await run(agent, "go", limits=LIMITS)).text
+        return (await run(agent, "go", limits=LIMITS, store=store)).text
 
     return go

@@ -36,6 +36,7 @@ from remit.ports import Emit
 from remit.slots import Pool
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, run_virtual, say
+from remit.tree import fold
 
 
 class Fn:
@@ -358,6 +359,10 @@ async def test_what_came_too_late_and_is_kept_is_said_to_be() -> None:
     assert outcome.warnings == ("1 message came too late to join a turn, unless this run is resumed.",)
     again = await resume(store, running.run_id, agent=Agent("a"), model=ScriptedModel([say("there")]))
     assert [message.text for message in again.messages] == ["go", "also look there", "there"]
+    # It did join: what was said of it is true no more, here and in the journal.
+    assert again.warnings == ()
+    past = fold([event async for event in store.read(running.run_id)])
+    assert past.runs[running.run_id].warnings == []
 
 
 async def test_a_child_that_cannot_be_made_leaves_nothing() -> None:

@@ -27,7 +27,8 @@ def said(program: str, *args: str) -> tuple[int, str]:
     ("args", "words"),
     [
         (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, opened"),
-        (("--only", ""), "no workload ''"),
+        (("--only", ""), "a name is missing; there are soak"),
+        (("--only", "cancel,"), "a name is missing; there are soak"),
         (("--rounds", "0"), "'0' is no number of rounds"),
         (("--rounds", "-1"), "'-1' is no number of rounds"),
         (("--out", "no/such/folder/x.json"), "cannot be written: No such file"),
@@ -38,6 +39,11 @@ def test_a_slip_is_told_before_anything_is_measured(args: tuple[str, ...], words
     assert code == 2
     assert words in text
     assert "Traceback" not in text
+
+
+def test_a_slip_leaves_no_file_behind(tmp_path: Path) -> None:
+    assert said("own.py", "--out", str(tmp_path / "own.json"), "--only", "nonsense")[0] == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_workload_is_measured_and_written_down(tmp_path: Path) -> None:
@@ -93,20 +99,38 @@ def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return program
 
 
+def measured(draw: ModuleType, times: float, ratio: float) -> tuple[dict[str, object], dict[str, object]]:
+    """What the harness and our own workloads wrote, whole: a delegation took so many times, the journal that ratio."""
+    samples: dict[str, dict[str, list[dict[str, float]]]] = {}
+    for one in draw.MEASURES:
+        for peer in ("ours", "floor", "floor_rich"):
+            rows = samples.setdefault(one.job, {}).setdefault(peer, [{} for _ in range(5)])
+            for row in rows:
+                row[one.key] = 10.0 if peer != "ours" else times if one.job == "delegation" else 1.0
+    machine = {"system": "Linux", "cpus": 2, "python": "3.11", "started": "2026-11-17T"}
+    figures = {"sqlite_cpu_ms": 3.0, "bare_cpu_ms": 1.0, "ratio": 3.0, "on_against_off": ratio}
+    cancel = {"ours_wall_ms": 30.0, "bare_wall_ms": 1.0, "ratio": 30.0}
+    own: dict[str, object] = {"rounds": 5}
+    own |= {
+        name: {"what": f"{name}.", **(cancel if name == "cancel" else figures)} for name in draw.WORKLOADS
+    }
+    return {"samples": samples, "machine": machine, "versions": {}}, own
+
+
+def written(folder: Path, *data: object) -> list[str]:
+    """Files that have this."""
+    names = [folder / f"{number}.json" for number in range(len(data))]
+    for name, one in zip(names, data, strict=True):
+        name.write_text(json.dumps(one), encoding="utf-8")
+    return list(map(str, names))
+
+
 def test_several_runs_are_drawn_with_what_held(
     draw: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The middle one, how far they went, and in how many a target held; what did not is printed besides."""
-    files: list[str] = []
-    for number, (times, ratio) in enumerate([(13.0, 1.4), (14.0, 1.6), (15.5, 1.3)]):
-        samples = {"delegation": {"ours": [{"x_floor": times}] * 5, "floor_rich": [{"x_floor": 10.0}]}}
-        machine = {"system": "Linux", "cpus": 2, "python": "3.11", "started": "2026-11-17T"}
-        results = {"samples": samples, "machine": machine, "versions": {}}
-        figures = {"sqlite_cpu_ms": 3.0, "bare_cpu_ms": 1.0, "ratio": 3.0, "on_against_off": ratio}
-        own = {"rounds": 5, "journal": {"what": "A journal.", **figures}}
-        for name, data in (("results", results), ("own", own)):
-            files.append(str(tmp_path / f"{number}-{name}.json"))
-            Path(files[-1]).write_text(json.dumps(data), encoding="utf-8")
+    runs = [measured(draw, *figures) for figures in [(13.0, 1.4), (14.0, 1.6), (15.5, 1.3)]]
+    files = written(tmp_path, *[one for run in runs for one in run])
     monkeypatch.setattr(sys, "argv", ["draw.py", *files])
     draw.main()
     page, said = draw.PAGE.read_text(encoding="utf-8"), capsys.readouterr().out
@@ -114,7 +138,28 @@ def test_several_runs_are_drawn_with_what_held(
     assert "on against off 1.40 (1.30 to 1.60) | <= 1.5 | 2 of 3 |" in page
     assert "a delegation: 13.00 to 15.50x, held in 2 of 3, target <= 15x" in said
     assert "journal, on_against_off: 1.30 to 1.60, held in 2 of 3, target <= 1.5" in said
+    assert "cancel" not in said
     assert "remit 14.0x" in draw.PICTURE.read_text(encoding="utf-8")
+
+
+def test_a_page_that_would_lose_lines_is_not_drawn(
+    draw: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured in part is refused, by file and by what it lacks; the page stays as it is."""
+    results, own = measured(draw, 13.0, 1.4)
+    less = {**own}
+    del less["cancel"]
+    before = draw.PAGE.read_text(encoding="utf-8")
+    for data, words in (
+        ((results, less), "1.json lacks figures for cancel."),
+        (({**results, "samples": {}}, own), "0.json lacks figures for a turn with one tool"),
+        (({**results, "machine": {}}, own), "0.json lacks figures for system, cpus"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["draw.py", *written(tmp_path, *data)])
+        with pytest.raises(SystemExit) as refused:
+            draw.main()
+        assert words in str(refused.value)
+        assert draw.PAGE.read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize("ratio", [None, 1.504, float("nan")])

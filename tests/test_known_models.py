@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -224,3 +224,17 @@ class Sync:
 async def test_a_reply_that_is_not_async_is_told_what_to_write() -> None:
     outcome = await run(Agent("a", model=Sync()), "go")  # pyright: ignore[reportArgumentType]
     assert "its `reply` gave Reply at once. Write `async def reply(self, request, emit)`" in outcome.reason
+
+
+class Yielding:
+    """Its `reply` is an async generator, as streaming is written elsewhere."""
+
+    name = "yielding"
+
+    async def reply(self, request: Request, emit: object) -> AsyncIterator[str]:
+        yield "piece"
+
+
+async def test_a_reply_that_yields_is_told_how_to_stream() -> None:
+    outcome = await run(Agent("a", model=Yielding()), "go")  # pyright: ignore[reportArgumentType]
+    assert "hand pieces to `emit(text)` instead, and return one `Reply`" in outcome.reason

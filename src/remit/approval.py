@@ -208,7 +208,7 @@ class Desk:
             f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
         )
         log.warning("the approver failed, so %s is denied: %s", tool.name, trouble, exc_info=ended.error)
-        scope.warn(f"The approver failed, so {tool.name} was denied: {trouble}.")
+        scope.warn(f"The approver failed, so {tool.name} was denied: {trouble.rstrip('.')}.")
         return deny(f"the approver failed: {trouble}")
 
     async def _wait_for_turn(self, phase: Phase) -> None:

@@ -324,6 +324,8 @@ class Warned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="warned")
     text: str
     above: bool = False
     """Whether the root's outcome has it too."""
+    until_resumed: bool = False
+    """Whether it is true only as long as the run does not go on."""
 
 
 class EventsMissed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="events_missed"):

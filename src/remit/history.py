@@ -119,6 +119,8 @@ class RunRecord(Struct, omit_defaults=True):
     children: list[str] = []
     artifacts: list[Artifact] = []
     warnings: list[str] = []
+    until_resumed: list[str] = []
+    """Those of them that are true only as long as it does not go on."""
     overran: dict[str, Limits] = {}
     """Resources of which a provider used more than was reserved, and the limits that held then."""
     died: bool = False

@@ -72,7 +72,8 @@ def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
     if policy is None or callable(policy):
         return policy
     if isinstance(policy, str) or not isinstance(cast(object, policy), Sequence):
-        raise UsageError(f'{where}: policy must be a list of rules such as ["ask terminal"], not one string.')
+        what = "one string" if isinstance(policy, str) else repr(policy)
+        raise UsageError(f'{where}: policy must be a list of rules such as ["ask terminal"], not {what}.')
     return Rules([parse(rule, where) for rule in policy])
 
 

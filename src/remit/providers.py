@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import CO_COROUTINE, CO_VARARGS
@@ -293,7 +293,10 @@ async def _reply(model: Model, request: Request, emit: Emit) -> object:
     answer = cast(object, model.reply(request, emit))
     if not isinstance(answer, Awaitable):
         what = type(answer).__name__
-        raise TypeError(f"its `reply` gave {what} at once. Write `async def reply(self, request, emit)`.")
+        meant = "Write `async def reply(self, request, emit)`."
+        if isinstance(answer, (AsyncIterator, Iterator)):
+            meant = "It yields: hand pieces to `emit(text)` instead, and return one `Reply` at the end."
+        raise TypeError(f"its `reply` gave {what} at once. {meant}")
     return await cast("Awaitable[object]", answer)
 
 

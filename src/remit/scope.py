@@ -365,9 +365,9 @@ class Scope:
         (tree.show if event.live_only else tree.publish)(event)
         return event
 
-    def warn(self, text: str, *, above: bool = False) -> None:
+    def warn(self, text: str, *, above: bool = False, until_resumed: bool = False) -> None:
         self.warnings = (*self.warnings, text)
-        self.emit(Warned, text=text, above=above)
+        self.emit(Warned, text=text, above=above, until_resumed=until_resumed)
 
     def left_behind(self, name: str) -> None:
         """Foreign code of this run ignored its cancellation and was abandoned; the root's outcome says so too."""

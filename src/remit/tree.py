@@ -141,6 +141,8 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
 @_changes_on(events.RunResumed)
 def _resumed(tree: Tree, record: RunRecord, event: events.RunResumed) -> None:
     reopen(tree, record)
+    record.warnings = [text for text in record.warnings if text not in record.until_resumed]
+    record.until_resumed = []
     record.limits = event.limits
     record.clock = event.at
 
@@ -317,6 +319,8 @@ def _artifact_saved(record: RunRecord, event: events.ArtifactSaved) -> None:
 @_changes_on(events.Warned)
 def _warned(tree: Tree, record: RunRecord, event: events.Warned) -> None:
     record.warnings.append(event.text)
+    if event.until_resumed:
+        record.until_resumed.append(event.text)
     if event.above and tree.root in tree.runs:
         tree.runs[tree.root].warnings.append(f"{' > '.join(event.path)}: {event.text}")
 

@@ -282,10 +282,10 @@ class Engine:
         kept = self.tree.journal.shared and ending.status in REOPENED
         late = [sent for sent in scope.inbox if sent.origin == "sent"]
         if late:
-            scope.warn(_came_too_late(len(late), "", kept=kept))
+            scope.warn(_came_too_late(len(late), "", kept=kept), until_resumed=kept)
         if scope.parent is None:
             for run_id, mail in self.tree.mail.items():
-                scope.warn(_came_too_late(len(mail), f" to {run_id}", kept=kept))
+                scope.warn(_came_too_late(len(mail), f" to {run_id}", kept=kept), until_resumed=kept)
 
     async def _stored(self, outcome: Outcome) -> Outcome:
         """The root's outcome, once its last event is stored: it may be the one that was not."""
