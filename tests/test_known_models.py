@@ -136,6 +136,8 @@ def takes_less(self: object, request: Request) -> Awaitable[Reply]:
     raise OSError("never")
 
 
+# Since 3.13, where a coroutine becomes a plain function.
+@pytest.mark.filterwarnings("ignore:Assigning a code object:DeprecationWarning")
 async def test_a_reply_whose_code_was_replaced_is_looked_at_again() -> None:
     """Who edits a model in a notebook has new code put in the place of the old, in the same function."""
 
