@@ -15,6 +15,7 @@ from remit import (
     Limits,
     Reply,
     Request,
+    Running,
     Status,
     Tool,
     ToolContext,
@@ -27,6 +28,7 @@ from remit import (
 )
 from remit.events import decode, encode
 from remit.messages import ToolMessage
+from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tooling import Tier
 
@@ -83,6 +85,32 @@ async def test_a_started_tree_cancelled_before_its_first_step() -> None:
     assert seen[-1] == "run_ended"
     await asyncio.sleep(0)
     assert others() == []
+
+
+async def test_a_tree_that_is_cancelled_while_it_lets_go_lets_go_of_the_rest() -> None:
+    """Laws 4 and 9: its readers hear of the end, its journal is free, and nothing of it runs."""
+    store, me = MemoryStore(), asyncio.current_task()
+
+    @tool(tier="observe")
+    async def shut_down() -> str:
+        """What many programs do at their end."""
+        for task in asyncio.all_tasks() - {asyncio.current_task(), me, reader}:
+            task.cancel()
+        return "done"
+
+    async def read(running: Running) -> list[str]:
+        return [event.kind async for event in running.events()]
+
+    agent, model = Agent("lead", tools=[shut_down]), ScriptedModel([call("shut_down"), say("over")])
+    async with start(agent, "go", model=model, store=store) as running:
+        reader = asyncio.get_running_loop().create_task(read(running))
+        await asyncio.wait({reader}, timeout=10)
+    assert reader.done()
+    assert reader.result()[-1] == "run_ended"
+    await asyncio.sleep(0)
+    assert others() == []
+    # Raises if somebody has it.
+    await store.claim(running.run_id, new=False)
 
 
 def tools_of(*functions: Callable[..., object]) -> list[object]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 import types
 import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
+from typing import TypeVar
 
 import anyio
 import pytest
@@ -19,6 +21,8 @@ from remit.hosting import Ended, Guest, Hosts
 from remit.phase import Phase, Stopped
 
 pytestmark = pytest.mark.real_time
+
+T = TypeVar("T")
 
 mark: ContextVar[str] = ContextVar("mark", default="nobody's")
 
@@ -53,6 +57,18 @@ async def quick() -> str:
     return "here"
 
 
+NEW = "remit lends this task"
+
+
+def named(name: str) -> str:
+    """What the current task was called before, and gives it another name."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.get_name()
+    task.set_name(name)
+    return before
+
+
 class Something:
     """What code has in its hands."""
 
@@ -63,7 +79,7 @@ async def test_code_that_does_not_wait_has_ended_at_once() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_what_drives_the_next_tree_knows_nothing_of_the_one_before(waits: bool) -> None:
+async def test_what_drives_the_next_one_knows_nothing_of_the_one_before(waits: bool) -> None:
     """What code had in its hands is let go of with its end, though what drove it is used again."""
     seen: list[weakref.ref[Something]] = []
 
@@ -73,10 +89,22 @@ async def test_what_drives_the_next_tree_knows_nothing_of_the_one_before(waits: 
         if waits:
             await asyncio.sleep(0)
 
-    before = Hosts(asyncio.get_running_loop())
-    await lend(has_something, before)
-    before.close()
+    await lend(has_something, Hosts(asyncio.get_running_loop()))
     assert seen[0]() is None
+
+
+async def test_who_clears_a_traceback_ends_nobody_else() -> None:
+    """Law 5: what was raised does not lead to what drives the next one; `assertRaises` clears all that it leads to."""
+    hosts = Hosts(asyncio.get_running_loop())
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    error = (await lend(fails, hosts)).error
+    assert isinstance(error, ValueError)
+    other = waiting(asyncio.sleep(0.01, "fine"), hosts)
+    traceback.clear_frames(error.__traceback__)
+    assert (await ended(other)) == Ended("returned", "fine")
 
 
 async def test_an_idle_task_ends_with_its_tree() -> None:
@@ -137,16 +165,34 @@ async def test_those_who_wait_never_share_a_task() -> None:
     """A task is lent again only where the code did not wait: whoever knows the task of one that did may still cancel it."""
     hosts = Hosts(asyncio.get_running_loop())
 
-    async def look(*, waits: bool) -> object:
+    async def look(name: str, *, waits: bool) -> str:
+        # Known by its name: who keeps the task itself has it for good.
+        before = named(name)
         if waits:
             await asyncio.sleep(0.001)
-        return asyncio.current_task()
+        return before
 
-    both = [waiting(look(waits=True), hosts), waiting(look(waits=True), hosts)]
-    first, second = [end.value for g in both if (end := await ended(g))]
-    third, fourth = [(await lend(lambda: look(waits=False), hosts)).value for _ in range(2)]
-    assert len({first, second, third}) == 3
-    assert third is fourth
+    both = [waiting(look("first", waits=True), hosts), waiting(look("second", waits=True), hosts)]
+    assert [end.value for g in both if (end := await ended(g))] == [NEW, NEW]
+    assert (await lend(lambda: look("third", waits=False), hosts)).value == NEW
+    assert (await lend(lambda: look("fourth", waits=False), hosts)).value == "third"
+
+
+async def test_a_task_that_somebody_keeps_is_nobody_elses() -> None:
+    """Law 5: whoever knows the task of code that has ended may still cancel it, and nobody is cancelled by that."""
+    hosts, kept = Hosts(asyncio.get_running_loop()), list[asyncio.Task[object] | None]()
+
+    async def keep() -> None:
+        kept.append(asyncio.current_task())
+
+    async def wait() -> str:
+        assert kept[0] is not None
+        kept[0].cancel()
+        await asyncio.sleep(0.001)
+        return named("other")
+
+    await lend(keep, hosts)
+    assert (await lend(wait, hosts)).value == NEW
 
 
 async def test_its_context_is_its_own() -> None:
@@ -265,19 +311,19 @@ async def test_who_takes_a_cancel_back_leaves_nothing_to_the_next_one() -> None:
     """A cancel in the first step that was taken back is nobody else's, and the task can be lent again."""
     hosts = Hosts(asyncio.get_running_loop())
 
-    async def waits() -> object:
+    async def waits() -> str:
         await asyncio.sleep(0.001)
-        return asyncio.current_task()
+        return named("second")
 
-    async def changes_its_mind() -> object:
+    async def changes_its_mind() -> str:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
         task.uncancel()
-        return task
+        return named("first")
 
-    lent = (await lend(changes_its_mind, hosts)).value
-    assert (await lend(waits, hosts)).value is lent
+    assert (await lend(changes_its_mind, hosts)).value == NEW
+    assert (await lend(waits, hosts)).value == "first"
 
 
 async def test_a_stop_cancels_it_where_it_waits() -> None:
@@ -397,3 +443,76 @@ async def test_no_task_is_left_when_they_are_closed() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+class Odd:
+    """A future of somebody's own kind, one of whose methods raises."""
+
+    _asyncio_future_blocking = False
+
+    def __init__(self, broken: str) -> None:
+        self.broken = broken
+
+    def __await__(self) -> Generator[Odd, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def __repr__(self) -> str:
+        return self._do("__repr__", "odd")
+
+    def get_loop(self) -> asyncio.AbstractEventLoop | None:
+        return None if self.broken == "__repr__" else self._do("get_loop", asyncio.get_running_loop())
+
+    def add_done_callback(self, function: object, *, context: object) -> None:
+        self._do("add_done_callback", None)
+
+    def _do(self, what: str, value: T) -> T:
+        if self.broken == what:
+            raise ValueError(what)
+        return value
+
+
+class Older:
+    """A future that shows its loop the old way: asyncio's own tasks can wait for it."""
+
+    _asyncio_future_blocking = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __await__(self) -> Generator[Older, None, str]:
+        self._asyncio_future_blocking = True
+        yield self
+        return "waited"
+
+    def add_done_callback(self, function: Callable[[object], None], *, context: Context) -> None:
+        self._loop.call_soon(function, self, context=context)
+
+    def result(self) -> None:
+        """It has none."""
+
+
+async def test_what_asyncio_can_wait_for_can_be_waited_for() -> None:
+    async def code() -> str:
+        return await Older()
+
+    assert await asyncio.get_running_loop().create_task(code()) == "waited"
+    assert (await lend(code)).value == "waited"
+
+
+@pytest.mark.parametrize("waits_before", [False, True])
+@pytest.mark.parametrize("broken", ["get_loop", "add_done_callback", "__repr__"])
+async def test_a_future_that_cannot_be_waited_for_fails_where_it_is_awaited(
+    broken: str, waits_before: bool
+) -> None:
+    """Law 5: and nothing is left that waits for it."""
+
+    async def code() -> object:
+        if waits_before:
+            await asyncio.sleep(0)
+        await Odd(broken)
+        return None
+
+    end = await asyncio.wait_for(lend(code), 5)
+    assert end.how == "raised"
+    assert repr(end.error) == repr(ValueError(broken))

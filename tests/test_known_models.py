@@ -240,3 +240,24 @@ class Yielding:
 async def test_a_reply_that_yields_is_told_how_to_stream() -> None:
     outcome = await run(Agent("a", model=Yielding()), "go")  # pyright: ignore[reportArgumentType]
     assert "hand pieces to `emit(text)` instead, and return one `Reply`" in outcome.reason
+
+
+class OnObjects:
+    """A descriptor that the class itself cannot be asked for."""
+
+    def __get__(self, model: Described | None, kind: type) -> object:
+        if model is None:
+            raise TypeError("only on objects")
+        return model.answer
+
+
+class Described:
+    name = "described"
+    reply = OnObjects()
+
+    async def answer(self, request: Request, emit: object) -> Reply:
+        return Reply("yes", usage=USED)
+
+
+async def test_a_reply_that_its_class_does_not_show_is_called() -> None:
+    assert (await run(Agent("a", model=Described()), "go")).text == "yes"  # pyright: ignore[reportArgumentType]

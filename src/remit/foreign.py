@@ -16,6 +16,7 @@ from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from math import inf
+from sys import getrefcount
 from types import CoroutineType
 from typing import TypeAlias, TypeGuard, cast
 
@@ -79,7 +80,11 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
     coroutine = awaitable if _is_coroutine(awaitable) else _awaiting(awaitable)
     hosts, tasks = phase.hosts, current_tasks
     loop, idle = hosts.loop, hosts.idle
-    host = idle.pop() if idle else Host(hosts)
+    if idle:
+        host = idle.pop()
+    else:
+        host = Host(hosts)
+        host.known = getrefcount(host)
     context, here = copy_context(), tasks.get(loop)
     tasks[loop] = host
     try:
@@ -94,7 +99,8 @@ def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
             tasks[loop] = here
     if type(ended) is not Ended:
         return Guest(coroutine, context, hosts, host, ended)
-    if hosts.closed or host.requests:
+    if hosts.closed or host.requests or getrefcount(host) > host.known:
+        # Whoever keeps the task of code that has ended may still cancel it: it is nobody else's then.
         host.end()
     else:
         idle.append(host)

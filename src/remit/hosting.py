@@ -20,6 +20,7 @@ import msgspec
 
 from remit.deadline import Alarm
 from remit.phase import wake
+from remit.text import FOREIGN
 
 Loop = asyncio.AbstractEventLoop
 Task = asyncio.Task[object]
@@ -82,6 +83,9 @@ def _drive() -> Driver:
             # It is let go of, with what it runs; or that raised it by itself, and is told by it.
             raise
         except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit() must not end the process
+            # Without this frame, which is somebody else's next: who clears the frames of a traceback would end it.
+            if error.__traceback__ is not None:
+                error.__traceback__ = error.__traceback__.tb_next
             raised.append(Ended("raised", None, error))
         coroutine = yield raised.pop()
 
@@ -93,7 +97,7 @@ _driver = cast("Callable[[], Driver]", types.coroutine(_drive))
 class Hosts:
     """The tasks of one tree that are lent to foreign code, and the tree's timer."""
 
-    __slots__ = ("alarm", "clock", "closed", "context", "idle", "loop")
+    __slots__ = ("alarm", "clock", "closed", "context", "drivers", "idle", "loop")
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -102,6 +106,8 @@ class Hosts:
         self.alarm = Alarm(loop, self.context)
         self.clock = self.alarm.clock
         self.idle: list[Host] = []
+        self.drivers: list[Driver] = []
+        """Of tasks that are not lent any more. The tree's own: what a collector finds together it also closes together."""
         self.closed = False
 
     def close(self) -> None:
@@ -109,19 +115,17 @@ class Hosts:
         self.closed = True
         self.alarm.close()
         while self.idle:
-            host = self.idle.pop()
-            _put_away(host.driver)
-            host.end()
+            self.idle.pop().end()
 
 
 class Host(asyncio.Task[None]):
     """A task that does nothing: it is there for the code that runs in its name, which is who a cancel of it is for."""
 
-    __slots__ = ("_ended", "_hosts", "_over", "driver", "guest", "must_cancel", "requests", "send")
+    __slots__ = ("_ended", "_hosts", "_over", "driver", "guest", "known", "must_cancel", "requests", "send")
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
-        self.driver = driver = _drivers.pop() if _drivers else _new_driver()
+        self.driver = driver = hosts.drivers.pop() if hosts.drivers else _new_driver()
         self.send = driver.send
         self._ended = False
         self._over: asyncio.Future[None] | None = None
@@ -130,6 +134,8 @@ class Host(asyncio.Task[None]):
         """Who it is lent to; None also in the first step of the code."""
         self.must_cancel: CancelledError | None = None
         """How the code last cancelled itself in its first step."""
+        self.known = 0
+        """How often it was referred to when it was made, before anybody else could see it."""
         self.requests = 0
         """Cancels that were asked for and not taken back."""
         # Of no group: it is lent to code that may have to be left behind.
@@ -174,21 +180,10 @@ class Host(asyncio.Task[None]):
             wake(self._over)
 
 
-MOST_DRIVERS = 64
-
-_drivers: list[Driver] = []
-"""Of tasks that are not lent any more."""
-
-
 def _new_driver() -> Driver:
     driver = _driver()
     next(driver)
     return driver
-
-
-def _put_away(driver: Driver) -> None:
-    if len(_drivers) < MOST_DRIVERS:
-        _drivers.append(driver)
 
 
 def _cancellation(why: object) -> CancelledError:
@@ -293,24 +288,27 @@ class Guest:
 
     def _wait_for(self, awaited: asyncio.Future[object] | None) -> None:
         """Have the next step follow what the code waits for, by the rules of asyncio's own tasks."""
-        if awaited is None:
-            # A bare yield: everybody else first.
-            self._hosts.loop.call_soon(self._step, None, context=self._context)
-        elif getattr(awaited, "_asyncio_future_blocking", None):
-            awaited._asyncio_future_blocking = False  # noqa: SLF001 - how a future knows that it is awaited
-            if awaited.get_loop() is not self._hosts.loop:
-                self._complain(f"{awaited!r} belongs to another event loop")
+        loop, context = self._hosts.loop, self._context
+        try:
+            if awaited is None:
+                # A bare yield: everybody else first.
+                loop.call_soon(self._step, None, context=context)
                 return
-            self._future = awaited
+            if not getattr(awaited, "_asyncio_future_blocking", None):
+                raise RuntimeError(f"{awaited!r} was yielded, which cannot be awaited")
+            awaited._asyncio_future_blocking = False  # noqa: SLF001 - how a future knows that it is awaited
+            # As asyncio's own tasks find it.
+            theirs = awaited.get_loop() if hasattr(awaited, "get_loop") else awaited._loop  # noqa: SLF001 - as above
+            if theirs is not loop:
+                raise RuntimeError(f"{awaited!r} belongs to another event loop")
             # In its own context, as the steps of a task are.
-            awaited.add_done_callback(self._step, context=self._context)
+            awaited.add_done_callback(self._step, context=context)
+            self._future = awaited
             if self._must_cancel is not None and awaited.cancel(*self._must_cancel.args):
                 self._must_cancel = None
-        else:
-            self._complain(f"{awaited!r} was yielded, which cannot be awaited")
-
-    def _complain(self, words: str) -> None:
-        self._hosts.loop.call_soon(self._step, None, RuntimeError(words), context=self._context)
+        except FOREIGN as error:
+            # It is raised where the code waits; a future of somebody's own kind may raise anything, anywhere.
+            loop.call_soon(self._step, None, error, context=context)
 
     def _step(self, future: asyncio.Future[object] | None, error: BaseException | None = None) -> None:
         """Run it up to its next wait, or its end, in the name of the task that is lent to it."""
@@ -345,7 +343,7 @@ class Guest:
             del error, future
 
     def _end(self, ended: Ended) -> None:
-        _put_away(self._host.driver)
+        self._hosts.drivers.append(self._host.driver)
         if ended.error is not None:
             self._fail(ended.error)
         else:

@@ -236,7 +236,11 @@ def look_at(model: Model) -> Known:
         name = _name_of(model, name)
     if price is not None and not (type(price) is Price and _sound.get(id(price)) is price):
         price = _sound_price(price, name)
-    own: object = getattr(type(model), "reply", None)
+    try:
+        own: object = getattr(type(model), "reply", None)
+    except FOREIGN:
+        # It is shown by objects only.
+        own = None
     # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
     mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
     if not mine or type(own) is not FunctionType or not _is_straight(own):

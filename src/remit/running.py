@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextvars import Context, copy_context
+from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
@@ -199,15 +200,34 @@ async def _live(opened: Opened) -> Outcome:
     try:
         return await opened.root
     finally:
-        if ears is not None:
-            await _deafen(ears)
-        if tree.opened is not None or opened.close is not None or tree.journal.held:
-            await _let_go(opened)
-        stream = tree.stream
-        stream.ended = True
-        if stream.watched:
-            await _end(stream.end, tree)
+        wished: asyncio.CancelledError | None = None
+        for end in _ends(opened, ears):
+            # Each of them, whatever is wished meanwhile or goes wrong with another: the outcome is worth more.
+            try:
+                await end()
+            except asyncio.CancelledError as error:
+                wished = error
+            except Exception:
+                log.exception("the end of %s was not in order", tree.root)
         tree.close()
+        if wished is not None:
+            raise wished
+
+
+def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[[], Awaitable[None]]]:
+    """What is still to be done for a tree whose root has ended, in order."""
+    tree = opened.tree
+    if ears is not None:
+        yield partial(_deafen, ears)
+    if tree.opened is not None:
+        yield tree.opened.close
+    if opened.close is not None:
+        yield opened.close
+    if tree.journal.held:
+        yield tree.journal.leave
+    tree.stream.ended = True
+    if tree.stream.watched:
+        yield tree.stream.end
 
 
 async def _deafen(ears: asyncio.Task[None]) -> None:
@@ -215,24 +235,6 @@ async def _deafen(ears: asyncio.Task[None]) -> None:
     await asyncio.wait({ears})
     if not ears.cancelled():
         ears.exception()
-
-
-async def _let_go(opened: Opened) -> None:
-    """Let go of what was opened, whatever goes wrong with any of it: the outcome is worth more."""
-    tree = opened.tree
-    if tree.opened is not None:
-        await _end(tree.opened.close, tree)
-    if opened.close is not None:
-        await _end(opened.close, tree)
-    if tree.journal.held:
-        await _end(tree.journal.leave, tree)
-
-
-async def _end(end: Callable[[], Awaitable[None]], tree: TreeContext) -> None:
-    try:
-        await end()
-    except Exception:
-        log.exception("the end of %s was not in order", tree.root)
 
 
 def begin(opened: Opened) -> Outcome | Awaitable[Outcome]:
