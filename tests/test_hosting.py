@@ -8,8 +8,7 @@ import types
 import weakref
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from contextvars import Context, ContextVar
-from typing import TypeVar
+from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -21,8 +20,6 @@ from remit.hosting import Ended, Guest, Hosts
 from remit.phase import Phase, Stopped
 
 pytestmark = pytest.mark.real_time
-
-T = TypeVar("T")
 
 mark: ContextVar[str] = ContextVar("mark", default="nobody's")
 
@@ -443,76 +440,3 @@ async def test_no_task_is_left_when_they_are_closed() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
-
-
-class Odd:
-    """A future of somebody's own kind, one of whose methods raises."""
-
-    _asyncio_future_blocking = False
-
-    def __init__(self, broken: str) -> None:
-        self.broken = broken
-
-    def __await__(self) -> Generator[Odd, None, None]:
-        self._asyncio_future_blocking = True
-        yield self
-
-    def __repr__(self) -> str:
-        return self._do("__repr__", "odd")
-
-    def get_loop(self) -> asyncio.AbstractEventLoop | None:
-        return None if self.broken == "__repr__" else self._do("get_loop", asyncio.get_running_loop())
-
-    def add_done_callback(self, function: object, *, context: object) -> None:
-        self._do("add_done_callback", None)
-
-    def _do(self, what: str, value: T) -> T:
-        if self.broken == what:
-            raise ValueError(what)
-        return value
-
-
-class Older:
-    """A future that shows its loop the old way: asyncio's own tasks can wait for it."""
-
-    _asyncio_future_blocking = False
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    def __await__(self) -> Generator[Older, None, str]:
-        self._asyncio_future_blocking = True
-        yield self
-        return "waited"
-
-    def add_done_callback(self, function: Callable[[object], None], *, context: Context) -> None:
-        self._loop.call_soon(function, self, context=context)
-
-    def result(self) -> None:
-        """It has none."""
-
-
-async def test_what_asyncio_can_wait_for_can_be_waited_for() -> None:
-    async def code() -> str:
-        return await Older()
-
-    assert await asyncio.get_running_loop().create_task(code()) == "waited"
-    assert (await lend(code)).value == "waited"
-
-
-@pytest.mark.parametrize("waits_before", [False, True])
-@pytest.mark.parametrize("broken", ["get_loop", "add_done_callback", "__repr__"])
-async def test_a_future_that_cannot_be_waited_for_fails_where_it_is_awaited(
-    broken: str, waits_before: bool
-) -> None:
-    """Law 5: and nothing is left that waits for it."""
-
-    async def code() -> object:
-        if waits_before:
-            await asyncio.sleep(0)
-        await Odd(broken)
-        return None
-
-    end = await asyncio.wait_for(lend(code), 5)
-    assert end.how == "raised"
-    assert repr(end.error) == repr(ValueError(broken))
