@@ -487,12 +487,6 @@ def at_least_one(said: str) -> int:
     return int(said)
 
 
-def check_writable(path: Path) -> None:
-    """Tried before anything is measured. Raises OSError."""
-    with path.open("a", encoding="utf-8"):
-        pass
-
-
 def processor() -> str:
     """Its name, as far as the system tells."""
     try:
@@ -512,8 +506,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     asked = parser.parse_args()
     if asked.out is not None:
+        # Tried before anything is measured.
         try:
-            check_writable(asked.out)
+            asked.out.open("a", encoding="utf-8").close()
         except OSError as error:
             parser.error(f"{asked.out} cannot be written: {error.strerror}")
     figures: dict[str, object] = {

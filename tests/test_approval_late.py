@@ -163,3 +163,12 @@ async def test_who_wrote_the_program_is_told_that_nobody_could_be_asked() -> Non
     assert "tier='observe'" in first
     assert second.startswith("look was denied: the rule 'ask look' has it asked about")
     assert outcome.warnings == (f"lead > child: {first}", f"lead > child: {second}")
+
+
+async def test_what_an_approver_raised_is_told_in_one_sentence() -> None:
+    async def nobody(request: ApprovalRequest) -> Decision:
+        raise ValueError("Nobody is here.")
+
+    model = ScriptedModel([call("publish", page="one"), say("on")])
+    (warning,) = (await run(REVIEWER, "go", model=model, approver=nobody)).warnings
+    assert warning.endswith("ValueError: Nobody is here.")

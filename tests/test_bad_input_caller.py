@@ -344,3 +344,12 @@ async def test_a_text_of_another_kind_is_a_text() -> None:
         await running.cancel(Marked("enough"))
         events = [event async for event in running.events()]
     assert [decode(encode(event)) for event in events] == events
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"), [("ask look", "not one string"), ({"deny": "look"}, "not {'deny': 'look'}")]
+)
+async def test_a_policy_that_is_no_list_is_told_as_what_it_is(policy: Any, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        await run(Agent("lead", tools=[look]), "go", model=ScriptedModel([say("on")]), policy=policy)
+    check_words(caught.value, ("policy must be a list of rules", words))

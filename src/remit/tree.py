@@ -54,6 +54,8 @@ def reopen(tree: Tree, record: RunRecord) -> None:
         _drop_aside(record)
     record.outcome = record.cancelled = None
     record.stopped = False
+    record.warnings = [text for text in record.warnings if text not in record.until_resumed]
+    record.until_resumed = []
     _reopen_calls(tree, record, died=record.died)
     last = record.messages[-1] if record.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
@@ -141,8 +143,6 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
 @_changes_on(events.RunResumed)
 def _resumed(tree: Tree, record: RunRecord, event: events.RunResumed) -> None:
     reopen(tree, record)
-    record.warnings = [text for text in record.warnings if text not in record.until_resumed]
-    record.until_resumed = []
     record.limits = event.limits
     record.clock = event.at
 
