@@ -146,6 +146,19 @@ _LONG = (
 )
 """Looked for at long runs of letters and digits: each of these has one."""
 
+_HINTS = (b"-", b".", b":AA", b"/", b"k_", b"gh")
+"""What many of their markers have in them: where one is not, none of those is looked for."""
+
+_HINTED = {
+    hint: [
+        marker
+        for marker in chain.from_iterable(shape.markers for shape in _LONG)
+        if next((hint for hint in _HINTS if hint in marker), b"") == hint
+    ]
+    for hint in (*_HINTS, b"")
+}
+"""Each marker once, by the first of the hints that it has."""
+
 _ASSIGNED = (
     _QUOTES + _BLANKS + rb"(?::=|=>|[:=])" + _BLANKS + rb"[\"'\\\x00-\x08\x0e-\x1f]{0,32}"
     rb"([^\x00-\x20\"'\\,;&<>(){}\[\]`|]{8,})"
@@ -263,11 +276,11 @@ def _names_of_values(folded: bytes) -> list[bytes]:
 
 def _is_named(parts: Iterable[bytes]) -> bool:
     """Whether any of these, each right before a value, ends in the name of one."""
-    ends = (part[-_NAME_BYTES:].rstrip(_AFTER_NAME) for part in parts)
-    return any(
-        end.endswith(_NAME_ENDS) or (end.endswith(b"\\t") and _without_tabs(end).endswith(_NAME_ENDS))
-        for end in ends
-    )
+    for part in parts:
+        end = part[-_NAME_BYTES:].rstrip(_AFTER_NAME)
+        if end.endswith(_NAME_ENDS) or (end.endswith(b"\\t") and _without_tabs(end).endswith(_NAME_ENDS)):
+            return True
+    return False
 
 
 def _without_tabs(end: bytes) -> bytes:
@@ -278,9 +291,12 @@ def _without_tabs(end: bytes) -> bytes:
 
 
 def _without_long(data: bytes, folded: bytes) -> bytes:
-    for shape in _LONG:
-        if any(marker in data for marker in shape.markers):
-            data, folded = _shaped(data, folded, shape)
+    looked_for = chain.from_iterable([markers for hint, markers in _HINTED.items() if hint in data])
+    found = {marker for marker in looked_for if marker in data}
+    if found:
+        for shape in _LONG:
+            if not found.isdisjoint(shape.markers):
+                data, folded = _shaped(data, folded, shape)
     return data
 
 
@@ -295,15 +311,13 @@ def _may_have_long(data: bytes) -> bool:
         end = runs.find(b" ", start)
         if end < 0:
             end = len(data)
-        if _is_odd(data[start + 1 : end]):
-            seen = _with_neighbours(data, start, end)
-            blob = _BLOB.match(data, start) if data[end : end + 1] in (b"+", b"/") else None
-            # One that ends inside the run, at a hyphen, is none: nothing would be passed over.
-            if blob is not None and blob.end() > end:
-                # Up to its last run, which may go on behind it.
-                end = max(data.rfind(b"+", start, blob.end()), data.rfind(b"/", start, blob.end())) + 1
-                if _IN_BLOB.search(data, start, end):
-                    seen = data[max(0, start - _FAR) : end + _NEAR]
+        rest = data[start + 1 : end]
+        # By all but its first character: long words, or several with hyphens, are no secret. Nor is a line of dashes,
+        # or the like, which is found to be one much faster.
+        if (len(rest) <= _LINE_BYTES or rest[1:] != rest[:-1]) and rest.translate(None, _PLAIN):
+            seen = data[start:end]
+            if data[start - 1 : start] in _JOINED or data[end : end + 1] in _JOINED:
+                seen, end = _with_neighbours(data, start, end)
             odd.append(seen)
             left -= _LOOK_COST + len(seen)
             if left < 0:
@@ -313,20 +327,21 @@ def _may_have_long(data: bytes) -> bool:
     return bool(odd) and _without_long(together, together.lower()) is not together
 
 
-def _is_odd(rest: bytes) -> bool:
-    """Whether a run, by all but its first character, can be of a secret: long words, or several with hyphens, are none."""
-    # A line of dashes, or the like, is found to be one much faster.
-    if len(rest) > _LINE_BYTES and rest[1:] == rest[:-1]:
-        return False
-    return bool(rest.translate(None, _PLAIN))
-
-
-def _with_neighbours(data: bytes, start: int, end: int) -> bytes:
-    """A run, with the bytes around it where a secret may begin before it or go on behind it."""
+def _with_neighbours(data: bytes, start: int, end: int) -> tuple[bytes, int]:
+    """A run, with the bytes around it where a secret may begin before it or go on behind it; and where to go on."""
+    blob = _BLOB.match(data, start) if data[end : end + 1] in (b"+", b"/") else None
+    # One that ends inside the run, at a hyphen, is none: nothing would be passed over.
+    if blob is not None and blob.end() > end:
+        # Up to its last run, which may go on behind it.
+        last = max(data.rfind(b"+", start, blob.end()), data.rfind(b"/", start, blob.end())) + 1
+        if _IN_BLOB.search(data, start, last):
+            return data[max(0, start - _FAR) : last + _NEAR], last
+    else:
+        last = end
     before, after = data[start - 1 : start], data[end : end + 1]
     if before in _JOINED:
         start = max(0, start - (_FAR if before in _PARTING else _NEAR))
-    return data[start : end + _NEAR if after in _JOINED else end]
+    return data[start : end + _NEAR if after in _JOINED else end], last
 
 
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:

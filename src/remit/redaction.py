@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import cast
 
 import msgspec
@@ -75,10 +75,9 @@ class Redactor:
         """Whether nothing would be replaced in JSON, or in many lines of it."""
         return _redact(data, self._in_json, json=True) is data
 
-    def are_clean(self, texts: Iterable[str]) -> bool:
+    def are_clean(self, texts: Collection[str]) -> bool:
         """Whether nothing would be replaced in any of these texts, or in JSON of them."""
-        # What should be a text and is not is somebody's slip, and no reason to write nothing.
-        data = _encoded("\n".join(map(str, texts)))
+        data = _encoded(_joined(texts))
         return _redact(data, self._plain, json=False) is data
 
     def redact_text(self, text: str) -> str:
@@ -155,6 +154,14 @@ def _places(text: str, least: int, most: int) -> Iterator[int]:
             yield found + 1
             found = text.rfind(space, least, found)
     yield from range(most, max(least, most - TRIES * STEP_CHARS), -STEP_CHARS)
+
+
+def _joined(texts: Collection[str]) -> str:
+    try:
+        return "\n".join(texts)
+    except TypeError:
+        # What should be a text and is not is somebody's slip, and no reason to write nothing.
+        return "\n".join(map(str, texts))
 
 
 def _encoded(text: str) -> bytes:

@@ -27,8 +27,11 @@ TOGETHER = 128
 
 TASK_CHARS = 200
 
-_COUNTED = frozenset((ReplyReceived, ModelCallFailed, RunStarted, RunEnded, RunResumed))
-"""Events that change what is said of a tree."""
+_PAID = frozenset((ReplyReceived, ModelCallFailed))
+"""Events with something that was spent."""
+
+_TURNING = frozenset((RunStarted, RunEnded, RunResumed))
+"""Events of the root that change what is said of its tree."""
 
 
 class Page:
@@ -50,11 +53,12 @@ class Page:
     )
 
     def __init__(
-        self, root: str, events: Sequence[Event], lines: Iterable[bytes], redactor: Redactor
+        self, root: str, events: Sequence[Event], lines: Sequence[bytes], redactor: Redactor
     ) -> None:
         first, last = events[0], events[-1]
         self.root = root
-        self.data = b"\n".join(lines)
+        # Without the end of the last line; the others are as long as they are, and not copied twice.
+        self.data = b"".join([*lines[:-1], lines[-1][:-1]])
         self.size = len(self.data)
         self.count, self.last_seq, self.last_at = len(events), last.seq, last.at
         self.agent, self.task, self.started_at = first.agent, "", first.at
@@ -62,23 +66,22 @@ class Page:
         self.resumed = False
         self.status: str | None = None
         """How the root ended, or None with `resumed`; without either, as before."""
-        runs = requests = all_tokens = micros = unpriced = 0
+        requests = all_tokens = micros = unpriced = 0
         # By class: `isinstance` takes several times as long for a record that is of another one.
-        for event in [event for event in events if type(event) in _COUNTED]:
-            if type(event) is ReplyReceived or type(event) is ModelCallFailed:
-                usage = event.usage
-                requests += usage.requests
-                tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
-                all_tokens += tokens
-                if usd:
-                    micros += to_micros(usd)
-                elif usd is None and tokens:
-                    unpriced += 1
-            elif type(event) is RunStarted:
-                runs += 1
-                if event.run == root:
-                    self._begin(event, redactor)
-            elif event.run == root:
+        for event in [event for event in events if type(event) in _PAID]:
+            usage = cast("ReplyReceived | ModelCallFailed", event).usage
+            requests += usage.requests
+            tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
+            all_tokens += tokens
+            if usd:
+                micros += to_micros(usd)
+            elif usd is None and tokens:
+                unpriced += 1
+        runs = list(map(type, events)).count(RunStarted)
+        for event in [event for event in events if type(event) in _TURNING and event.run == root]:
+            if type(event) is RunStarted:
+                self._begin(event, redactor)
+            else:
                 self.resumed = type(event) is RunResumed
                 self.status = event.outcome.status if type(event) is RunEnded else None
         spent = runs, requests, all_tokens, micros, unpriced
@@ -99,9 +102,14 @@ def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor, searched: 
     held: list[Event] = []
     made: list[bytes] = []
     size = 0
-    for group in _groups(taken):
-        data = _json_of(group, redactor, searched)
-        held += [one.event if isinstance(one, Weighed) else one for one in group]
+    for group, weighed in _groups(taken):
+        if weighed:
+            data = _json_of_weighed(group, redactor, searched)
+            held += [one.event if isinstance(one, Weighed) else one for one in group]
+        else:
+            events = cast("Sequence[Event]", group)
+            data = _json_of(events, redactor, searched)
+            held += events
         made.append(data)
         size += len(data)
         if size >= PAGE_BYTES:
@@ -111,20 +119,17 @@ def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor, searched: 
         yield Page(root, held, made, redactor)
 
 
-def _groups(taken: Sequence[Waiting]) -> Iterator[Sequence[Waiting]]:
-    """`TOGETHER`, or fewer where those are long."""
+def _groups(taken: Sequence[Waiting]) -> Iterator[tuple[Sequence[Waiting], bool]]:
+    """`TOGETHER`, or fewer where those are long; and whether any of them was weighed."""
     start = 0
     while start < len(taken):
         group = taken[start : start + TOGETHER]
-        if _any_weighed(group):
+        # Without a line of Python for each: there are many.
+        weighed = Weighed in set(map(type, group))
+        if weighed:
             group = list(_no_more_than_a_page(group))
-        yield group
+        yield group, weighed
         start += len(group)
-
-
-def _any_weighed(group: Sequence[Waiting]) -> bool:
-    # Without a line of Python for each: there are many.
-    return Weighed in set(map(type, group))
 
 
 def _no_more_than_a_page(group: Iterable[Waiting]) -> Iterator[Waiting]:
@@ -136,15 +141,17 @@ def _no_more_than_a_page(group: Iterable[Waiting]) -> Iterator[Waiting]:
             return
 
 
-def _json_of(group: Sequence[Waiting], redactor: Redactor, searched: Searched) -> bytes:
-    """Lines, redacted. What is JSON already is looked through as that, the others by their texts."""
-    if not _any_weighed(group):
-        events = cast("Sequence[Event]", group)
-        data = encode_lines(events)[:-1]
-        clean = redactor.are_clean(searched.without(texts_of(events)))
-        return data if clean else redactor.redact_lines(data)
+def _json_of(events: Sequence[Event], redactor: Redactor, searched: Searched) -> bytes:
+    """Lines, redacted: looked through by their texts."""
+    data = encode_lines(events)
+    clean = redactor.are_clean(searched.without(texts_of(events)))
+    return data if clean else redactor.redact_lines(data)
+
+
+def _json_of_weighed(group: Sequence[Waiting], redactor: Redactor, searched: Searched) -> bytes:
+    """The same. What is JSON already is looked through as that."""
     lines = [_line(one) for one in group]
-    data = encode_lines(lines)[:-1]
+    data = encode_lines(lines)
     texts = searched.without(texts_of([line for line in lines if isinstance(line, Event)]))
     ready = [one for one in group if type(one) is Weighed and one.json is not None]
     if not (redactor.are_clean(texts) and redactor.is_clean(b"\n".join([one.json or b"" for one in ready]))):

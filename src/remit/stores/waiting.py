@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -24,6 +25,7 @@ from remit.events import (
     encode,
 )
 from remit.messages import NO_DETAILS, TextPart
+from remit.outcome import ToolCallLog
 from remit.stores.texts import LONG_CHARS, Searched
 
 WAITING_BYTES = 400
@@ -31,6 +33,9 @@ WAITING_BYTES = 400
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 """Looks at JSON without making anything of it."""
+
+CALL_BYTES = 120
+"""About what a call takes in the outcome of the run that made it: its texts are cut short."""
 
 CHANGEABLE = -1
 """In the place of a weight."""
@@ -142,14 +147,22 @@ def weigh(event: Event) -> int:
         return _weight(part.text, event.instructions)
     if kind is RunEnded and isinstance(event, RunEnded):
         outcome = event.outcome
-        led = outcome.output is not None or outcome.calls or outcome.messages or outcome.children
+        led = outcome.output is not None or outcome.messages or outcome.children
         led = led or outcome.warnings or outcome.artifacts
-        return CHANGEABLE if led else _weight(outcome.text, outcome.partial)
+        calls = outcome.calls
+        if led or (calls and not _are_logs(calls)):
+            return CHANGEABLE
+        return _weight(outcome.text, outcome.partial) + len(calls) * CALL_BYTES
     if kind is CallEnded and isinstance(event, CallEnded):
         # Not with empty details of somebody else's: they may be filled later.
         fixed = event.details is None or event.details is NO_DETAILS
         return _weight(event.content, event.note) if fixed and not event.parts else CHANGEABLE
     return CHANGEABLE
+
+
+def _are_logs(calls: object) -> bool:
+    """Whether nothing in a list of calls can change."""
+    return type(calls) is tuple and set(map(type, cast("tuple[object, ...]", calls))) == {ToolCallLog}
 
 
 def _weight(text: str, other: str = "") -> int:
