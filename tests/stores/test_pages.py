@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-import remit.stores.journal as journal
 import remit.stores.migrations as migrations
 import remit.stores.pages as pages
 from remit.errors import StoreError
-from remit.events import Event, ReplyReceived, TurnStarted, encode
+from remit.events import Event, ReplyReceived, TurnStarted, Warned, encode
 from remit.limits import Usage
 from remit.messages import Call, JsonObject, Reply, user
 from remit.stores.sqlite import SqliteStore
-from remit.stores.waiting import CHANGEABLE, weigh, weighed
+from remit.stores.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
 
 pytestmark = pytest.mark.real_time
@@ -154,9 +153,9 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
             # What the writer's thread does, between the look at the claim and the adding.
             threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
             time.sleep(0.05)
-        return weigh(event)
+        return CHANGEABLE
 
-    monkeypatch.setattr(journal, "weigh", slow)
+    monkeypatch.setitem(WEIGHTS, Warned, slow)
     for seq in (2, 3, 4):
         with suppress(StoreError):
             store.append(warned(root, seq))

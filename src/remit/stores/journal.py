@@ -22,7 +22,17 @@ from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
-from remit.stores.waiting import Claim, Waiting, Weighed, copy, weigh, weighed
+from remit.stores.waiting import (
+    HEED_EVENTS,
+    SHORT,
+    WEIGHTS,
+    Claim,
+    Waiting,
+    Weighed,
+    any_other,
+    copy,
+    weighed,
+)
 from remit.stores.worker import Promise, Worker, answer
 from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 
@@ -33,9 +43,6 @@ POLL_S = 0.2
 
 SHRINK_BYTES = 1_000_000
 """From so much on, what deleted trees took is given back to the file system at once; else at the end."""
-
-MANY = 4_096
-"""From so many events of a tree on, it is looked how much waits."""
 
 GROUP_CHUNKS = 16
 """Chunks of an artifact in one transaction: events wait no longer than for these."""
@@ -129,15 +136,16 @@ class JournalStore:
         seq, claim = event.seq, self._claims.get(event.root)
         if claim is None or claim.error is not None or seq <= claim.last:
             raise self._refusal(event, claim)
-        events = claim.events
-        if weight := weigh(event):
+        kind = type(event)
+        # As `weigh` has it, without a function of ours in between.
+        if kind not in SHORT and (weight := WEIGHTS.get(kind, any_other)(event)):
             waiting: Waiting = self._weighed(event, weight, claim)
         else:
             waiting = event
-            if len(events) > MANY:
+            if seq > claim.heed_at:
                 self._make_room(claim)
         claim.last = seq
-        events.append(waiting)
+        claim.events.append(waiting)
         if self._worker.asleep:
             self._worker.wake()
 
@@ -154,6 +162,7 @@ class JournalStore:
 
     def _make_room(self, claim: Claim) -> None:
         """Raises StoreError where too much waits."""
+        claim.heed_at = claim.last + HEED_EVENTS
         if self._writer.waiting_bytes() > MOST_BUFFERED:
             raise self._overflow(claim)
 

@@ -46,8 +46,18 @@ class SqliteFile:
         self._make()
         # Looked at without writing first: what is not ours, or too new, stays as it is.
         looking, version = self._look()
-        looking.close()
-        link = self._connect(writing=True)
+        try:
+            if version < migrations.VERSION:
+                looking.close()
+            link = self._connect(writing=True)
+            self._prepare(link, version)
+        finally:
+            # Not before: as long as one of us has the file open, the next need not look through its log.
+            looking.close()
+        return link
+
+    def _prepare(self, link: SqliteLink, version: int) -> None:
+        """For writing. Raises Trouble, and closes it then."""
         try:
             encoding = link.rows("PRAGMA encoding")[0][0]
             if encoding != "UTF-8":
@@ -63,7 +73,6 @@ class SqliteFile:
         except BaseException:
             link.close()
             raise
-        return link
 
     def open_reader(self) -> Link | None:
         if not self._is_file():
@@ -133,10 +142,13 @@ class SqliteFile:
             link.rows("BEGIN")
             application = cast(int, link.rows("PRAGMA application_id")[0][0])
             version = cast(int, link.rows("PRAGMA user_version")[0][0])
-            tables = cast(int, link.rows("SELECT count(*) FROM sqlite_master")[0][0])
+            # Only where it is not ours: the tables of a file have to be read for it.
+            ours = application == migrations.APPLICATION_ID or not (
+                application or version or link.rows("SELECT count(*) FROM sqlite_master")[0][0]
+            )
         finally:
             link.rollback()
-        if application != migrations.APPLICATION_ID and (application or version or tables):
+        if not ours:
             raise Trouble(
                 f"{self.where} is a database of another program. Nothing was changed. Name another file.",
                 passing=False,

@@ -7,8 +7,8 @@ third of the time, and no memory. Of any other JSON is made when it comes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -36,6 +36,9 @@ _whole = msgspec.json.Decoder(msgspec.Raw)
 
 CALL_BYTES = 120
 """About what a call takes in the outcome of the run that made it: its texts are cut short."""
+
+HEED_EVENTS = 1_024
+"""After so many events of a tree it is looked how much waits."""
 
 CHANGEABLE = -1
 """In the place of a weight."""
@@ -69,6 +72,7 @@ class Claim:
         "error",
         "events",
         "given_up",
+        "heed_at",
         "last",
         "loop",
         "root",
@@ -84,6 +88,8 @@ class Claim:
         """Who runs it: once that is closed, nobody does."""
         self.last = last
         """The `seq` of the last event that was taken."""
+        self.heed_at = last + HEED_EVENTS
+        """The `seq` from which on it is looked how much waits."""
         self.events: list[Waiting] = []
         self.weight_in = self.weight_out = 0
         """Bytes of what was weighed, so far, and of what the writer has taken of it."""
@@ -129,45 +135,68 @@ def copy(error: StoreError) -> StoreError:
 
 def weigh(event: Event) -> int:
     """About how many bytes its long texts take; 0 when it has none, and `CHANGEABLE` when something in it can change."""
-    # By class first: `isinstance` takes long for a record that is of another one.
     kind = type(event)
-    if kind is TurnStarted or kind is CallStarted:
-        return 0
-    if kind is ReplyReceived and isinstance(event, ReplyReceived):
-        reply = event.reply
-        # The arguments and the details are the model's, which may have kept them.
-        changeable = reply.calls or reply.details is not None or reply.thinking
-        return CHANGEABLE if changeable else _weight(reply.text)
-    if kind is RunStarted and isinstance(event, RunStarted):
-        parts = event.task.content
-        # A list could still grow.
-        part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
-        if type(part) is not TextPart or event.history or event.terms is not NO_TERMS:
-            return CHANGEABLE
-        return _weight(part.text, event.instructions)
-    if kind is RunEnded and isinstance(event, RunEnded):
-        outcome = event.outcome
-        led = outcome.output is not None or outcome.messages or outcome.children
-        led = led or outcome.warnings or outcome.artifacts
-        calls = outcome.calls
-        if led or (calls and not _are_logs(calls)):
-            return CHANGEABLE
-        return _weight(outcome.text, outcome.partial) + len(calls) * CALL_BYTES
-    if kind is CallEnded and isinstance(event, CallEnded):
-        # Not with empty details of somebody else's: they may be filled later.
-        fixed = event.details is None or event.details is NO_DETAILS
-        return _weight(event.content, event.note) if fixed and not event.parts else CHANGEABLE
+    return 0 if kind in SHORT else WEIGHTS.get(kind, any_other)(event)
+
+
+def any_other(_: Event) -> int:
+    """The weight of what is of no class below."""
     return CHANGEABLE
+
+
+def _of_reply(event: ReplyReceived) -> int:
+    reply = event.reply
+    # The arguments and the details are the model's, which may have kept them.
+    if reply.calls or reply.details is not None or reply.thinking:
+        return CHANGEABLE
+    return _bytes(reply.text) if len(reply.text) >= LONG_CHARS else 0
+
+
+def _of_start(event: RunStarted) -> int:
+    parts = event.task.content
+    # A list could still grow.
+    part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
+    if type(part) is not TextPart or event.history or event.terms is not NO_TERMS:
+        return CHANGEABLE
+    text, others = part.text, event.instructions
+    return _bytes(text) + _bytes(others) if len(text) + len(others) >= LONG_CHARS else 0
+
+
+def _of_end(event: RunEnded) -> int:
+    outcome = event.outcome
+    if outcome.output is not None or outcome.messages or outcome.children or outcome.warnings:
+        return CHANGEABLE
+    calls, text, partial = outcome.calls, outcome.text, outcome.partial
+    if outcome.artifacts or (calls and not _are_logs(calls)):
+        return CHANGEABLE
+    weight = _bytes(text) + _bytes(partial) if len(text) + len(partial) >= LONG_CHARS else 0
+    return weight + len(calls) * CALL_BYTES if calls else weight
+
+
+def _of_call(event: CallEnded) -> int:
+    details, content, note = event.details, event.content, event.note
+    # Not with empty details of somebody else's: they may be filled later.
+    if event.parts or (details is not None and details is not NO_DETAILS):
+        return CHANGEABLE
+    return _bytes(content) + _bytes(note) if len(content) + len(note) >= LONG_CHARS else 0
+
+
+SHORT = frozenset((TurnStarted, CallStarted))
+"""Those in which nothing is long, and nothing can change."""
+
+WEIGHTS: dict[type[Event], Callable[[Any], int]] = {
+    ReplyReceived: _of_reply,
+    RunStarted: _of_start,
+    RunEnded: _of_end,
+    CallEnded: _of_call,
+}
+"""By class: `isinstance` takes long for a record that is of another one. Each is written out: it is asked for with every
+event, from code that has much else in the processor's first cache."""
 
 
 def _are_logs(calls: object) -> bool:
     """Whether nothing in a list of calls can change."""
     return type(calls) is tuple and set(map(type, cast("tuple[object, ...]", calls))) == {ToolCallLog}
-
-
-def _weight(text: str, other: str = "") -> int:
-    chars = len(text) + len(other)
-    return 0 if chars < LONG_CHARS else _bytes(text) + _bytes(other)
 
 
 def _bytes(text: str) -> int:
