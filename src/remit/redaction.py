@@ -161,7 +161,9 @@ def _joined(texts: Collection[str]) -> str:
         return "\n".join(texts)
     except TypeError:
         # What should be a text and is not is somebody's slip, and no reason to write nothing.
-        return "\n".join(map(str, texts))
+        return "\n".join(
+            text if isinstance(text, str) else str(text) for text in cast("Iterable[object]", texts)
+        )
 
 
 def _encoded(text: str) -> bytes:

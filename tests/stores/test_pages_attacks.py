@@ -19,13 +19,13 @@ from remit.errors import StoreError, TreeOwned
 from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
 from remit.limits import Usage
 from remit.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
-from remit.outcome import Outcome, Status, ToolCallLog
+from remit.outcome import Outcome, Status
 from remit.ports import Store
 from remit.stores.pages import PAGE_BYTES, TOGETHER
 from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import CALL_BYTES, CHANGEABLE, WEIGHTS, weigh
+from remit.stores.waiting import CHANGEABLE, WEIGHTS, weigh
 from remit.stores.worker import Worker
 from remit.testing.specimens import head, known, new_tree, read, refused, warned
 
@@ -138,19 +138,6 @@ def test_an_outcome_with_messages_or_children_does_not_wait_as_it_is() -> None:
     said = AssistantMessage("", (Call("c1", "look", {"n": 1}),))
     for outcome in (structs.replace(bare, messages=(said,)), structs.replace(bare, children=(bare,))):
         assert weigh(RunEnded(outcome=outcome, **head("r", 1))) == CHANGEABLE
-
-
-def test_an_outcome_waits_as_it_is_with_calls_that_are_records_only() -> None:
-    """A list could still grow, and what is no record of ours could change."""
-    bare = Outcome(status=Status.COMPLETED, agent="lead", run_id="r")
-    log = ToolCallLog("look", "Look", "at it", "1 line", success=True)
-    odd = cast("tuple[ToolCallLog, ...]", (log, {"name": "look"}))
-    growing = cast("tuple[ToolCallLog, ...]", [log])
-    weights = [
-        weigh(RunEnded(outcome=structs.replace(bare, calls=calls), **head("r", 1)))
-        for calls in ((log, log), odd, growing)
-    ]
-    assert weights == [2 * CALL_BYTES, CHANGEABLE, CHANGEABLE]
 
 
 async def test_a_finalizer_may_add_an_event_while_one_is_added(

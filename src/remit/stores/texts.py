@@ -14,18 +14,10 @@ from typing import cast
 
 from remit.events import CallEnded, CallStarted, Event, ReplyReceived, RunEnded, RunStarted, TurnStarted
 from remit.messages import TextPart
-from remit.outcome import Outcome
 
 Find = Callable[[Event], Iterable[str | None]]
 
 _call = cast("Callable[[Find, Event], Iterable[str | None]]", operator.call)
-
-
-_end = cast(
-    "Callable[[Outcome], tuple[str | None, ...]]",
-    attrgetter("text", "partial", "reason", "label", "model", "error", "failed_tool"),
-)
-_called = attrgetter("name", "display_name", "context", "result")
 
 
 def _of_start(started: Event) -> Iterable[str | None]:
@@ -37,19 +29,21 @@ def _of_start(started: Event) -> Iterable[str | None]:
     return (part.text, started.instructions, *names, *started.tools, *started.subagents)
 
 
-def _of_end(ended: Event) -> Iterable[str | None]:
-    outcome: Outcome = cast(RunEnded, ended).outcome
-    texts = _end(outcome)
-    return chain(texts, *map(_called, outcome.calls)) if outcome.calls else texts
-
-
 TEXTS: Mapping[type[Event], Find] = {
     RunStarted: _of_start,
     TurnStarted: attrgetter("path"),
     ReplyReceived: attrgetter("reply.text", "reply.model"),
     CallStarted: attrgetter("call", "tool", "display_name", "context", "tier"),
     CallEnded: attrgetter("call", "tool", "content", "note", "display_name", "context", "summary"),
-    RunEnded: _of_end,
+    RunEnded: attrgetter(
+        "outcome.text",
+        "outcome.partial",
+        "outcome.reason",
+        "outcome.label",
+        "outcome.model",
+        "outcome.error",
+        "outcome.failed_tool",
+    ),
 }
 """Every text of an event that waits as it is, but for who it is of: ids are ours, and an agent's name, in
 whatever event it stands, is that of a run which began."""

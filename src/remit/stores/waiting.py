@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ from remit.events import (
     encode,
 )
 from remit.messages import NO_DETAILS, TextPart
-from remit.outcome import ToolCallLog
 from remit.stores.texts import LONG_CHARS, Searched
 
 WAITING_BYTES = 400
@@ -33,9 +32,6 @@ WAITING_BYTES = 400
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 """Looks at JSON without making anything of it."""
-
-CALL_BYTES = 120
-"""About what a call takes in the outcome of the run that made it: its texts are cut short."""
 
 HEED_EVENTS = 1_024
 """After so many events of a tree it is looked how much waits."""
@@ -164,13 +160,12 @@ def _of_start(event: RunStarted) -> int:
 
 def _of_end(event: RunEnded) -> int:
     outcome = event.outcome
-    if outcome.output is not None or outcome.messages or outcome.children or outcome.warnings:
+    if outcome.output is not None or outcome.calls or outcome.messages or outcome.children:
         return CHANGEABLE
-    calls, text, partial = outcome.calls, outcome.text, outcome.partial
-    if outcome.artifacts or (calls and not _are_logs(calls)):
+    if outcome.warnings or outcome.artifacts:
         return CHANGEABLE
-    weight = _bytes(text) + _bytes(partial) if len(text) + len(partial) >= LONG_CHARS else 0
-    return weight + len(calls) * CALL_BYTES if calls else weight
+    text, partial = outcome.text, outcome.partial
+    return _bytes(text) + _bytes(partial) if len(text) + len(partial) >= LONG_CHARS else 0
 
 
 def _of_call(event: CallEnded) -> int:
@@ -192,11 +187,6 @@ WEIGHTS: dict[type[Event], Callable[[Any], int]] = {
 }
 """By class: `isinstance` takes long for a record that is of another one. Each is written out: it is asked for with every
 event, from code that has much else in the processor's first cache."""
-
-
-def _are_logs(calls: object) -> bool:
-    """Whether nothing in a list of calls can change."""
-    return type(calls) is tuple and set(map(type, cast("tuple[object, ...]", calls))) == {ToolCallLog}
 
 
 def _bytes(text: str) -> int:
