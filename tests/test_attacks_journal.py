@@ -399,10 +399,10 @@ async def test_jobs_that_come_while_others_are_given_up_do_not_end_the_writer(tm
     class Watched(writer.Job[None]):
         def __getattribute__(self, name: str) -> Any:
             if name == "until" and len(jobs) < 3:
-                jobs.append(writer.Job(lambda *_: None, alone=False))
+                jobs.append(writer.Job(lambda *_: None, alone=False, lasting=True))
             return super().__getattribute__(name)
 
-    jobs.append(Watched(lambda *_: None, alone=False))
+    jobs.append(Watched(lambda *_: None, alone=False, lasting=True))
     inner._writer._trouble = Trouble("It is locked.", passing=True)
     inner._writer._expire()
     assert len(jobs) == 2

@@ -23,7 +23,7 @@ from remit.testing import ScriptedModel, call, refuse, say
 
 pytestmark = pytest.mark.real_time
 
-PROGRAM = "in its own program, remit.resume(store, 'abcdefghjk', agent=...)"
+PROGRAM = "in its own program, remit.resume(store, 'abcdefghjk', agent=..., model=...)"
 WAYS = [(True, "remit resume abcde"), (False, PROGRAM)]
 """Whether `remit run` started it, and what is said then."""
 

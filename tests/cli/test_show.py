@@ -65,7 +65,9 @@ def test_how_a_run_ended_short_and_how_to_go_on(bench: Bench) -> None:
     assert "abcde  lead  over budget" in out
     assert "Why it ended\n" in out
     # A program started it, and only that can have it go on.
-    assert out.endswith("Go on with it: in its own program, remit.resume(store, 'abcdefghjk', agent=...)\n")
+    assert out.endswith(
+        "Go on with it: in its own program, remit.resume(store, 'abcdefghjk', agent=..., model=...)\n"
+    )
     bench.run(ScriptedModel([refuse("I would rather not.")]))
     refused = remit("show").out
     assert "What it had\nI would rather not." in refused
@@ -79,7 +81,7 @@ def test_an_interrupted_tree_shows_nobody_at_work(bench: Bench) -> None:
     assert out.startswith("abcde  lead  interrupted")
     assert "●" not in out
     assert out.count("interrupted") >= 2
-    assert "remit.resume(store, 'abcdefghjk', agent=...)" in out
+    assert "remit.resume(store, 'abcdefghjk', agent=..., model=...)" in out
 
 
 def test_a_running_tree_says_what_it_waits_for(bench: Bench) -> None:
@@ -169,6 +171,13 @@ def test_json_has_what_was_asked_for(bench: Bench) -> None:
     page = json.loads(remit("show", "--json").out)
     assert (page["run"]["status"], page["run"]["text"]) == ("completed", "All is well.")
     assert [run["id"] for run in page["tree"]] == ["abcdefghjk", "abcdefghjk.1", "abcdefghjk.2"]
+    own = [run["usage"]["requests"] for run in page["tree"]]
+    assert [run["total_usage"]["requests"] for run in page["tree"]] == [sum(own), *own[1:]]
+    assert (page["run"]["usage"], page["run"]["total_usage"]["requests"]) == (
+        page["tree"][0]["usage"],
+        sum(own),
+    )
+    assert own[0] == 2 < sum(own)
     page = json.loads(remit("show", "--json", "--messages", "--calls", "--usage").out)
     assert set(page) == {"run", "messages", "calls", "usage"}
     assert page["calls"][2]["args"] == {"path": "a/b.txt"}

@@ -121,9 +121,9 @@ async def test_a_commit_that_was_not_heard_of_counts_once(
     commit = writer.Writer._transact
     lost = 0
 
-    def unheard(self: writer.Writer, link: object, work: object) -> object:
+    def unheard(self: writer.Writer, link: object, work: object, *, lasting: bool = True) -> object:
         nonlocal lost
-        value = commit(self, link, work)  # pyright: ignore[reportArgumentType] - handed through
+        value = commit(self, link, work, lasting=lasting)  # pyright: ignore[reportArgumentType] - handed through
         lost += 1
         if lost <= 4:
             raise writer.Trouble("the connection was lost", passing=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,6 +19,7 @@ import remit.stores.journal as journal
 import remit.stores.writer as writer
 from remit.errors import StoreError
 from remit.redaction import Redactor
+from remit.stores import open_store
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
@@ -89,9 +90,9 @@ class Hanging(SqliteFile):
         link = super().open_writer()
         begin = link.begin
 
-        def hang() -> None:
+        def hang(*, lasting: bool = True) -> None:
             self.answers.wait(20)
-            begin()
+            begin(lasting=lasting)
 
         link.begin = hang
         return link
@@ -277,3 +278,43 @@ def test_what_comes_between_a_turn_and_sleep_is_seen() -> None:
     assert turned.acquire(timeout=60)
     assert turned.acquire(timeout=60)
     worker.stop()
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+async def test_all_but_who_owns_a_tree_survives_a_power_cut(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events, artifacts, commands and what was deleted are synced when they are committed; a claim and its end are not."""
+    # The server of the tests has it off.
+    monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=on")
+    sql, synced = ("PRAGMA synchronous", 2) if place == "sqlite" else ("SHOW synchronous_commit", "on")
+    url = f"sqlite:///{tmp_path}/runs.db" if place == "sqlite" else request.getfixturevalue("postgres_url")
+    store = open_store(url)
+    seen: list[bool] = []
+    transact = writer.Writer._transact
+
+    def look(self: writer.Writer, link: Link, work: Callable[[], T], *, lasting: bool = True) -> T:
+        def work_and_look() -> T:
+            seen.append(link.rows(sql)[0][0] == synced)
+            return work()
+
+        return transact(self, link, work_and_look, lasting=lasting)
+
+    monkeypatch.setattr(writer.Writer, "_transact", look)
+
+    async def synced_by(work: Awaitable[None]) -> list[bool]:
+        seen.clear()
+        await work
+        return list(seen)
+
+    assert await synced_by(store.claim("r", new=True)) == [False]
+    store.append(started("r", 1))
+    assert await synced_by(store.flush()) == [True]
+    assert await synced_by(store.save_artifact("r", "a", "text")) == [True]
+    assert await synced_by(store.post("r", send("r", "hello"))) == [True]
+    store.append(warned("r", 2))
+    assert await synced_by(store.release("r")) == [True, False]
+    assert await synced_by(store.claim("r", new=False)) == [False]
+    assert await synced_by(store.release("r")) == [False]
+    assert await synced_by(store.delete("r")) == [True]
+    await store.close()

@@ -210,7 +210,7 @@ async def journal(place: Journal) -> list[Finding]:
         Finding(
             "ok",
             "journal",
-            f"{place.where} (from {place.origin}): {_count(len(trees), 'run')}, {size / 1e6:.1f} MB"
+            f"{place.where} (from {place.origin}): {_count(len(trees), 'run')}, {size / 1e6:.1f} MB of events"
             + (f", {live} running" if live else ""),
         )
     ]

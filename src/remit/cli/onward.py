@@ -12,7 +12,7 @@ def way_on(called: Options | None, root: str, short: str) -> str:
     if called is not None:
         return hint(f"resume {short}")
     # Only the program has its agent and its model: `remit resume` would refuse.
-    return f"in its own program, remit.resume(store, {root!r}, agent=...)"
+    return f"in its own program, remit.resume(store, {root!r}, agent=..., model=...)"
 
 
 def way_to_ask(called: Options | None, short: str) -> str:

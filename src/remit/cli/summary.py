@@ -162,7 +162,8 @@ def as_json(one: Shown) -> JsonObject:
         "reason": outcome.reason if outcome else "",
         "error": outcome.error if outcome else None,
         "turns": record.turns,
-        "usage": asdict(one.tree.usage(record.id)),
+        "usage": asdict(total(record.usage)),
+        "total_usage": asdict(one.tree.usage(record.id)),
         "limits": record.limits,
         "children": record.children,
         "waiting": [r.request for r in subtree(one.tree, record.id).requests.values()],
@@ -188,7 +189,8 @@ def tree_json(one: Shown) -> list[JsonObject]:
             "status": "running" if record.outcome is None else record.outcome.status,
             "reason": record.outcome.reason if record.outcome else "",
             "turns": record.turns,
-            "usage": asdict(totals[record.id]),
+            "usage": asdict(total(record.usage)),
+            "total_usage": asdict(totals[record.id]),
         }
         for record in below(one.tree, one.found)
     ]

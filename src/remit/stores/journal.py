@@ -101,7 +101,9 @@ class JournalStore:
         self._claiming.add(root)
         owner, where = self._owner_text, self._place.where
         job = self._writer.do(
-            lambda link, again: tables.claim(link, root, owner, where, new=new, again=again)
+            lambda link, again: tables.claim(link, root, owner, where, new=new, again=again),
+            # Who owns a tree is of no use to anybody after a power cut; it lasts with the first event.
+            lasting=False,
         )
         try:
             self._writer.keep(Claim(root, await self._answer(job)))
@@ -130,7 +132,7 @@ class JournalStore:
 
     def _let_go(self, root: str) -> Promise[None]:
         self._claims.pop(root, None)
-        return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text))
+        return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text), lasting=False)
 
     def append(self, event: Event) -> None:
         seq, claim = event.seq, self._claims.get(event.root)

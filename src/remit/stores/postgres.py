@@ -226,8 +226,10 @@ class PostgresLink:
         except psycopg.Error as error:
             raise self._database.trouble(error) from None
 
-    def begin(self) -> None:
+    def begin(self, *, lasting: bool = True) -> None:
         self.change("BEGIN")
+        if not lasting:
+            self.change("SET LOCAL synchronous_commit = off")
 
     def commit(self) -> None:
         self.change("COMMIT")

@@ -273,6 +273,7 @@ class SqliteLink:
     def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:
         self._file = file
         self._connection = connection
+        self._lasting = True
         self._identity = file.identity()
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
@@ -297,7 +298,11 @@ class SqliteLink:
         except sqlite3.Error as error:
             raise self._file.trouble(error) from None
 
-    def begin(self) -> None:
+    def begin(self, *, lasting: bool = True) -> None:
+        if lasting is not self._lasting:
+            # Of all transactions from now on; with `NORMAL` the log is not synced at their ends.
+            self.change(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+            self._lasting = lasting
         # Not DEFERRED: a transaction that reads first and finds itself behind cannot become a writer.
         self.change("BEGIN IMMEDIATE")
 

@@ -47,11 +47,13 @@ Work = Callable[[Link, bool], T]
 class Job(Promise[T], Generic[T]):
     """Something other than an event."""
 
-    __slots__ = ("again", "alone", "until", "withdrawn", "work")
+    __slots__ = ("again", "alone", "lasting", "until", "withdrawn", "work")
 
-    def __init__(self, work: Work[T], *, alone: bool) -> None:
+    def __init__(self, work: Work[T], *, alone: bool, lasting: bool) -> None:
         super().__init__()
         self.work = work
+        self.lasting = lasting
+        """Whether it has to survive a power cut."""
         self.alone = alone
         """Whether it is done outside a transaction."""
         self.until = time.monotonic() + PATIENCE_S
@@ -92,9 +94,9 @@ class Writer:
         self._beat_at = 0.0
         self.worker = Worker("remit-writer", self._turn, self._idle, self._end, linger_s=LINGER_S)
 
-    def do(self, work: Work[T], *, alone: bool = False) -> Job[T]:
+    def do(self, work: Work[T], *, alone: bool = False, lasting: bool = True) -> Job[T]:
         """Has it done in a transaction of its own, after the events that were taken so far."""
-        job = Job(work, alone=alone)
+        job = Job(work, alone=alone, lasting=lasting)
         self._jobs.append(cast(Job[object], job))
         self.worker.start()
         self._hurry()
@@ -193,7 +195,7 @@ class Writer:
             if job.alone:
                 job.value = job.work(link, job.again)
             else:
-                job.value = self._transact(link, lambda: job.work(link, job.again))
+                job.value = self._transact(link, lambda: job.work(link, job.again), lasting=job.lasting)
         except Trouble as trouble:
             if trouble.passing:
                 job.again = True
@@ -206,8 +208,8 @@ class Writer:
         job.tell()
         self.worker.progress()
 
-    def _transact(self, link: Link, work: Callable[[], T]) -> T:
-        link.begin()
+    def _transact(self, link: Link, work: Callable[[], T], *, lasting: bool = True) -> T:
+        link.begin(lasting=lasting)
         try:
             value = work()
             link.commit()
