@@ -149,15 +149,10 @@ _LONG = (
 _HINTS = (b"-", b".", b":AA", b"/", b"k_", b"gh")
 """What many of their markers have in them: where one is not, none of those is looked for."""
 
-_HINTED = {
-    hint: [
-        marker
-        for marker in chain.from_iterable(shape.markers for shape in _LONG)
-        if next((hint for hint in _HINTS if hint in marker), b"") == hint
-    ]
-    for hint in (*_HINTS, b"")
-}
-"""Each marker once, by the first of the hints that it has."""
+_HINTED: dict[bytes, set[bytes]] = {}
+"""The markers by the first of the hints that they have; b"", which is everywhere, for those without one."""
+for _marker in chain.from_iterable(shape.markers for shape in _LONG):
+    _HINTED.setdefault(next((hint for hint in _HINTS if hint in _marker), b""), set()).add(_marker)
 
 _ASSIGNED = (
     _QUOTES + _BLANKS + rb"(?::=|=>|[:=])" + _BLANKS + rb"[\"'\\\x00-\x08\x0e-\x1f]{0,32}"

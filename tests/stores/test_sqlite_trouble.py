@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,8 +18,10 @@ import remit.stores.journal as journal
 import remit.stores.sqlite as sqlite
 import remit.stores.writer as writer
 from remit.errors import StoreError
+from remit.events import Event, TurnStarted
 from remit.stores.sqlite import SqliteFile, SqliteLink, SqliteStore
-from remit.testing.specimens import known, new_tree, read, refused, send, started, together, warned
+from remit.stores.waiting import HEED_EVENTS, WAITING_BYTES
+from remit.testing.specimens import head, known, new_tree, read, refused, send, started, together, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -88,11 +90,11 @@ async def test_locked_while_running(tmp_path: Path) -> None:
     await store.close()
 
 
-def fill(store: SqliteStore, root: str) -> tuple[int, StoreError]:
+def fill(store: SqliteStore, root: str, make: Callable[[int], Event] | None = None) -> tuple[int, StoreError]:
     """How many events it takes, and why no more."""
-    for taken in range(1000):
+    for taken in range(10_000):
         try:
-            store.append(warned(root, taken + 1))
+            store.append(make(taken) if make else warned(root, taken + 1))
         except StoreError as error:
             return taken, error
     raise AssertionError("it takes everything")
@@ -115,6 +117,22 @@ async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     seqs = [event.seq for event in await read(store, root)]
     await store.close()
     assert seqs == list(range(1, taken + 1))
+
+
+@pytest.mark.parametrize("step", [1, 5_000])
+async def test_too_much_waits_of_short_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Whatever their numbers: how much waits is not looked at with each of them, and often enough."""
+    monkeypatch.setattr(journal, "MOST_BUFFERED", 1_000 * WAITING_BYTES)
+    path = tmp_path / "runs.db"
+    store = SqliteStore(path)
+    root = await new_tree(store)
+    with locked(path):
+        taken, error = fill(store, root, lambda n: TurnStarted(**head(root, 10**9 + n * step), turn=1))
+        says(error, path, "wait for it")
+    assert 1_000 <= taken <= 1_000 + 2 * HEED_EVENTS
+    await store.close()
 
 
 async def test_closing_a_locked_store(tmp_path: Path) -> None:

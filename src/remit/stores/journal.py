@@ -22,17 +22,7 @@ from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
-from remit.stores.waiting import (
-    HEED_EVENTS,
-    SHORT,
-    WEIGHTS,
-    Claim,
-    Waiting,
-    Weighed,
-    any_other,
-    copy,
-    weighed,
-)
+from remit.stores.waiting import HEED_EVENTS, Claim, Waiting, Weighed, copy, weigh, weighed
 from remit.stores.worker import Promise, Worker, answer
 from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 
@@ -138,9 +128,7 @@ class JournalStore:
         seq, claim = event.seq, self._claims.get(event.root)
         if claim is None or claim.error is not None or seq <= claim.last:
             raise self._refusal(event, claim)
-        kind = type(event)
-        # As `weigh` has it, without a function of ours in between.
-        if kind not in SHORT and (weight := WEIGHTS.get(kind, any_other)(event)):
+        if weight := weigh(event):
             waiting: Waiting = self._weighed(event, weight, claim)
         else:
             waiting = event

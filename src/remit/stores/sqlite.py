@@ -47,17 +47,14 @@ class SqliteFile:
         # Looked at without writing first: what is not ours, or too new, stays as it is.
         looking, version = self._look()
         try:
-            if version < migrations.VERSION:
-                looking.close()
-            link = self._connect(writing=True)
-            self._prepare(link, version)
+            return self._up_to_date(version)
         finally:
             # Not before: as long as one of us has the file open, the next need not look through its log.
             looking.close()
-        return link
 
-    def _prepare(self, link: SqliteLink, version: int) -> None:
-        """For writing. Raises Trouble, and closes it then."""
+    def _up_to_date(self, version: int) -> SqliteLink:
+        """A connection that writes."""
+        link = self._connect(writing=True)
         try:
             encoding = link.rows("PRAGMA encoding")[0][0]
             if encoding != "UTF-8":
@@ -73,6 +70,7 @@ class SqliteFile:
         except BaseException:
             link.close()
             raise
+        return link
 
     def open_reader(self) -> Link | None:
         if not self._is_file():

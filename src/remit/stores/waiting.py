@@ -132,10 +132,10 @@ def copy(error: StoreError) -> StoreError:
 def weigh(event: Event) -> int:
     """About how many bytes its long texts take; 0 when it has none, and `CHANGEABLE` when something in it can change."""
     kind = type(event)
-    return 0 if kind in SHORT else WEIGHTS.get(kind, any_other)(event)
+    return 0 if kind in _SHORT else WEIGHTS.get(kind, _any_other)(event)
 
 
-def any_other(_: Event) -> int:
+def _any_other(_: Event) -> int:
     """The weight of what is of no class below."""
     return CHANGEABLE
 
@@ -176,7 +176,7 @@ def _of_call(event: CallEnded) -> int:
     return _bytes(content) + _bytes(note) if len(content) + len(note) >= LONG_CHARS else 0
 
 
-SHORT = frozenset((TurnStarted, CallStarted))
+_SHORT = frozenset((TurnStarted, CallStarted))
 """Those in which nothing is long, and nothing can change."""
 
 WEIGHTS: dict[type[Event], Callable[[Any], int]] = {
