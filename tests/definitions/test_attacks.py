@@ -27,7 +27,8 @@ from remit.definitions.header_lines import Lines
 from remit.definitions.loading import MOST_ALL
 from remit.definitions.modelnames import read_model
 from remit.definitions.nodes import MOST_TOLD, Wrong
-from remit.definitions.toml_lines import DEEPEST, MOST_MARKS, read_toml
+from remit.definitions.toml_lines import read_toml
+from remit.tools.bounded_toml import DEEPEST, MOST_MARKS
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from remit.definitions.header_lines import Vocabulary, plain_key
 from remit.definitions.limit_values import read_limit, read_named, read_pairs, seconds
 from remit.definitions.modelnames import INHERIT
 from remit.definitions.nodes import Level, Node, Wrong, quoted
-from remit.definitions.toml_lines import DEEPEST
 from remit.messages import Json
 from remit.text import clean
+from remit.tools.bounded_toml import DEEPEST
 
 Setter = Callable[[Draft, Node], None]
 

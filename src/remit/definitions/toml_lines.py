@@ -7,6 +7,7 @@ import tomllib
 from typing import cast
 
 from remit.definitions.nodes import Node, Wrong
+from remit.tools.bounded_toml import DEEPEST, TooLarge, parse, too_deep
 
 KeyPath = tuple[str, ...]
 
@@ -14,29 +15,13 @@ _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*"
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
 _LONG = ('"""', "'''")
 
-DEEPEST = 32
-"""How far keys, lists and tables may be nested; nobody's are."""
-MOST_MARKS = 50_000
-"""Dots, signs of equality, commas and opening brackets outside strings: what keys and values are made of."""
-
-# What a document is made of, as far as its size and depth go; nothing of it is gone over twice.
-_PIECE = re.compile(
-    r"""
-    (?P<long>   "{3} (?: [^"\\]++ | \\. | "(?!"") )*+ "{3,5}  |  '{3} (?: [^']++ | '(?!'') )*+ '{3,5} )
-  | (?P<string> "(?!"") (?: [^"\\\n]++ | \\[^\n] )*+ "        |  '(?!'') [^'\n]*+ ' )
-  | (?P<comment> \#[^\n]*+ )
-  | (?P<unclosed> ["'] )
-  | (?P<mark> [.=,\[\]{}\n] )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
 
 def read_toml(text: str) -> dict[str, Node]:
     """The entries of a document. Raises Wrong, with the line where there is one."""
-    _measure(text)
     try:
-        values = tomllib.loads(text)
+        values = parse(text)
+    except TooLarge as error:
+        raise Wrong(error.text, error.line) from None
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         found = _AT_LINE.search(said)
@@ -49,34 +34,6 @@ def read_toml(text: str) -> dict[str, Node]:
     return _with_lines(values, (), key_lines(text), 0)
 
 
-def _measure(text: str) -> None:
-    """Raise Wrong for a document that would become far larger than it is, before anything is made of it.
-
-    Every part of a dotted key is a table, and what reads them keeps every beginning of every key. What is no valid
-    TOML is measured up to where it ceases to be, which is as far as it is read.
-    """
-    line, marks, dots, depth = 1, 0, 0, 0
-    for piece in _PIECE.finditer(text):
-        if piece.lastgroup == "unclosed":
-            return
-        mark = piece["mark"]
-        if mark is None:
-            line += piece[0].count("\n")
-            continue
-        line += mark == "\n"
-        marks += mark in ".=,[{"
-        dots = dots + 1 if mark == "." else 0
-        depth = max(depth + (mark in "[{") - (mark in "]}"), 0)
-        if dots >= DEEPEST or depth > DEEPEST:
-            raise _too_deep(line)
-        if marks > MOST_MARKS:
-            raise Wrong(f"has more than {MOST_MARKS:,} keys and values; make it shorter", line)
-
-
-def _too_deep(line: int) -> Wrong:
-    return Wrong(f"is nested more than {DEEPEST} levels deep; write it flatter", line)
-
-
 def _with_lines(
     table: dict[str, object], path: KeyPath, lines: dict[KeyPath, int], line: int
 ) -> dict[str, Node]:
@@ -87,7 +44,7 @@ def _node(value: object, path: KeyPath, lines: dict[KeyPath, int], line: int) ->
     """A value; what has no line of its own is on that of the table or list that holds it."""
     line = lines.get(path, line)
     if len(path) > DEEPEST:
-        raise _too_deep(line)
+        raise Wrong(too_deep(), line)
     if isinstance(value, dict):
         return Node(_with_lines(cast("dict[str, object]", value), path, lines, line), line)
     if isinstance(value, list):
