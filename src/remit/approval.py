@@ -18,7 +18,7 @@ from remit.events import ApprovalAnswered, ApprovalRequested
 from remit.limits import total
 from remit.phase import Phase, Stopped, wake
 from remit.policy import ApprovalRequest, Decision, allow, deny
-from remit.rules import NO_RULE, UNCLEAR
+from remit.rules import NO_RULE, SETTINGS, UNCLEAR
 from remit.text import clean, clean_json, describe_error, safe_str
 
 if TYPE_CHECKING:
@@ -276,10 +276,10 @@ def what(tool: Tool, reasons: Iterable[str]) -> set[object]:
     """What an allowance is about: this very tool, as far as it is asked about for these reasons.
 
     Another agent's may only share its name; who allows commands has not allowed those with a rule of their own; and
-    what no rule allows besides, or what cannot be told apart, is asked about every time.
+    what no rule allows besides, what cannot be told apart, or what changes settings, is asked about every time.
     """
     about = tool.name if tool.delegates else tool
-    return {(about, reason) for reason in reasons if reason not in (NO_RULE, UNCLEAR)}
+    return {(about, reason) for reason in reasons if reason not in (NO_RULE, SETTINGS, UNCLEAR)}
 
 
 async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope, phase: Phase) -> foreign.Ended:

@@ -98,6 +98,7 @@ class Circles:
 
 
 _NO_CALLS: dict[str, CallRecord] = {}
+_NO_APPROVALS: Mapping[str, str] = {}
 _NO_REPLIES: dict[str, Reply] = {}
 
 
@@ -125,6 +126,7 @@ class Run:
     # Written out: a data class with this many fields takes several times as long to make.
     __slots__ = (
         "agent",
+        "approved",
         "artifacts",
         "asides",
         "base",
@@ -209,6 +211,8 @@ class Run:
         self.calls_begun = 0
         self.contexts: dict[str, str] = {}
         """What the calls in flight are about."""
+        self.approved: Mapping[str, str] = _NO_APPROVALS
+        """By call: what only a person may approve, and has."""
         self.children: Sequence[Outcome] = ()
         self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0
@@ -324,7 +328,7 @@ class RuntimeTool(Tool):
         self.is_async = True
         self.spec = spec
         self.inline_chars = None
-        self._describe = self._summarise = self._subjects = self._preview = None
+        self._describe = self._summarise = self._subjects = self._preview = self._must_ask = None
         self._paths = ()
 
     @abstractmethod

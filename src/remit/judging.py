@@ -10,10 +10,10 @@ from remit.history import CallRecord
 from remit.messages import Call, JsonObject
 from remit.policy import judge
 from remit.result import ToolResult
-from remit.rules import Ruling
+from remit.rules import SETTINGS, Ruling
 from remit.text import FOREIGN, describe_error
 from remit.tooling import BadArguments, Tool, told
-from remit.trip import preview
+from remit.trip import must_ask, preview
 
 log = logging.getLogger("remit")
 
@@ -27,10 +27,10 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
     args = call.args
     assert isinstance(args, dict), "what is no object is refused before anybody is asked"
     ruling = _ruling(run, call, tool)
-    if isinstance(ruling, ToolResult) or ruling.answer == "allow":
-        return ruling if isinstance(ruling, ToolResult) else None
-    if past is not None and past.answer is not None:
-        return None if past.answer.allowed else _denied(past.answer.reason)
+    if isinstance(ruling, ToolResult):
+        return ruling
+    if ruling.answer == "allow" and not tool.may_have_to_ask:
+        return None
     kwargs: dict[str, object] = {}
     if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
@@ -38,10 +38,26 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
             kwargs = tool.check(args)
         except BadArguments as problem:
             return ToolResult(str(problem), ok=False)
+    change = await must_ask(run, call, tool, kwargs) if tool.may_have_to_ask else ""
+    if change:
+        # A recorded answer may have been about another change.
+        ruling, past = _only_by_a_person(ruling), None
+    if ruling.answer == "allow":
+        return None
+    if past is not None and past.answer is not None:
+        return None if past.answer.allowed else _denied(past.answer.reason)
     if ledger.left(run.scope.account).calls == 0:
         return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
     request = past.request if past is not None else ""
-    return await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
+    denied = await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
+    if denied is None and change:
+        run.approved = {**run.approved, call.id: change}
+    return denied
+
+
+def _only_by_a_person(ruling: Ruling) -> Ruling:
+    reasons = ruling.reasons if ruling.answer == "ask" else ()
+    return Ruling("ask", tuple(sorted({*reasons, SETTINGS})))
 
 
 def _ruling(run: Run, call: Call, tool: Tool) -> Ruling | ToolResult:

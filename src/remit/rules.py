@@ -80,7 +80,7 @@ class Ruling(Struct, frozen=True):
     """What rules say of a call, and why: the rules as they are written.
 
     Where they ask, also `NO_RULE` for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart. "" is
-    for a tool whose tier has it asked.
+    for a tool whose tier has it asked, `SETTINGS` for a change that no rule can allow.
     """
 
     answer: Answer
@@ -88,6 +88,7 @@ class Ruling(Struct, frozen=True):
 
 
 NO_RULE = "no rule allows all of this"
+SETTINGS = "remit reads this file as settings, so that a person must approve each change"
 UNCLEAR = "it cannot be told what this does, and a rule has a pattern that may speak of it"
 
 

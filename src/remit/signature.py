@@ -29,7 +29,7 @@ Function = Callable[..., object]
 class ToolContext:
     """What a tool may know of the run that called it; a parameter with this annotation is given one."""
 
-    __slots__ = ("_cancelled", "_emit", "deps", "depth", "path", "run_id", "sandbox", "workspace")
+    __slots__ = ("_cancelled", "_emit", "approved", "deps", "depth", "path", "run_id", "sandbox", "workspace")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class ToolContext:
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
+        approved: str = "",
     ) -> None:
         self.run_id = run_id
         self.path = path
@@ -52,6 +53,8 @@ class ToolContext:
         """The caller's own object, as given to `run(deps=...)`."""
         self.sandbox = sandbox
         """What the run's tools may touch: for tools of your own to heed."""
+        self.approved = approved
+        """What `must_ask` named, once a person has approved it for this very call; empty otherwise."""
         self._emit = emit
         self._cancelled = cancelled
 

@@ -129,7 +129,9 @@ class Tool:
     the first `spec` or `check`, which raise UsageError when a type has none. `names` is where types that
     are not global are looked up. `subjects` says what rules with a pattern look at, `paths` which parameters
     are paths in the workspace, for the same; `preview` takes what the
-    function takes, by name, and a `ctx`, and says what the call would do. The runtime's own names are for `Tool` itself: `tool` refuses them.
+    function takes, by name, and a `ctx`, and says what the call would do. `must_ask` takes the same, and names what
+    only a person may approve, whatever rules allow; empty for nothing. The function must check `ctx.approved` itself.
+    The runtime's own names are for `Tool` itself: `tool` refuses them.
     """
 
     __slots__ = ("__dict__", "__weakref__", "worked_out")
@@ -160,6 +162,7 @@ class Tool:
         subjects: Callable[[JsonObject], Iterable[str | Subject]] | None = None,
         paths: Sequence[str] = (),
         preview: Callable[..., str] | None = None,
+        must_ask: Callable[..., str] | None = None,
         inline_chars: int | None = None,
     ) -> None:
         if isinstance(fn, Tool):
@@ -182,6 +185,7 @@ class Tool:
         self._subjects = subjects
         self._paths = tuple(paths)
         self._preview = preview
+        self._must_ask = must_ask
         self._describe = describe
         self._summarise = summarise
         self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
@@ -316,6 +320,14 @@ class Tool:
         """What the call would do, for the person who is asked; may look at files. Whatever it raises passes through."""
         return "" if self._preview is None else self._preview(**kwargs, ctx=ctx)
 
+    @property
+    def may_have_to_ask(self) -> bool:
+        return self._must_ask is not None
+
+    def must_ask(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
+        """What in a call only a person may approve; may look at files. Whatever it raises passes through."""
+        return "" if self._must_ask is None else self._must_ask(**kwargs, ctx=ctx)
+
     def summarise(self, result: ToolResult) -> str:
         """What came of a call, on one short line."""
         if self._summarise is None:
@@ -379,6 +391,7 @@ class ToolOptions(TypedDict, total=False):
     subjects: Callable[[JsonObject], Iterable[str | Subject]]
     paths: Sequence[str]
     preview: Callable[..., str]
+    must_ask: Callable[..., str]
     inline_chars: int
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -126,10 +126,23 @@ async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
 
 async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
     """What a call would do, for whoever is asked; empty when its tool cannot tell. Raises Stopped."""
+    text = await _asked_of(run, call, tool, lambda ctx: tool.preview(kwargs, ctx))
+    cut = len(text) - MOST_PREVIEW
+    end = f"\n(The preview ends here, {cut:,} characters before its end; the arguments have all of it.)"
+    return clean(text[:MOST_PREVIEW]) + (end if cut > 0 else "")
+
+
+async def must_ask(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
+    """What in a call only a person may approve; empty when its tool cannot tell. Raises Stopped."""
+    return await _asked_of(run, call, tool, lambda ctx: tool.must_ask(kwargs, ctx))
+
+
+async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext], str]) -> str:
+    """What a tool says of a call before it is made, in a thread; empty where that fails or takes too long."""
     trip = Trip(run, call, tool, PREVIEW_S)
     trip.begin()
     ended = await foreign.run_in_thread(
-        lambda: tool.preview(kwargs, trip.context()),
+        lambda: ask(trip.context()),
         run.scope.phase,
         name=f"preview of {tool.name}",
         expires=trip.expires,
@@ -137,11 +150,7 @@ async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -
         on_abandoned=run.scope.left_behind,
     )
     trip.over = True
-    if not isinstance(ended.value, str):
-        return ""
-    cut = len(ended.value) - MOST_PREVIEW
-    end = f"\n(The preview ends here, {cut:,} characters before its end; the arguments have all of it.)"
-    return clean(ended.value[:MOST_PREVIEW]) + (end if cut > 0 else "")
+    return ended.value if isinstance(ended.value, str) else ""
 
 
 class Trip:
@@ -186,6 +195,7 @@ class Trip:
             emit=self.emit,
             cancelled=self.cancelled,
             sandbox=scope.sandbox,
+            approved=self.run.approved.get(self.call.id, ""),
         )
 
     async def _go(self, kwargs: dict[str, object]) -> Ended:

@@ -55,8 +55,8 @@ def outside(command: str, folder: Path) -> None:
     subprocess.run(["/bin/sh", "-c", command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
-def use(tool: Tool, shell: Shell, **args: object) -> ToolResult:
-    """What a file tool gives a run in the shell's sandbox."""
+def use(tool: Tool, shell: Shell, approved: str = "", **args: object) -> ToolResult:
+    """What a file tool gives a run in the shell's sandbox; `approved` is what a person has approved."""
     ctx = ToolContext(
         run_id="r",
         path=("lead",),
@@ -66,6 +66,7 @@ def use(tool: Tool, shell: Shell, **args: object) -> ToolResult:
         emit=shell.emitted.append,
         cancelled=lambda: False,
         sandbox=shell.sandbox,
+        approved=approved,
     )
     return render(cast(ToolResult, tool.invoke(tool.check(cast(JsonObject, args)), ctx)))
 

@@ -119,7 +119,7 @@ def test_repositories_are_found_where_nothing_was_before(
     time.sleep(0.04)
 
     def found() -> list[str]:
-        return sorted("/".join(one.parts) for one in repositories.find_all(tmp_path)[0])
+        return sorted("/".join(one.parts) for one in repositories.find_all(tmp_path).repositories)
 
     assert found() == found() == ["other"]
     (tmp_path / "a/b/.git").write_text("gitdir: x\n")
@@ -129,7 +129,7 @@ def test_repositories_are_found_where_nothing_was_before(
     (tmp_path / "other").rename(tmp_path / "a/b")
     (tmp_path / "other").symlink_to("a/b")
     assert found() == ["a/b", "a/c", "node_modules/x"]
-    assert repositories.find_all(tmp_path, most=2)[1] is False
+    assert repositories.find_all(tmp_path, most=2).whole is False
 
 
 HARMLESS = """\
@@ -189,9 +189,7 @@ def test_settings_that_git_obeys_are_not_harmless(more: str) -> None:
         ".git/config",
         ".git/hooks/x",
         "link/config",
-        ".mcp.json",
-        ".remit/agents/x.md",
-        "remit.toml",
+        ".remit/notes.md",
         ".VSCode/x.json",
         "proj/.git/config",
         "proj/.envrc",
@@ -224,10 +222,10 @@ def test_file_tools_have_the_same_walls(shell: Shell, path: str) -> None:
 def test_file_tools_write_what_is_work(shell: Shell) -> None:
     """Everything else is written as before, names that are obeyed only elsewhere too; without a sandbox, all of it."""
     shell.sandbox = WRITE
-    for path in ("src/a.py", ".gitignore", ".github/workflows/ci.yml", "tests/data/.mcp.json", "agit/x"):
+    for path in ("src/a.py", ".gitignore", ".github/workflows/ci.yml", "tests/data/.envrc", "agit/x"):
         assert use(write, shell, path=path, content="x", make_folders=True).ok
     shell.sandbox = Sandbox("open", network=True)
-    assert use(write, shell, path=".mcp.json", content="x").ok
+    assert use(write, shell, path=".envrc", content="x").ok
 
 
 @pytest.mark.parametrize("above", [False, True])

@@ -15,8 +15,11 @@ from remit.cli.display import Display
 from remit.cli.keys import in_foreground
 from remit.policy import ApprovalRequest, Decision, allow, deny
 from remit.remote import ask_elsewhere
+from remit.rules import SETTINGS
 
 NOBODY = "nobody can be asked, since remit has no terminal here; --allow RULE or --yes allow it beforehand"
+
+NOT_BY_YES = "--yes does not cover files that remit reads as settings: a person must approve each change"
 
 
 def choose_approver(display: Display, *, yes: bool, elsewhere: bool) -> Approver:
@@ -36,8 +39,7 @@ def choose_approver(display: Display, *, yes: bool, elsewhere: bool) -> Approver
 
 
 async def _yes(request: ApprovalRequest) -> Decision:
-    del request
-    return allow()
+    return deny(NOT_BY_YES) if SETTINGS in request.rules else allow()
 
 
 async def _nobody(request: ApprovalRequest) -> Decision:

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from remit.definitions.nodes import Wrong
-from remit.definitions.places import config_folder, repository
+from remit.definitions.places import repository
 from remit.definitions.text_files import read_text
 from remit.errors import UsageError
+from remit.tools.settings_files import config_folder
 
 _ABOUT = (
     "# Folders whose remit.toml, agent files and MCP servers remit may follow without asking. One to a line."

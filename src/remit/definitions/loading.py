@@ -13,9 +13,10 @@ from remit.definitions.frontmatter import take_apart
 from remit.definitions.keys import VOCABULARY, read_keys
 from remit.definitions.nodes import Hints, Level, Node, Problem, Wrong
 from remit.definitions.places import Folder, agent_folders, files_in
-from remit.definitions.text_files import MOST_BYTES, read_text
+from remit.definitions.text_files import read_text
 from remit.definitions.toml_lines import read_toml
 from remit.errors import UsageError
+from remit.tools.settings_files import MOST_BYTES, remember
 
 _PAPERS = frozenset(
     {"readme", "agents", "claude", "gemini", "qwen", "changelog", "contributing", "index", "license"}
@@ -148,6 +149,7 @@ def load(path: str | Path, *, trusted: bool = True) -> Loaded:
 
 def _given(given: Given, problems: list[Problem]) -> Iterator[tuple[Path, Folder]]:
     path = given.path
+    remember(path)
     inside = None if given.trusted else path.resolve() if path.is_dir() else path.resolve().parent
     folder = Folder(path, given.place, inside, (".md", ".toml"))
     if path.is_dir():

@@ -10,20 +10,8 @@ from typing import NamedTuple
 
 from remit.definitions.definition import Place
 from remit.definitions.nodes import Problem
+from remit.tools.settings_files import AGENT_FOLDERS, USER_AGENT_FOLDERS, config_folder
 
-FOLDERS = (
-    ".remit/agents",
-    ".claude/agents",
-    ".agents/agents",
-    ".opencode/agents",
-    ".opencode/agent",
-    ".qwen/agents",
-    ".gemini/agents",
-    ".codex/agents",
-)
-"""In this order; the first that has an agent of a name has it."""
-
-_IN_CONFIG = ("remit/agents", "opencode/agents", "opencode/agent")
 _ENDINGS = {".codex/agents": (".toml",), ".remit/agents": (".md", ".toml")}
 
 MOST_DEEP = 8
@@ -84,25 +72,18 @@ def upwards(workspace: Path, root: Path) -> Iterator[Path]:
         folder = folder.parent
 
 
-def config_folder(home: Path, environ: Mapping[str, str]) -> Path:
-    """Where a user's configuration is: $XDG_CONFIG_HOME, else ~/.config."""
-    given = environ.get("XDG_CONFIG_HOME", "")
-    # The standard says that a relative one is to be ignored.
-    return Path(given) if Path(given).is_absolute() else home / ".config"
-
-
 def agent_folders(workspace: Path, home: Path, environ: Mapping[str, str]) -> Iterator[Folder]:
     """Every folder that may have agents, the nearest first, the user's own last."""
     root = repository(workspace, home)
     for folder in upwards(workspace, root):
         if folder == home:
             break
-        for name in FOLDERS:
+        for name in AGENT_FOLDERS:
             yield Folder(folder / name, "project", root, _ENDINGS.get(name, (".md",)))
-    for name in FOLDERS:
+    for name in AGENT_FOLDERS:
         yield Folder(home / name, "user", None, _ENDINGS.get(name, (".md",)))
     config = config_folder(home, environ)
-    for name in _IN_CONFIG:
+    for name in USER_AGENT_FOLDERS:
         yield Folder(config / name, "user", None, (".md", ".toml") if name.startswith("remit") else (".md",))
 
 

@@ -22,7 +22,7 @@ from remit.definitions.loading import Given, Loaded, load_agents
 from remit.definitions.modelnames import read_model
 from remit.definitions.narrowing import CONSENT
 from remit.definitions.nodes import Node, Problem, Wrong, fields, fit
-from remit.definitions.places import config_folder, repository, upwards
+from remit.definitions.places import repository, upwards
 from remit.definitions.setting_aside import SetAside, set_aside
 from remit.definitions.text_files import read_text
 from remit.definitions.toml_lines import read_toml
@@ -32,9 +32,8 @@ from remit.sandbox import Sandbox
 from remit.sources import ToolSource
 from remit.text import one_line, shorten
 from remit.tooling import Tool
+from remit.tools.settings_files import FILE, SERVERS_FILE, TABLE, TABLE_FILE, config_folder
 
-FILE = "remit.toml"
-_TABLE = "tool.remit"
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]*@")
 
 
@@ -262,7 +261,7 @@ def _project_file(workspace: Path, project: Path, home: Path) -> Path | None:
             return None
         if (folder / FILE).exists():
             return folder / FILE
-        other = folder / "pyproject.toml"
+        other = folder / TABLE_FILE
         if other.exists() and _mentions_us(other, project):
             return other
     return None
@@ -270,7 +269,7 @@ def _project_file(workspace: Path, project: Path, home: Path) -> Path | None:
 
 def _mentions_us(path: Path, project: Path) -> bool:
     try:
-        return _TABLE in read_text(path, project).text
+        return TABLE in read_text(path, project).text
     except Wrong:
         return False
 
@@ -280,7 +279,7 @@ def _from_file(path: Path, name: str, settings: Settings, place: Place) -> Layer
     layer = Layer(name, path.parent, path, trusted, place)
     try:
         entries = read_toml(read_text(path, None if trusted else settings.project).text)
-        if path.name == "pyproject.toml":
+        if path.name == TABLE_FILE:
             tool = fields(entries.get("tool", Node(None, 0)))
             entries = fields(tool.get("remit", Node(None, 0)))
     except Wrong as wrong:
@@ -295,9 +294,9 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
     """The servers of the project's .mcp.json. It is read only when the project is trusted: its values are expanded."""
     path = next(
         (
-            f / ".mcp.json"
+            f / SERVERS_FILE
             for f in upwards(settings.workspace, settings.project)
-            if (f / ".mcp.json").exists()
+            if (f / SERVERS_FILE).exists()
         ),
         None,
     )

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.definitions.nodes import Level, Wrong
-
-MOST_BYTES = 1_000_000
-"""No agent file and no configuration is larger."""
+from remit.tools.settings_files import MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)

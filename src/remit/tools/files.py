@@ -140,7 +140,18 @@ def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: b
     return f"Replace {place.shown}: {_held(text, data)}.{change}"
 
 
-@tool(tier="confirm", paths=("path",), preview=_preview_write)
+def _must_ask_to_write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> str:
+    data = _writable(content, ctx)[1]
+    with Workspace(ctx.workspace) as workspace:
+        place = _expect(workspace, path) if make_folders else workspace.find(path)
+        return _settings_change(workspace, place, _old(place), data)
+
+
+def _old(place: Place | _Unmade) -> bytes | None:
+    return None if isinstance(place, _Unmade) or place.info is None else loading.load(place)
+
+
+@tool(tier="confirm", paths=("path",), preview=_preview_write, must_ask=_must_ask_to_write)
 @in_words
 def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> ToolResult:
     """Write a whole text file. A file that exists must have been read first, and is replaced.
@@ -153,16 +164,21 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
     text, data = _writable(content, ctx)
     with Workspace(ctx.workspace) as workspace:
         if make_folders:
-            _check_place(workspace, _expect(workspace, path), ctx)
+            expected = _expect(workspace, path)
+            _check_place(workspace, expected, ctx)
+            if isinstance(expected, _Unmade):
+                # Before a folder is made for it.
+                _check_settings(workspace, expected, None, data, ctx)
         place = workspace.find(path, make_folders=make_folders)
         _check_place(workspace, place, ctx)
         if place.is_folder:
             raise Refused(f"{place.shown} is a folder.")
         with seen.changing(workspace.real, place.parts):
-            old = b"" if place.info is None else _current(workspace, place, ctx)
+            old = None if place.info is None else _current(workspace, place, ctx)
+            _check_settings(workspace, place, old, data, ctx)
             _put(place, data)
             seen.wrote(ctx, workspace.real, place.parts, data)
-    if place.info is None:
+    if old is None:
         return ToolResult(f"Made {place.shown}: {_held(text, data)}.")
     return ToolResult(f"Replaced {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}")
 
@@ -190,6 +206,23 @@ class _Unmade(NamedTuple):
 
 def _check_place(workspace: Workspace, place: Place | _Unmade, ctx: ToolContext) -> None:
     guarding.check_place(ctx.sandbox, workspace.real, place.parts)
+
+
+def _settings_change(workspace: Workspace, place: Place | _Unmade, old: bytes | None, new: bytes) -> str:
+    """The path, where its new content would change settings of remit; empty otherwise."""
+    change = guarding.changes_settings(workspace.real, place.parts, old, new)
+    return "/".join(place.parts) if change else ""
+
+
+def _check_settings(
+    workspace: Workspace, place: Place | _Unmade, old: bytes | None, new: bytes, ctx: ToolContext
+) -> None:
+    """Raises Refused for a change of settings that no person has approved for this very call."""
+    change = _settings_change(workspace, place, old, new)
+    if change and ctx.approved != change:
+        raise Refused(
+            f"Not written: remit reads {show(change)} as settings, and no person has approved this change."
+        )
 
 
 def _held(text: str, data: bytes) -> str:
@@ -296,7 +329,18 @@ def _preview_edit(
     return f"Edit {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
 
 
-@tool(tier="confirm", paths=("path",), preview=_preview_edit)
+def _must_ask_to_edit(
+    path: str, old_text: str, new_text: str, ctx: ToolContext, *, replace_all: bool = False
+) -> str:
+    _check_edit(old_text, new_text, ctx)
+    with Workspace(ctx.workspace) as workspace:
+        place = workspace.find(path)
+        before = _editable(place, loading.load(place))
+        after, _ = _replaced(place, before, old_text, new_text, replace_all=replace_all)
+        return _settings_change(workspace, place, _bytes(before), _bytes(after))
+
+
+@tool(tier="confirm", paths=("path",), preview=_preview_edit, must_ask=_must_ask_to_edit)
 @in_words
 def edit(
     path: str, old_text: str, new_text: str, ctx: ToolContext, *, replace_all: bool = False
@@ -316,12 +360,17 @@ def edit(
         with seen.changing(workspace.real, place.parts):
             before = _editable(place, _current(workspace, place, ctx))
             after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
-            written = after.encode("utf-8", "surrogateescape")
+            written = _bytes(after)
+            _check_settings(workspace, place, _bytes(before), written, ctx)
             _put(place, written)
             seen.wrote(ctx, workspace.real, place.parts, written)
     return ToolResult(
         f"Edited {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
     )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _check_edit(old_text: str, new_text: str, ctx: ToolContext) -> None:
@@ -360,7 +409,7 @@ def _replaced(place: Place, text: str, old: str, new: str, *, replace_all: bool)
         )
     _check_size(len(text) + times * (len(new) - len(old)))
     after = text.replace(old, new)
-    _check_size(len(after.encode("utf-8", "surrogateescape")))
+    _check_size(len(_bytes(after)))
     return after, times
 
 

@@ -1,7 +1,8 @@
 """What nobody in a sandbox may change in the workspace, since programs outside obey it: settings, hooks, agents.
 
 What is there is for reading only. What is not there yet cannot be guarded: it is looked for afterwards, and put aside.
-The file tools ask here too, so that there is one rule for them and for commands.
+The file tools ask here too, so that there is one rule for them and for commands. Which files are remit's own settings
+is in `settings_files.py`.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from pathlib import Path
 
 import remit.tools.repositories as repositories
 from remit.sandbox import Sandbox
-from remit.tools.folders import FdFolder, Folder, open_folder
+from remit.tools.folders import CREATE, FdFolder, Folder, open_folder
 from remit.tools.mounts import Mount
 from remit.tools.places import PROTECTED, PROTECTED_GIT, SYSTEM, homes
+from remit.tools.settings_files import Parts, SettingsFiles, by_name, read_small, shared_files
 from remit.tools.words import Refused, show
 
 log = logging.getLogger("remit")
 
 MOST_REPOSITORIES = 64
 """Each is several mounts, and bubblewrap takes longer with every one."""
+MOST_SETTINGS = 200
+"""The same for settings of remit: each is a mount, and so is every folder on the way."""
+MOST_TOLD = 20
+"""Names of what was put aside; the rest is counted."""
 MOST_AFTERWARDS = 2_000_000
 """Names that are looked at after a command, which may have made many to hide one."""
 _MOST_LINKS = 8
@@ -60,7 +66,8 @@ class Guard:
         self._read: set[Path] = set()
         self._ways: set[Path] = set()
         self._watched: dict[tuple[str, ...], os.stat_result | None] = {}
-        found, self._whole = repositories.find_all(top)
+        survey = repositories.find_all(top)
+        found, self._whole = survey.repositories, survey.whole
         self._known = {repository.id for repository in found}
         if len(found) > MOST_REPOSITORIES:
             raise Refused(
@@ -69,6 +76,8 @@ class Guard:
             )
         if not self._whole:
             _tell_once(top)
+        self._settings = SettingsFiles(top, survey.settings)
+        self._keep_settings()
         for name in PROTECTED:
             self._keep((), (name,))
         for repository in found:
@@ -107,6 +116,24 @@ class Guard:
             if real != self.top and real.is_relative_to(self.top):
                 self._keep((), real.relative_to(self.top).parts, links + 1)
 
+    def _keep_settings(self) -> None:
+        top, settings = self.top, self._settings
+        if settings.covers(top):
+            raise Refused(
+                f"Not run: remit reads agents from all of the workspace {show(str(top))}, so a sandbox that can write in"
+                " it would hold nothing. Name a folder of its own in agents.paths, or choose the sandbox read-only."
+            )
+        inside = (path for path in settings.named if path.is_relative_to(top))
+        places = {top.joinpath(*parts) for parts in settings.found}.union(inside)
+        if len(places) > MOST_SETTINGS:
+            raise Refused(
+                f"Not run: the workspace holds {len(places)} files and folders with settings of remit, and a sandbox that"
+                f" can write guards at most {MOST_SETTINGS}. Choose a narrower workspace, or the sandbox read-only."
+            )
+        for path in sorted(places):
+            self._keep((), path.relative_to(top).parts)
+        self._shared = shared_files(places)
+
     def _keep_repository(self, found: repositories.Found) -> None:
         if stat.S_ISREG(found.mode):
             self._keep(found.parts, (".git",))
@@ -125,8 +152,12 @@ class Guard:
         names: list[str] = []
         with suppress(OSError), _held(open_folder(self.top)) as top:
             if _id(top.stat(".")) == self._id:
-                names += [*self._planted(top), *self._new_repositories(top)]
-        return [f"{show(name)} was put aside: a command in a sandbox may not make it" for name in names]
+                names += self._planted(top)
+                survey = self._look_again()
+                names += [*self._new_repositories(top, survey), *self._new_settings(top, survey)]
+        told = [f"{show(name)} was put aside: a command in a sandbox may not make it" for name in names]
+        more = len(told) - MOST_TOLD
+        return [*told[:MOST_TOLD], f"{more} more were put aside"] if more > 0 else told
 
     def _planted(self, top: Folder) -> Iterator[str]:
         for parts, before in self._watched.items():
@@ -135,17 +166,42 @@ class Guard:
                 if before is None or _identity(now) != _identity(before):
                     yield from _aside(folder, parts)
 
-    def _new_repositories(self, top: Folder) -> Iterator[str]:
-        """Repositories that a command made may stay, but nothing in them that git would run."""
+    def _look_again(self) -> repositories.Survey:
         most = MOST_AFTERWARDS if self._whole else repositories.MOST_ENTRIES
-        found, whole = repositories.find_all(self.top, most, insist=True)
-        if self._whole and not whole:
+        survey = repositories.find_all(self.top, most, insist=True)
+        if self._whole and not survey.whole:
             _tell_once(self.top)
-        for new in found:
-            with suppress(OSError), _walked(top, new.parts) as folder:
-                # What was there before could not be changed: it was for reading only.
-                if _id(folder.stat(".git")) not in self._known:
+        return survey
+
+    def _new_settings(self, top: Folder, survey: repositories.Survey) -> Iterator[str]:
+        """Files that have become settings meanwhile, and settings that were changed by another name of theirs."""
+        # A repository that a command made, a clone say, has no trust, and no later command can unmake it.
+        own = [new.parts for new in survey.repositories if new.parts and self._is_new(top, new)]
+        listed = [
+            (parts, name) for parts, name in survey.settings if not any(parts[: len(r)] == r for r in own)
+        ]
+        new = SettingsFiles(self.top, listed).found - self._settings.found
+        before = {parts: self._settings.tables.get(parts) for parts in new}
+        for path, data in self._shared.items():
+            if read_small(path) != data:
+                before[path.relative_to(self.top).parts] = data
+        for parts, data in sorted(before.items()):
+            with suppress(OSError):
+                yield from _undo(top, parts, data)
+
+    def _new_repositories(self, top: Folder, survey: repositories.Survey) -> Iterator[str]:
+        """Repositories that a command made may stay, but nothing in them that git would run."""
+        for new in survey.repositories:
+            # What was there before could not be changed: it was for reading only.
+            if self._is_new(top, new):
+                with suppress(OSError), _walked(top, new.parts) as folder:
                     yield from self._check_new(top, folder, new)
+
+    def _is_new(self, top: Folder, found: repositories.Found) -> bool:
+        """Whether a repository is there, and was not before."""
+        with suppress(OSError), _walked(top, found.parts) as folder:
+            return _id(folder.stat(".git")) not in self._known
+        return False
 
     def _check_new(self, top: Folder, folder: Folder, new: repositories.Found) -> Iterator[str]:
         mode = folder.stat(".git").st_mode
@@ -182,7 +238,8 @@ def _tell_once(top: Path) -> None:
     if top not in _told:
         _told.add(top)
         log.warning(
-            "%s is too large to be searched for git repositories: not all are guarded in sandboxes", top
+            "%s is too large to be searched for git repositories and settings: not all are guarded in sandboxes",
+            top,
         )
 
 
@@ -217,7 +274,8 @@ def check_place(sandbox: Sandbox, workspace: Path, parts: tuple[str, ...]) -> No
     why = "it is obeyed by programs outside the sandbox"
     if any(part.lower() == ".git" for part in parts):
         why = "a git repository is changed by git commands only"
-    elif not _obeyed(workspace, parts):
+    elif by_name(workspace.joinpath(*parts)) or not _obeyed(workspace, parts):
+        # Settings of remit: a person is asked instead.
         return
     raise Refused(f"{show('/'.join(parts))} may not be written here (sandbox: {sandbox}): {why}.")
 
@@ -235,6 +293,14 @@ def _obeyed(workspace: Path, parts: tuple[str, ...]) -> bool:
         if begins and any(path.is_relative_to(place) for place in _named(workspace, folder)):
             return True
     return False
+
+
+def changes_settings(workspace: Path, parts: Parts, old: bytes | None, new: bytes) -> bool:
+    """Whether a file would change settings of remit; links must be resolved before. May look through the workspace."""
+    path = workspace.joinpath(*parts)
+    if by_name(path):
+        return True
+    return SettingsFiles(workspace, repositories.find_all(workspace).settings).is_change(path, old, new)
 
 
 # --- Folders held ---------------------------------------------------------------------------------
@@ -258,6 +324,28 @@ def _walked(top: Folder, parts: Iterable[str]) -> Generator[Folder]:
             folder.close()
             folder = inner
         yield folder
+    finally:
+        folder.close()
+
+
+def _undo(top: Folder, parts: Parts, before: bytes | None) -> Iterator[str]:
+    """Gives another name to what is at a path, or to the first link on the way, and puts back what was there before."""
+    folder = top.folder(".")
+    try:
+        for number, part in enumerate(parts, 1):
+            mode = folder.stat(part).st_mode
+            if stat.S_ISLNK(mode) or number == len(parts):
+                yield from _aside(folder, parts[:number])
+                break
+            inner = folder.folder(part)
+            folder.close()
+            folder = inner
+        else:
+            return
+        if before is not None:
+            fd = folder.open(parts[number - 1], CREATE, stat.S_IMODE(mode) & 0o777)
+            with os.fdopen(fd, "wb") as file:
+                file.write(before)
     finally:
         folder.close()
 

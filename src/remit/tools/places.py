@@ -31,10 +31,9 @@ PROTECTED_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "
 """In a git folder, for reading only: git outside would run, or obey, what is planted there."""
 
 PROTECTED = (
-    ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", "remit.toml", ".mcp.json",
-    ".vscode", ".idea", ".envrc",
+    ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", ".vscode", ".idea", ".envrc",
 )
-"""The same for other programs, in a workspace and wherever else a repository begins."""
+"""The same for other programs, in a workspace and wherever else a repository begins. For remit: `settings_files.py`."""
 
 SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var")
 """A workspace that holds one of these cannot be contained: the system itself would be written."""

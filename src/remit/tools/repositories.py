@@ -1,4 +1,4 @@
-"""Git repositories in a workspace: where they are, which places their settings name, and what in them would run.
+"""Git repositories and settings in a workspace: where they are, which places git's settings name, and what would run.
 
 Nothing here asks git, which would obey the very settings in question.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remit.tools.folders import READ, Folder
+from remit.tools.settings_files import NAMES, Parts
 from remit.tools.workspace import read_bytes
 
 MOST_ENTRIES = 100_000
@@ -45,6 +46,16 @@ class Found(NamedTuple):
         return (*self.parts, ".git")
 
 
+class Survey(NamedTuple):
+    """What was found in a workspace."""
+
+    repositories: list[Found]
+    settings: list[tuple[Parts, str]]
+    """Folders, and names in them behind which there may be settings of remit."""
+    whole: bool
+    """Whether all of it was looked at."""
+
+
 class _Listing(NamedTuple):
     """What is of interest in a folder, and the sign that nothing in it was made or renamed since."""
 
@@ -53,6 +64,7 @@ class _Listing(NamedTuple):
     folders: tuple[str, ...]
     begins: bool
     """Whether a repository begins in it."""
+    settings: tuple[str, ...]
 
 
 _SETTLED_NS = 1_000_000_000
@@ -62,13 +74,13 @@ _remembered: dict[Path, dict[str, _Listing]] = {}
 """Of the workspaces used last, so that a look before and after every command costs little."""
 
 
-def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> tuple[list[Found], bool]:
-    """Repositories in a folder and below it, and whether all of it was looked at.
+def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> Survey:
+    """Repositories and settings in a folder and below it, except in git folders.
 
     What is found by path may have become something else meanwhile: whoever uses it has to look again. Who insists has
     folders that their owner cannot list made listable.
     """
-    found: list[Found] = []
+    found, settings = list[Found](), list[tuple[Parts, str]]()
     known = _remembered.pop(top, {})
     _remembered[top] = known
     for old in list(_remembered)[:-_MOST_REMEMBERED]:
@@ -83,9 +95,10 @@ def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> tu
         most -= listing.entries
         if listing.begins:
             found += _found(path, parts)
+        settings += ((parts, name) for name in listing.settings)
         for name in listing.folders:
             (late if name in _LATE else early).append((f"{path}/{name}", (*parts, name)))
-    return found, most > 0
+    return Survey(found, settings, most > 0)
 
 
 def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | None:
@@ -100,7 +113,9 @@ def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | 
         with os.scandir(path) as found:
             entries = list(found)
         folders = tuple(e.name for e in entries if e.name != ".git" and e.is_dir(follow_symlinks=False))
-        listing = _Listing(sign, len(entries), folders, any(entry.name == ".git" for entry in entries))
+        names = [entry.name for entry in entries]
+        settings = tuple(name for name in names if name.casefold() in NAMES)
+        listing = _Listing(sign, len(entries), folders, ".git" in names, settings)
     except PermissionError:
         return _list_by_force(path, known) if insist else None
     except OSError:

@@ -1,0 +1,269 @@
+"""Which files remit reads as settings, agents, servers or trust, in whatever folder of a workspace it is started.
+
+One answer for sandboxed commands (`guarding.py`) and for `write` and `edit` (`files.py`). The readers in
+`remit.definitions` take their names from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+from remit.tools.bounded_toml import TooLarge, parse
+from remit.tools.places import homes
+
+FILE = "remit.toml"
+SERVERS_FILE = ".mcp.json"
+TABLE_FILE = "pyproject.toml"
+"""Settings only where it mentions the table."""
+TABLE = "tool.remit"
+AGENT_FOLDERS = (
+    ".remit/agents",
+    ".claude/agents",
+    ".agents/agents",
+    ".opencode/agents",
+    ".opencode/agent",
+    ".qwen/agents",
+    ".gemini/agents",
+    ".codex/agents",
+)
+"""In this order; the first that has an agent of a name has it."""
+USER_AGENT_FOLDERS = ("remit/agents", "opencode/agents", "opencode/agent")
+"""The same in the folder of the user's configuration."""
+
+MOST_BYTES = 1_000_000
+"""No agent file and no settings file is larger."""
+MOST_IN_FOLDERS = 10_000
+"""Entries of agent folders that are looked at in search of links."""
+
+Parts = tuple[str, ...]
+
+_FILES = frozenset({FILE, SERVERS_FILE})
+_INNER = {
+    outer: frozenset(name.split("/")[1] for name in AGENT_FOLDERS if name.startswith(f"{outer}/"))
+    for outer in (name.split("/")[0] for name in AGENT_FOLDERS)
+}
+NAMES = frozenset({*_FILES, TABLE_FILE, *_INNER})
+"""Names in a folder, in lower case, behind which there may be settings. Some disks do not tell cases apart."""
+
+_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_remembered: dict[Path, None] = {}
+
+
+def remember(path: Path) -> None:
+    """Note a file or folder that this process reads agents from because somebody named it."""
+    with suppress(OSError, RuntimeError):
+        _remembered[path.resolve()] = None
+
+
+def config_folder(home: Path, environ: Mapping[str, str]) -> Path:
+    """Where a user's configuration is: $XDG_CONFIG_HOME, else ~/.config."""
+    given = environ.get("XDG_CONFIG_HOME", "")
+    # The standard says that a relative one is to be ignored.
+    return Path(given) if Path(given).is_absolute() else home / ".config"
+
+
+def by_name(path: Path) -> bool:
+    """Whether an absolute path is settings whatever its content is."""
+    parts = [part.casefold() for part in path.parts]
+    inside = any(inner in _INNER.get(outer, ()) for outer, inner in pairwise(parts))
+    return inside or not _FILES.isdisjoint(parts)
+
+
+def mentions_us(data: bytes) -> bool:
+    """Whether a pyproject.toml is settings, in any encoding in which it would be read."""
+    return any(TABLE.encode(encoding) in data for encoding in ("utf-8", *_MARKS.values()))
+
+
+class SettingsFiles:
+    """What remit would read, started in a workspace or in any folder below it."""
+
+    def __init__(self, top: Path, listed: Iterable[tuple[Parts, str]]) -> None:
+        """`listed` are the folders and the names in them that are among `NAMES`."""
+        self.top = top
+        self.found: set[Parts] = set()
+        """What is there and is settings by its name."""
+        self.tables: dict[Parts, bytes] = {}
+        """Every pyproject.toml that is not settings, and its content."""
+        for parts, name in listed:
+            self._look(parts, name)
+
+    def _look(self, parts: Parts, name: str) -> None:
+        path, lower = self.top.joinpath(*parts, name), name.casefold()
+        if lower in _INNER:
+            self.found |= {(*parts, name, inner) for inner in _names_in(path, _INNER[lower])}
+        elif lower == TABLE_FILE and not mentions_us(data := read_small(path)):
+            self.tables[*parts, name] = data
+        else:
+            self.found.add((*parts, name))
+
+    @cached_property
+    def named(self) -> frozenset[Path]:
+        """Places that are settings because something names them: paths, programs of servers, targets of links."""
+        files = [self.top.joinpath(*parts) for parts in self.found]
+        named = {*_remembered, *_users(self.top), *(path.resolve() for path in files if path.is_symlink())}
+        for path in (*files, *_above(self.top)):
+            named |= {*_named_by(path, self.top)}
+        folders = [path for path in (*files, *named) if path.is_dir()]
+        return frozenset(named.union(_targets(folders)))
+
+    def covers(self, path: Path) -> bool:
+        """Whether an absolute path, links resolved, is settings whatever its content is."""
+        key = _key(path)
+        return by_name(path) or any(key[: len(place)] == place for place in map(_key, self.named))
+
+    def is_change(self, path: Path, old: bytes | None, new: bytes) -> bool:
+        """Whether new content of a file would change settings; `old` is None for a file that is not there."""
+        if self.covers(path):
+            return True
+        targets = (self.top.joinpath(*parts).resolve() for parts in (*self.tables, *self.found))
+        is_table = path.name.casefold() == TABLE_FILE or path in targets
+        return is_table and _table(old) != _table(new)
+
+
+def _key(path: Path) -> Parts:
+    return tuple(part.casefold() for part in path.parts)
+
+
+def _names_in(folder: Path, names: frozenset[str]) -> list[str]:
+    """Those of some names that a folder has. A link has all of them: what it leads to may change."""
+    if folder.is_symlink():
+        return list(names)
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.name.casefold() in names]
+    return []
+
+
+def read_small(path: Path) -> bytes:
+    """A settings file, cut where it is too large to be one; empty for everything that is no file. Never waits."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(fd, "rb") as file:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                return file.read(MOST_BYTES + 1)
+    return b""
+
+
+# --- What is named --------------------------------------------------------------------------------
+
+
+def _users(top: Path) -> Iterator[Path]:
+    """The user's own settings, agents and trust, and what is named in them and in the environment."""
+    for home in homes():
+        config = config_folder(home, os.environ)
+        yield from (config / "remit", *(config / name for name in USER_AGENT_FOLDERS))
+        yield from _named_by(config / "remit" / "config.toml", top)
+    for name in os.environ.get("REMIT_AGENTS", "").split(os.pathsep):
+        yield from _place(Path.cwd(), name) if name else ()
+
+
+def _above(top: Path) -> list[Path]:
+    """Settings files in the folders above, up to the root of the repository."""
+    found: list[Path] = []
+    for folder in (top, *top.parents):
+        if folder != top:
+            found += (folder / name for name in (FILE, TABLE_FILE, SERVERS_FILE))
+        if (folder / ".git").exists():
+            return found
+    return []
+
+
+def _named_by(path: Path, top: Path) -> Iterator[Path]:
+    """Agents and programs that a settings file names."""
+    if not path.name.casefold().endswith((".toml", ".json")):
+        return
+    table = _values(path.name.casefold(), read_small(path))
+    agents = table.get("agents")
+    paths = cast("dict[str, object]", agents).get("paths") if isinstance(agents, dict) else agents
+    for name in cast("list[object]", paths) if isinstance(paths, list) else [paths]:
+        yield from _place(path.parent, name)
+    for server in _tables(table.get("mcpServers"), _mapping(table.get("mcp")).get("servers")):
+        for folder in (top, path.parent):
+            yield from _programs(server, folder)
+
+
+def _values(name: str, data: bytes) -> dict[str, object]:
+    with suppress(ValueError, RecursionError, TooLarge):
+        if name.endswith(".json"):
+            return _mapping(cast(object, json.loads(data.decode("utf-8-sig"))))
+        found = parse(_text(data))
+        return _mapping(_mapping(found.get("tool")).get("remit")) if name == TABLE_FILE else found
+    return {}
+
+
+def _table(data: bytes | None) -> object:
+    """What a pyproject.toml says to remit; None where it says nothing, the whole of it where it cannot be read."""
+    if data is None or not mentions_us(data):
+        return None
+    with suppress(ValueError, RecursionError, TooLarge):
+        return _mapping(_mapping(parse(_text(data)).get("tool")).get("remit"))
+    return data
+
+
+def _text(data: bytes) -> str:
+    encoding = _MARKS.get(data[:2])
+    return data[2:].decode(encoding, "replace") if encoding else data.decode("utf-8-sig", "replace")
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _tables(*values: object) -> list[dict[str, object]]:
+    return [_mapping(inner) for value in values for inner in _mapping(value).values()]
+
+
+def _programs(server: dict[str, object], folder: Path) -> Iterator[Path]:
+    """Files among the words that a server is started with: commands could change what is run outside."""
+    args = server.get("args")
+    words = [server.get("command"), *(cast("list[object]", args) if isinstance(args, list) else [])]
+    for base in _place(folder, server.get("cwd") or "."):
+        yield from (path for word in words for path in _place(base, word) if path.is_file())
+
+
+def _place(folder: Path, name: object) -> list[Path]:
+    with suppress(OSError, RuntimeError, ValueError):
+        if isinstance(name, str) and name and "\0" not in name:
+            return [(folder / Path(name).expanduser()).resolve()]
+    return []
+
+
+def _targets(folders: Iterable[Path]) -> Iterator[Path]:
+    """Where the links in folders of agents lead, and those in folders that they lead to."""
+    todo, seen, left = list(folders), set[Path](), MOST_IN_FOLDERS
+    while todo and left > 0:
+        folder = todo.pop()
+        with suppress(OSError, RuntimeError):
+            real = folder.resolve()
+            if real in seen:
+                continue
+            seen.add(real)
+            with os.scandir(real) as found:
+                entries = list(found)
+            left -= len(entries)
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path).resolve()
+                todo += [Path(entry.path)] if entry.is_dir() else []
+
+
+def shared_files(places: Iterable[Path]) -> dict[Path, bytes]:
+    """Settings files that have a second name, by which their content can be changed, and that content."""
+    todo, found, left = list(places), dict[Path, bytes](), MOST_IN_FOLDERS
+    while todo and left > 0:
+        path = todo.pop()
+        left -= 1
+        with suppress(OSError):
+            info = path.lstat()
+            if stat.S_ISDIR(info.st_mode):
+                todo += [Path(entry) for entry in path.iterdir()]
+            elif stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
+                found[path] = read_small(path)
+    return found

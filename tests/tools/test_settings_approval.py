@@ -1,0 +1,135 @@
+"""`write` and `edit` change what remit reads as settings only when a person approves that change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cagebench import use
+from settingsbench import FILES, make_project
+from shellbench import Shell
+
+from remit import Agent, ApprovalRequest, Outcome, allow, deny, run_sync
+from remit.policy import Decision
+from remit.rules import SETTINGS
+from remit.testing import ScriptedModel, call, say
+from remit.tools.files import edit, read, write
+
+NO = deny("no")
+ALLOWED = ["allow write", "allow edit", "allow read"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    made = tmp_path / "ws"
+    make_project(made)
+    (made / "door").symlink_to("sub")
+    (made / "plain.txt").symlink_to("pkg/remit.toml")
+    return made
+
+
+def go(project: Path, *steps: object, answer: Decision = NO, **more: object) -> tuple[Outcome, list[str]]:
+    """Runs calls in order, allowed by rules; the outcome, and what a person was asked about."""
+    asked: list[str] = []
+
+    async def person(request: ApprovalRequest) -> Decision:
+        assert SETTINGS in request.rules
+        assert request.preview
+        asked.append(str(request.args["path"]))
+        return answer
+
+    agent = Agent("a", tools=[read, write, edit])
+    model = ScriptedModel([*steps, say("done")])
+    options = {"approver": person, "policy": ALLOWED, **more}
+    return run_sync(agent, "go", model=model, workspace=project, **options), asked  # pyright: ignore[reportArgumentType]
+
+
+def read_and_write(path: str, content: str = "x") -> tuple[object, object]:
+    return (
+        call("read", path=path),
+        call("write", path=path, content=content, make_folders=True),
+    )
+
+
+SETTINGS_PATHS = [
+    "remit.toml",
+    "sub/remit.toml",
+    "sub/Remit.TOML",
+    "new/deep/remit.toml",
+    "sub/.mcp.json",
+    ".remit/agents/new.md",
+    "sub/.claude/agents/new.md",
+    "team/new.md",
+    "late/new.md",
+    "prompts/linked.md",
+    "tools/server.sh",
+    "door/remit.toml",
+    "plain.txt",
+    "sub/../pkg/remit.toml",
+]
+
+
+@pytest.mark.parametrize("path", SETTINGS_PATHS)
+def test_a_rule_that_allows_writing_does_not_allow_settings(project: Path, path: str) -> None:
+    """Whatever rules allow, a person is asked about every change of settings, and a no leaves them as they were."""
+    before = {p: p.read_bytes() for p in project.rglob("*") if p.is_file()}
+    outcome, asked = go(project, *read_and_write(path))
+    assert asked == [path]
+    assert outcome.messages[4].text.startswith("Denied: no")
+    assert {p: p.read_bytes() for p in project.rglob("*") if p.is_file()} == before
+    assert not (project / "late").exists()
+
+
+@pytest.mark.parametrize("sandbox", ["open", "workspace-write"])
+def test_a_change_that_a_person_approves_is_made(project: Path, sandbox: str) -> None:
+    """With a yes the change is made, in a sandbox that can write too."""
+    _, asked = go(project, *read_and_write("sub/remit.toml", "# mine\n"), answer=allow(), sandbox=sandbox)
+    assert asked == ["sub/remit.toml"]
+    assert (project / "sub/remit.toml").read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("scope", ["run", "tree"])
+def test_a_grant_does_not_cover_the_next_change(project: Path, scope: str) -> None:
+    """Allowing the tool for the run or the tree allows one change of settings; the next is asked about again."""
+    steps = (*read_and_write("sub/remit.toml"), *read_and_write("sub/.mcp.json"))
+    _, asked = go(project, *steps, answer=allow(scope))  # pyright: ignore[reportArgumentType]
+    assert asked == ["sub/remit.toml", "sub/.mcp.json"]
+
+
+def test_without_anybody_to_ask_settings_stay(project: Path) -> None:
+    """With nobody to ask, a change of settings is denied although a rule allows writing."""
+    outcome, _ = go(project, *read_and_write("sub/remit.toml"), approver=None)
+    assert outcome.messages[4].text.startswith("Denied")
+    assert not (project / "sub/remit.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "is_asked"),
+    [
+        ("lib/pyproject.toml", '"lib"', '"lib2"', False),
+        ("lib/pyproject.toml", '"lib"\n', '"lib"\n[tool.remit]\nsandbox = "open"\n', True),
+        ("lib/pyproject.toml", '"lib"', '"lib" # tool.remit', True),
+        ("table/pyproject.toml", '"table"', '"table2"', False),
+        ("table/pyproject.toml", "read-only", "open", True),
+        ("table/pyproject.toml", "[tool.remit]", "[tool.remitted]", True),
+        ("table/pyproject.toml", "[project]", "[project", True),
+        ("sub/code.py", "1", "2", False),
+    ],
+)
+def test_pyproject_is_asked_about_only_for_its_table(
+    project: Path, path: str, old: str, new: str, is_asked: bool
+) -> None:
+    """Dependencies and other tables are edited as before; a change of [tool.remit] needs a person."""
+    change = {"path": path, "old_text": old, "new_text": new}
+    _, asked = go(project, call("read", path=path), call("edit", **change))
+    assert asked == [path] * is_asked
+    assert ((project / path).read_text() != FILES[path]) is not is_asked
+
+
+def test_an_approval_is_for_one_path(project: Path) -> None:
+    """Where a path leads to other settings than those that were approved, nothing is written."""
+    shell = Shell(project)
+    assert not use(write, shell, path="sub/remit.toml", content="x").ok
+    assert not use(write, shell, path="sub/remit.toml", content="x", approved="sub/.mcp.json").ok
+    assert use(write, shell, path="sub/remit.toml", content="x", approved="sub/remit.toml").ok
