@@ -316,24 +316,39 @@ def test_rm_used_wrongly_deletes_nothing(bench: Bench, args: tuple[str, ...]) ->
 # --- trust ----------------------------------------------------------------------------------------
 
 
-def test_trust_lists_what_is_followed_from_now_on(bench: Bench) -> None:
-    """`trust` puts the repository on the list, says what that changes, and takes it back with --revoke."""
+def test_trust_shows_what_is_followed_from_now_on(bench: Bench) -> None:
+    """`trust --yes` trusts the repository as it is, says what it asks for, and takes it back with --revoke."""
     Path(".git").mkdir()
     Path("below").mkdir()
     Path("remit.toml").write_text('[policy]\nallow = ["terminal"]\n')
     here = str(Path.cwd())
     assert remit("trust", "--list") == (0, "", "No project is trusted yet. In its folder: remit trust\n")
-    code, out, err = remit("trust", "below")
+    code, out, err = remit("trust", "--yes", "below")
     assert (code, out) == (0, "")
-    assert f"{here} is trusted now." in err
-    assert "remit.toml:2" in err
+    assert f'{here} (remit.toml) asks for:\n  policy = "allow terminal"\n{here} is trusted now.' in err
+    assert "is trusted already" in remit("trust").err
     assert remit("trust", "--list").out == f"{here}\n"
     assert remit("trust", "--revoke").err == f"{here} is no longer trusted.\n"
     assert remit("trust", "--revoke").code == 1
     assert remit("trust", "--list").out == ""
 
 
-@pytest.mark.parametrize("args", [("nowhere",), ("--list", "--revoke"), ("--list", ".")])
+def test_trust_without_a_terminal_needs_a_yes(bench: Bench) -> None:
+    """Without a terminal `trust` is one sentence and exit code 2, and trusts nothing; `--yes` shows what changed."""
+    Path("remit.toml").write_text('sandbox = "read-only"\n')
+    code, out, err = remit("trust")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "remit trust --yes" in err
+    assert remit("trust", "--list").out == ""
+    assert remit("trust", "--yes").code == 0
+    Path("remit.toml").write_text('sandbox = "open"\n')
+    assert '\n  - sandbox = "read-only"\n  + sandbox = "open"\n' in remit("trust", "--yes").err
+
+
+@pytest.mark.parametrize(
+    "args", [("nowhere",), ("--list", "--revoke"), ("--list", "."), ("--yes", "--revoke")]
+)
 def test_trust_used_wrongly(bench: Bench, args: tuple[str, ...]) -> None:
     """Wrong use of `trust`: one sentence, exit code 2, the list unchanged."""
     code, _, err = remit("trust", *args)
@@ -345,9 +360,9 @@ def test_trust_used_wrongly(bench: Bench, args: tuple[str, ...]) -> None:
 def test_home_is_no_project(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The home folder cannot be trusted as a whole."""
     monkeypatch.chdir(bench.folder / "home")
-    code, _, err = remit("trust")
+    code, _, err = remit("trust", "--yes")
     assert code == 2
-    assert "is no project" in err
+    assert "is not a project" in err
 
 
 def test_the_next_command_is_about_the_same_journal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,62 +1,287 @@
-"""The list of trusted folders."""
+"""Trust in what a project's files say."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+import remit.definitions.consent as consent
 import remit.definitions.places as places
 from remit import Limits, UsageError, run_sync
 from remit.definitions import build, distrust, is_trusted, load_settings, trust, trusted_folders
-from remit.definitions.consent import list_path
 from remit.testing import ScriptedModel, call, say
+
+SERVER = '[mcp.servers.docs]\ncommand = "docs"\nenv = {TOKEN = "s3cr3t"}\n'
+AGENT = """\
+---
+name: helper
+description: Helps.
+tools: read, grep
+---
+Help.
+"""
+
+
+def repository(path: Path) -> Path:
+    (path / ".git").mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def project(tmp_path: Path, home: Path) -> Path:
+    """A repository that the user trusts."""
+    made = repository(tmp_path / "project")
+    (made / "pkg").mkdir()
+    (made / ".remit/agents").mkdir(parents=True)
+    (made / ".remit/agents/helper.md").write_text(AGENT)
+    (made / "remit.toml").write_text('policy = ["allow read"]\n' + SERVER)
+    trust(made, home=home, environ={})
+    return made
 
 
 def test_trust_is_given_to_a_repository_and_taken_back(tmp_path: Path) -> None:
     """Trusting a folder trusts its repository, with what is below; taking it back ends that."""
-    home, project = tmp_path / "home", tmp_path / "project"
-    (project / ".git").mkdir(parents=True)
+    home, project = tmp_path / "home", repository(tmp_path / "project")
     (project / "pkg").mkdir()
     assert not is_trusted(project, home, {})
     assert trust(project / "pkg", home=home, environ={}) == project
     assert trust(project, home=home, environ={}) == project
     assert trusted_folders(home, {}) == [project]
     assert is_trusted(project / "pkg", home, {})
-    assert not is_trusted(tmp_path / "project-2", home, {})
+    assert not is_trusted(repository(tmp_path / "project-2"), home, {})
     assert distrust(project, home=home, environ={})
     assert not distrust(project, home=home, environ={})
     assert trusted_folders(home, {}) == []
+    assert not is_trusted(project, home, {})
 
 
-def test_the_list_may_be_written_by_hand(tmp_path: Path) -> None:
-    """Comments and empty lines are passed over; a relative folder trusts nothing; XDG_CONFIG_HOME is followed."""
-    config = tmp_path / "xdg"
-    (config / "remit").mkdir(parents=True)
-    (config / "remit" / "trusted-folders").write_text(f"# mine\n\n{tmp_path / 'a'}\n.\n")
-    environ = {"XDG_CONFIG_HOME": str(config)}
-    assert trusted_folders(tmp_path, environ) == [tmp_path / "a"]
-    assert is_trusted(tmp_path / "a" / "b", tmp_path, environ)
-    assert not is_trusted(Path.cwd(), tmp_path, environ)
+CHANGES = {
+    "a server": ("remit.toml", "docs", "evil"),
+    "what a server is given": ("remit.toml", "s3cr3t", "another"),
+    "a rule": ("remit.toml", "allow read", "allow terminal"),
+    "a rule that narrows": ("remit.toml", "policy", 'sandbox = "read-only"\npolicy'),
+    "a path": ("remit.toml", "policy", 'agents.paths = ["more"]\npolicy'),
+    "a limit": ("remit.toml", "policy", "limits.usd = 100\npolicy"),
+    "a model": ("remit.toml", "policy", 'model = "http://evil.example"\npolicy'),
+    "a tool": (".remit/agents/helper.md", "grep", "terminal"),
+    "a rule of an agent": (".remit/agents/helper.md", "tools", 'policy: ["allow terminal"]\ntools'),
+    "a server of an agent": (".remit/agents/helper.md", "tools", "mcpServers:\n  x: {command: evil}\ntools"),
+    "a sandbox of an agent": (".remit/agents/helper.md", "tools", "sandbox: read-only\ntools"),
+}
 
 
-def test_a_link_into_a_trusted_folder_is_judged_by_where_it_leads(tmp_path: Path) -> None:
-    """A name inside a trusted folder that leads elsewhere is not trusted."""
-    (tmp_path / "good").mkdir()
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "good" / "door").symlink_to(tmp_path / "bad")
-    home = tmp_path / "home"
-    trust(tmp_path / "good", home=home, environ={})
-    assert not is_trusted(tmp_path / "good" / "door", home, {})
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_runs_code_or_widens_loses_trust_when_it_changes(project: Path, home: Path, what: str) -> None:
+    """Servers, rules, sandboxes, tool lists, paths, limits and models are trusted as they are, and not once they change."""
+    name, old, new = CHANGES[what]
+    before = (project / name).read_text()
+    assert is_trusted(project / "pkg", home, {})
+    (project / name).write_text(before.replace(old, new))
+    found = load_settings(project, home=home, environ={})
+    assert not found.trusted
+    assert found.servers == {}
+    assert found.trusted_before is not None
+    assert set(found.trusted_before) != set(found.asks)
+    (project / name).write_text(before)
+    assert load_settings(project, home=home, environ={}).trusted
+
+
+HARMLESS = {
+    "instructions": (".remit/agents/helper.md", "Help.\n", "Help with everything, at length.\n"),
+    "a description": (".remit/agents/helper.md", "Helps.", "Helps a lot."),
+    "the order of keys": (
+        ".remit/agents/helper.md",
+        "description: Helps.\ntools: read, grep",
+        "tools: read, grep\ndescription: x",
+    ),
+    "a comment": ("remit.toml", "policy", "# mine\n\npolicy"),
+    "another spelling": (
+        "remit.toml",
+        '[mcp.servers.docs]\ncommand = "docs"',
+        "[mcp.servers.docs]\ncommand = 'docs'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HARMLESS)
+def test_texts_for_models_are_edited_without_a_question(project: Path, home: Path, what: str) -> None:
+    """Instructions, descriptions and the form of a file are no part of what is trusted."""
+    name, old, new = HARMLESS[what]
+    text = (project / name).read_text()
+    assert old in text
+    (project / name).write_text(text.replace(old, new))
+    assert is_trusted(project, home, {})
+
+
+def test_an_agent_that_only_has_instructions_may_be_added(project: Path, home: Path) -> None:
+    """A new agent that asks for nothing changes nothing; one that takes the place of another does."""
+    new = project / ".remit/agents/new.md"
+    new.write_text("---\nname: new\ndescription: New.\n---\nBe new.\n")
+    assert is_trusted(project, home, {})
+    (home / ".remit/agents").mkdir(parents=True)
+    (home / ".remit/agents/new.md").write_text("---\nname: new\ntools: read\n---\nMine.\n")
+    assert not is_trusted(project, home, {})
+    (home / ".remit/agents/new.md").unlink()
+    (project / "pkg/.remit/agents").mkdir(parents=True)
+    (project / "pkg/.remit/agents/helper.md").write_text(AGENT.replace("tools: read, grep\n", ""))
+    assert is_trusted(project, home, {})
+    assert not is_trusted(project / "pkg", home, {})
+
+
+def test_settings_of_a_folder_below_are_trusted_for_themselves(project: Path, home: Path) -> None:
+    """Settings that a folder below has are another version, whether they add, narrow less or only hide others."""
+    for text in (SERVER.replace("docs", "evil"), "", "# tool.remit"):
+        (project / "pkg/remit.toml").write_text(text)
+        found = load_settings(project / "pkg", home=home, environ={})
+        assert (found.trusted, found.servers) == (False, {})
+        assert is_trusted(project, home, {})
+    trust(project / "pkg", home=home, environ={})
+    assert is_trusted(project / "pkg", home, {})
+    assert is_trusted(project, home, {})
+
+
+def test_several_versions_are_remembered(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going back to another branch asks nothing; only so many versions are kept, the newest."""
+    texts = [(project / "remit.toml").read_text(), *(f"limits.usd = {n}\n" for n in range(1, 4))]
+    for text in texts[1:]:
+        (project / "remit.toml").write_text(text)
+        assert not is_trusted(project, home, {})
+        trust(project, home=home, environ={})
+    for text in texts:
+        (project / "remit.toml").write_text(text)
+        assert is_trusted(project, home, {})
+    monkeypatch.setattr(consent, "MOST_VERSIONS", 2)
+    trust(project, home=home, environ={})
+    (project / "remit.toml").write_text(texts[0])
+    assert not is_trusted(project, home, {})
+    (project / "remit.toml").write_text(texts[3])
+    assert is_trusted(project, home, {})
+
+
+def test_the_difference_is_to_the_nearest_version(project: Path, home: Path) -> None:
+    """Of several versions, the one that has most in common is what the present one is compared with."""
+    first = (project / "remit.toml").read_text()
+    (project / "remit.toml").write_text("limits.usd = 1\n")
+    trust(project, home=home, environ={})
+    (project / "remit.toml").write_text(first.replace("allow read", "allow terminal"))
+    found = load_settings(project, home=home, environ={})
+    assert found.trusted_before is not None
+    assert set(found.trusted_before) - set(found.asks) == {'policy = "allow read"'}
+    assert set(found.asks) - set(found.trusted_before) == {'policy = "allow terminal"'}
+
+
+def test_a_repository_below_a_trusted_one_is_not_trusted(project: Path, home: Path) -> None:
+    """A clone has a root of its own and inherits nothing, also where it says the very same."""
+    clone = repository(project / "vendor/clone")
+    (clone / "remit.toml").write_text((project / "remit.toml").read_text())
+    found = load_settings(clone, home=home, environ={})
+    assert (found.project, found.trusted, found.trusted_before, found.servers) == (clone, False, None, {})
+    assert is_trusted(project / "vendor", home, {})
+
+
+def test_servers_of_mcp_json_are_trusted_as_they_are_written(project: Path, home: Path) -> None:
+    """A variable may have another value tomorrow; another variable, or another command, is another version."""
+
+    def write(command: str, variable: str) -> None:
+        server = {"command": command, "env": {"KEY": f"${{{variable}}}"}}
+        (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"x": server}}))
+
+    write("good", "A_KEY")
+    trust(project, home=home, environ={"A_KEY": "1"})
+    assert is_trusted(project, home, {"A_KEY": "2"})
+    write("good", "OTHER")
+    assert not is_trusted(project, home, {"OTHER": "1"})
+    write("evil", "A_KEY")
+    assert not is_trusted(project, home, {"A_KEY": "1"})
+
+
+def test_agents_that_settings_name_are_part_of_what_is_trusted(project: Path, home: Path) -> None:
+    """Files in folders of agents.paths count like those in usual places."""
+    (project / "remit.toml").write_text('agents.paths = ["team"]\n')
+    (project / "team").mkdir()
+    trust(project, home=home, environ={})
+    (project / "team/new.md").write_text(AGENT.replace("helper", "new"))
+    assert not is_trusted(project, home, {})
+
+
+def test_agents_that_change_after_the_comparison_are_refused(project: Path, home: Path) -> None:
+    """What is run is what was compared: agents that are read later and say something else are not used."""
+    found = load_settings(project, home=home, environ={})
+    (project / ".remit/agents/helper.md").write_text(AGENT.replace("grep", "terminal"))
+    with pytest.raises(UsageError, match="changed while remit started"):
+        found.load_agents()
+
+
+def test_no_secret_is_kept_with_what_is_trusted(project: Path, home: Path) -> None:
+    """Values of env and headers are kept as a short hash, in a file for the user alone."""
+    (record,) = consent.folder_of(home, {}).iterdir()
+    assert "s3cr3t" not in record.read_text()
+    assert record.stat().st_mode & 0o077 == 0
+
+
+def test_xdg_config_home_is_followed(tmp_path: Path) -> None:
+    """The records are beside the user's configuration, wherever that is."""
+    environ, project = {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, repository(tmp_path / "project")
+    trust(project, home=tmp_path / "home", environ=environ)
+    assert is_trusted(project, tmp_path / "home", environ)
+    assert not is_trusted(project, tmp_path / "home", {})
+
+
+def test_the_former_list_trusts_nothing(tmp_path: Path) -> None:
+    """A list of folders, from before trust was about content, is not read."""
+    (tmp_path / "home/.config/remit").mkdir(parents=True)
+    project = repository(tmp_path / "project")
+    (tmp_path / "home/.config/remit/trusted-folders").write_text(f"{project}\n")
+    assert not is_trusted(project, tmp_path / "home", {})
+
+
+def test_a_damaged_record_is_said(project: Path, home: Path) -> None:
+    """A record that cannot be read trusts nothing, and the user reads which file it is."""
+    (record,) = consent.folder_of(home, {}).iterdir()
+    record.write_text("{")
+    with pytest.raises(UsageError, match="is damaged"):
+        is_trusted(project, home, {})
+
+
+def test_a_link_in_the_place_of_a_trusted_folder_trusts_nothing(tmp_path: Path) -> None:
+    """Where a trusted folder was, somebody may put a link: what it leads to is not trusted."""
+    home, other, mine = tmp_path / "home", repository(tmp_path / "other"), repository(tmp_path / "mine")
+    trust(mine, home=home, environ={})
+    (mine / ".git").rmdir()
+    mine.rmdir()
+    mine.symlink_to(other)
+    assert not is_trusted(mine, home, {})
+    assert distrust(mine, home=home, environ={})
+    assert trusted_folders(home, {}) == []
+
+
+@pytest.mark.parametrize("name", [b"b\xff", b"a\nb", b"blank ", b"\x1b[2J"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: bytes) -> None:
+    """Names that end lines, drive terminals or are no UTF-8 are trusted for themselves and for no other folder."""
+    project = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    try:
+        repository(project)
+    except OSError:
+        pytest.skip("this file system has no such names")
+    trust(project, home=tmp_path / "home", environ={})
+    assert is_trusted(project, tmp_path / "home", {})
+    assert not is_trusted(repository(tmp_path / "blank"), tmp_path / "home", {})
 
 
 def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
-    """Trusting one's home, or everything, is refused."""
-    with pytest.raises(UsageError, match="no project"):
-        trust(tmp_path, home=tmp_path, environ={})
-    with pytest.raises(UsageError, match="no project"):
-        trust(tmp_path.anchor, home=tmp_path, environ={})
+    """Trusting one's home, what holds it, or everything, is refused."""
+    (tmp_path / "all/me").mkdir(parents=True)
+    for folder in (tmp_path / "all/me", repository(tmp_path / "all/.."), tmp_path.anchor):
+        with pytest.raises(UsageError, match="not a project"):
+            trust(folder, home=tmp_path / "all/me", environ={})
 
 
 @pytest.mark.parametrize("blank", ["\t", "\u00a0", "\u2003", "  "])
@@ -89,89 +314,11 @@ def test_an_untrusted_project_raises_no_limit_of_any_kind(tmp_path: Path) -> Non
     assert {a.key for a in found.untrusted} == {"limits.turns", "limits.call_seconds", "limits.result_chars"}
 
 
-def repository(path: Path) -> Path:
-    (path / ".git").mkdir(parents=True)
-    return path
-
-
-@pytest.mark.parametrize("mark", ["\n", "\r", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x1b"])
-def test_a_folder_whose_name_ends_lines_is_not_put_on_the_list(tmp_path: Path, mark: str) -> None:
-    """No name of a folder makes two lines of the list, so that a clone cannot have other folders trusted."""
-    inner = repository(tmp_path / f"x{mark}" / tmp_path.name)
-    home = tmp_path / "home"
-    with pytest.raises(UsageError, match="cannot be on the list") as caught:
-        trust(inner, home=home, environ={})
-    assert str(caught.value).isprintable()
-    assert not list_path(home, {}).exists()
-
-
-@pytest.mark.parametrize("mark", ["\x0b", "\f", "\x85", "\u2028"])
-def test_the_list_is_read_as_it_is_written(tmp_path: Path, mark: str) -> None:
-    """A line ends at a line feed and nowhere else, and blanks belong to the name."""
-    path = list_path(tmp_path, {})
-    path.parent.mkdir(parents=True)
-    path.write_text(f"{tmp_path}/a{mark}{tmp_path}/b\n{tmp_path}/c \n", encoding="utf-8", newline="\n")
-    assert [is_trusted(tmp_path / name, tmp_path, {}) for name in ("a", "b", "c")] == [False] * 3
-    assert is_trusted(tmp_path / f"a{mark}{tmp_path}" / "b", tmp_path, {})
-    assert is_trusted(tmp_path / "c ", tmp_path, {})
-
-
-def test_a_blank_at_the_end_of_a_name_trusts_no_other_folder(tmp_path: Path) -> None:
-    """A folder whose name differs from another's only by a blank is refused."""
-    (tmp_path / "proj").mkdir()
-    with pytest.raises(UsageError, match="blanks at its end"):
-        trust(repository(tmp_path / "proj "), home=tmp_path / "home", environ={})
-    assert not is_trusted(tmp_path / "proj", tmp_path / "home", {})
-
-
-def test_a_link_in_the_place_of_a_trusted_folder_trusts_nothing(tmp_path: Path) -> None:
-    """Where a trusted folder was, or one above it, somebody may put a link: what it leads to is not trusted."""
-    home, other = tmp_path / "home", tmp_path / "other" / "sub"
-    other.mkdir(parents=True)
-    for gone in (repository(tmp_path / "mine"), repository(tmp_path / "up" / "sub")):
-        trust(gone, home=home, environ={})
-        (gone / ".git").rmdir()
-        gone.rmdir()
-    (tmp_path / "mine").symlink_to(tmp_path)
-    (tmp_path / "up").rmdir()
-    (tmp_path / "up").symlink_to(tmp_path / "other")
-    assert not is_trusted(tmp_path / "anything", home, {})
-    assert not is_trusted(other, home, {})
-    assert distrust(tmp_path / "mine", home=home, environ={})
-    assert trusted_folders(home, {}) == [tmp_path / "up" / "sub"]
-
-
-def test_a_folder_whose_name_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
-    """A name that is not UTF-8 is refused, and nothing is left beside the list."""
-    home, good = tmp_path / "home", repository(tmp_path / "good")
-    trust(good, home=home, environ={})
-    bad = os.fsdecode(os.fsencode(tmp_path) + b"/b\xff")
-    try:
-        repository(Path(bad))
-    except OSError:
-        pytest.skip("this file system has no such names")
-    with pytest.raises(UsageError, match="cannot be on the list"):
-        trust(bad, home=home, environ={})
-    assert [left.name for left in list_path(home, {}).parent.iterdir()] == ["trusted-folders"]
-    assert trusted_folders(home, {}) == [good]
-
-
-def test_a_list_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """Where the list cannot be, the user reads why."""
+def test_a_record_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """Where no record can be kept, the user reads why."""
     (tmp_path / ".config").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         trust(repository(tmp_path / "a"), home=tmp_path, environ={})
-
-
-def test_notes_in_the_list_stay(tmp_path: Path) -> None:
-    """Trusting and taking trust back change one line; what the user has written stays."""
-    path = list_path(tmp_path, {})
-    path.parent.mkdir(parents=True)
-    path.write_text(f"# mine\n\n~/src\n{tmp_path / 'x'}")
-    trust(repository(tmp_path / "a"), home=tmp_path, environ={})
-    assert distrust(tmp_path / "x", home=tmp_path, environ={})
-    assert path.read_text() == f"# mine\n\n~/src\n{tmp_path / 'a'}\n"
-    assert is_trusted(tmp_path / "src" / "b", tmp_path, {})
 
 
 def test_a_strangers_repository_above_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,9 +345,3 @@ def test_a_repository_is_whole_for_whoever_works_in_anothers_folder(
     inner.mkdir()
     monkeypatch.setattr(places, "owner", lambda path: 54_321)
     assert trust(inner, home=tmp_path / "home", environ={}) == tmp_path / "repo"
-
-
-def test_what_holds_the_home_is_no_project(tmp_path: Path) -> None:
-    """Trusting a folder above one's home would trust everything in it, and is refused."""
-    with pytest.raises(UsageError, match="no project"):
-        trust(repository(tmp_path / "all"), home=tmp_path / "all" / "me", environ={})

@@ -307,8 +307,9 @@ def test_an_untrusted_project_only_narrows(project: Path) -> None:
 
 
 def test_consent_lets_a_project_say_what_it_likes(project: Path) -> None:
-    """Once trusted, the project's file is followed in full; a folder below a trusted one is trusted too."""
+    """Once trusted, the project's file is followed in full; a folder below that has no settings is trusted too."""
     home = project.parent / "home"
+    (project / "remit.toml").write_text(WIDE)
     assert trust(project / "src" / "..", home=home, environ={}) == project
     found = settings(project, WIDE, trusted=False)
     assert (found.trusted, found.untrusted) == (True, [])

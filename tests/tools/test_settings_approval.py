@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from cagebench import use
-from settingsbench import FILES, make_project
+from settingsbench import FILES, followed, make_project
 from shellbench import Shell
 
 from remit import Agent, ApprovalRequest, Outcome, allow, deny, run_sync
 from remit.policy import Decision
 from remit.rules import SETTINGS
 from remit.testing import ScriptedModel, call, say
+from remit.testing.scripted import Answer
 from remit.tools.files import edit, read, write
+from remit.tools.guarding import changes_settings
 
 NO = deny("no")
 ALLOWED = ["allow write", "allow edit", "allow read"]
@@ -29,27 +33,35 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def go(project: Path, *steps: object, answer: Decision = NO, **more: object) -> tuple[Outcome, list[str]]:
-    """Runs calls in order, allowed by rules; the outcome, and what a person was asked about."""
+def go(
+    project: Path,
+    *steps: Answer,
+    answer: Decision | None = NO,
+    sandbox: Literal["open", "workspace-write"] = "open",
+) -> tuple[Outcome, list[str]]:
+    """Runs calls in order, allowed by rules; the outcome, and what a person was asked about. None: there is nobody."""
     asked: list[str] = []
 
     async def person(request: ApprovalRequest) -> Decision:
         assert SETTINGS in request.rules
         assert request.preview
         asked.append(str(request.args["path"]))
-        return answer
+        return answer or NO
 
-    agent = Agent("a", tools=[read, write, edit])
-    model = ScriptedModel([*steps, say("done")])
-    options = {"approver": person, "policy": ALLOWED, **more}
-    return run_sync(agent, "go", model=model, workspace=project, **options), asked  # pyright: ignore[reportArgumentType]
-
-
-def read_and_write(path: str, content: str = "x") -> tuple[object, object]:
-    return (
-        call("read", path=path),
-        call("write", path=path, content=content, make_folders=True),
+    outcome = run_sync(
+        Agent("a", tools=[read, write, edit]),
+        "go",
+        model=ScriptedModel([*steps, say("done")]),
+        workspace=project,
+        policy=ALLOWED,
+        approver=person if answer else None,
+        sandbox=sandbox,
     )
+    return outcome, asked
+
+
+def read_and_write(path: str, content: str = "x") -> tuple[Answer, Answer]:
+    return call("read", path=path), call("write", path=path, content=content, make_folders=True)
 
 
 SETTINGS_PATHS = [
@@ -82,7 +94,9 @@ def test_a_rule_that_allows_writing_does_not_allow_settings(project: Path, path:
 
 
 @pytest.mark.parametrize("sandbox", ["open", "workspace-write"])
-def test_a_change_that_a_person_approves_is_made(project: Path, sandbox: str) -> None:
+def test_a_change_that_a_person_approves_is_made(
+    project: Path, sandbox: Literal["open", "workspace-write"]
+) -> None:
     """With a yes the change is made, in a sandbox that can write too."""
     _, asked = go(project, *read_and_write("sub/remit.toml", "# mine\n"), answer=allow(), sandbox=sandbox)
     assert asked == ["sub/remit.toml"]
@@ -90,16 +104,16 @@ def test_a_change_that_a_person_approves_is_made(project: Path, sandbox: str) ->
 
 
 @pytest.mark.parametrize("scope", ["run", "tree"])
-def test_a_grant_does_not_cover_the_next_change(project: Path, scope: str) -> None:
+def test_a_grant_does_not_cover_the_next_change(project: Path, scope: Literal["run", "tree"]) -> None:
     """Allowing the tool for the run or the tree allows one change of settings; the next is asked about again."""
     steps = (*read_and_write("sub/remit.toml"), *read_and_write("sub/.mcp.json"))
-    _, asked = go(project, *steps, answer=allow(scope))  # pyright: ignore[reportArgumentType]
+    _, asked = go(project, *steps, answer=allow(scope))
     assert asked == ["sub/remit.toml", "sub/.mcp.json"]
 
 
 def test_without_anybody_to_ask_settings_stay(project: Path) -> None:
     """With nobody to ask, a change of settings is denied although a rule allows writing."""
-    outcome, _ = go(project, *read_and_write("sub/remit.toml"), approver=None)
+    outcome, _ = go(project, *read_and_write("sub/remit.toml"), answer=None)
     assert outcome.messages[4].text.startswith("Denied")
     assert not (project / "sub/remit.toml").exists()
 
@@ -121,8 +135,8 @@ def test_pyproject_is_asked_about_only_for_its_table(
     project: Path, path: str, old: str, new: str, is_asked: bool
 ) -> None:
     """Dependencies and other tables are edited as before; a change of [tool.remit] needs a person."""
-    change = {"path": path, "old_text": old, "new_text": new}
-    _, asked = go(project, call("read", path=path), call("edit", **change))
+    change = call("edit", path=path, old_text=old, new_text=new)
+    _, asked = go(project, call("read", path=path), change)
     assert asked == [path] * is_asked
     assert ((project / path).read_text() != FILES[path]) is not is_asked
 
@@ -133,3 +147,29 @@ def test_an_approval_is_for_one_path(project: Path) -> None:
     assert not use(write, shell, path="sub/remit.toml", content="x").ok
     assert not use(write, shell, path="sub/remit.toml", content="x", approved="sub/.mcp.json").ok
     assert use(write, shell, path="sub/remit.toml", content="x", approved="sub/remit.toml").ok
+
+
+def test_every_file_that_is_read_is_settings(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever remit opens to find its settings and agents, in any folder, is what `write` asks about."""
+    (project / "pkg/.mcp.json").write_text('{"mcpServers": {}}')
+    (project / "sub/.opencode/agent").mkdir(parents=True)
+    (project / "sub/.opencode/agent/x.md").write_text(FILES["team/helper.md"])
+    opened, real = set[Path](), os.open
+
+    def noting(path: str | Path, *args: int, **more: int) -> int:
+        opened.add(Path(path).resolve())
+        return real(path, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", noting)
+        followed(project, tmp_path / "home")
+    inside = {path for path in opened if path.is_relative_to(project)}
+    assert {path.name for path in inside} >= {"remit.toml", ".mcp.json", "helper.md", "linked.md", "x.md"}
+    for path in inside:
+        old = path.read_bytes()
+        changed = changes_settings(
+            project, path.relative_to(project).parts, old, old + b"\n[tool.remit.limits]\n"
+        )
+        assert changed, path

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cagebench import WRITE, open_beside_home, run, works
+from cagebench import GIT, NEW, READ, WRITE, open_beside_home, outside, run, works
 from settingsbench import EVIL, FILES, SERVER, changes, followed, make_project
 from shellbench import Shell
 
-from remit.definitions import load_settings
+import remit.tools.guarding as guarding
+from remit.definitions import load, load_settings
 
 pytestmark = pytest.mark.real_time
 
@@ -94,3 +95,73 @@ async def test_the_program_of_a_server_is_read_only(shell: Shell) -> None:
         shell, WRITE, "echo touch owned >> tools/server.sh; mv tools was; mkdir tools; cp x tools/server.sh"
     )
     assert (shell.workspace / "tools/server.sh").read_text() == FILES["tools/server.sh"]
+
+
+@works
+async def test_what_became_settings_is_put_aside_and_the_old_file_put_back(shell: Shell) -> None:
+    """A pyproject.toml that gains the table is kept under another name; what it was before is there again."""
+    result = await run(
+        shell, WRITE, "sed s/mcp/tool.remit.mcp/ server.txt >> lib/pyproject.toml; echo > sub/Remit.TOML"
+    )
+    assert "lib/pyproject.toml was put aside" in result.content
+    assert "sub/Remit.TOML was put aside" in result.content
+    assert (shell.workspace / "lib/pyproject.toml").read_text() == FILES["lib/pyproject.toml"]
+    assert "evil" in (shell.workspace / "lib/pyproject.toml.from-sandbox1").read_text()
+
+
+@works
+async def test_agents_that_somebody_named_are_read_only(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders that a program, the environment or the user's own settings name are guarded like the project's."""
+    for name in ("given", "environ", "config", "xdg/remit"):
+        (shell.workspace / name).mkdir(parents=True)
+    load(shell.workspace / "given")
+    monkeypatch.setenv("REMIT_AGENTS", str(shell.workspace / "environ"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(shell.workspace / "xdg"))
+    (shell.workspace / "xdg/remit/config.toml").write_text('agents.paths = ["../../config"]\n')
+    await run(
+        shell,
+        WRITE,
+        "for name in given environ config xdg/remit; do cp evil.txt $name/x.md; done; mv xdg was",
+    )
+    assert not list(shell.workspace.rglob("x.md"))
+
+
+@works
+@pytest.mark.parametrize("paths", ['["."]', '["sub/.."]', '".."', '["team", "door"]'])
+async def test_agents_all_over_the_workspace_are_refused(shell: Shell, paths: str) -> None:
+    """Where every file may be an agent nothing can be guarded: nothing runs that could write, and the way out is told."""
+    (shell.workspace / "door").symlink_to(".")
+    (shell.workspace / "remit.toml").write_text(f"agents.paths = {paths}\n")
+    result = await run(shell, WRITE, "touch ran")
+    assert "agents.paths" in result.content
+    assert not (shell.workspace / "ran").exists()
+    assert (await run(shell, READ, "true")).ok
+
+
+@works
+async def test_too_many_settings_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not all settings can be guarded, nothing runs that could write, and the way out is told."""
+    monkeypatch.setattr(guarding, "MOST_SETTINGS", 3)
+    result = await run(shell, WRITE, "touch ran")
+    assert "guards at most 3" in result.content
+    assert not (shell.workspace / "ran").exists()
+
+
+@works
+async def test_git_works_beside_settings(shell: Shell) -> None:
+    """Adding, committing, comparing and editing go on as before, in folders that have settings too."""
+    (shell.workspace / ".git").rmdir()
+    outside(f"{NEW}; git add -A; {GIT} commit -qm settings", shell.workspace)
+    result = await run(
+        shell,
+        WRITE,
+        f"cd pkg && echo x > code.py && git add code.py && {GIT} commit -qm code && echo y > code.py && git diff --stat"
+        " && git status --short && sed -i s/lib/lib2/ ../lib/pyproject.toml && mv code.py ../sub && cp -r ../sub ../sub2"
+        " && git clone -q .. ../clone && git -C ../clone status --short",
+    )
+    assert result.ok, result.content
+    assert "put aside" not in result.content
+    assert (shell.workspace / "clone/remit.toml").exists()
+    assert "lib2" in (shell.workspace / "lib/pyproject.toml").read_text()

@@ -336,6 +336,9 @@ def consent(settings: Settings) -> Iterator[Finding]:
     """What the project asks for and does not get."""
     for one in settings.untrusted:
         yield Finding("warning", "trust", f"{one.origin}: {one.key} was set aside: {one.why}", "remit trust")
+    if settings.trusted_before is not None:
+        said = f"The settings of {settings.project} changed since you trusted them"
+        yield Finding("warning", "trust", said, "remit trust")
     if settings.trusted:
         yield Finding("ok", "trust", f"{settings.project} is trusted")
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 import remit.cli.choosing as choosing
+import remit.cli.trust_prompt as trust_prompt
 import remit.tools
 from remit.agent import Agent
 from remit.cli.options import Options
@@ -123,6 +124,9 @@ def _settings(options: Options, journal: str | None) -> Settings:
     }
     read_sandbox(options.sandbox or None, "--sandbox")
     settings = load_settings(options.workspace or ".", flags=flags)
+    if settings.trusted_before is not None:
+        trust_prompt.settle(settings, options.workspace)
+        settings = load_settings(options.workspace or ".", flags=flags)
     if not settings.workspace.is_dir():
         raise UsageError(
             f"The workspace {str(settings.workspace)!r} is not a folder any more. Name another: --workspace DIR"

@@ -100,6 +100,11 @@ def find_journal(given: str | None) -> Journal:
         # Looking at runs, and stopping them, must not wait until a file is mended.
         exits.tell(f"{str(error).splitlines()[0]} (the journal is this user's own, as without that file)")
         return Journal("sqlite", "default")
+    if settings.trusted_before is not None and any(one.key == "journal" for one in settings.untrusted):
+        exits.tell(
+            f"The settings of {settings.project} changed since you trusted them, so that their journal is not used."
+            " To see the difference: remit trust"
+        )
     return _kept(Journal(settings.journal or "sqlite", settings.origin("journal")))
 
 

@@ -28,11 +28,11 @@ def choose_approver(display: Display, *, yes: bool, elsewhere: bool) -> Approver
         return _yes
     if elsewhere:
         return ask_elsewhere
-    if not _can_ask():
+    if not can_ask():
         return _nobody
 
     async def ask(request: ApprovalRequest) -> Decision:
-        with display.paused(), _keyboard() as source:
+        with display.paused(), keyboard() as source:
             return await _ask(request, source)
 
     return ask
@@ -47,14 +47,15 @@ async def _nobody(request: ApprovalRequest) -> Decision:
     return deny(NOBODY)
 
 
-def _can_ask() -> bool:
+def can_ask() -> bool:
+    """Whether somebody is at the terminal to be asked."""
     if not words.is_terminal(sys.stderr):
         return False
     return in_foreground() if words.is_terminal(sys.stdin) else hasattr(os, "ttyname")
 
 
 @contextmanager
-def _keyboard() -> Generator[int]:
+def keyboard() -> Generator[int]:
     """Where answers are typed: standard input, or the terminal itself when that has brought the prompt."""
     if words.is_terminal(sys.stdin):
         yield sys.stdin.fileno()

@@ -1,4 +1,4 @@
-"""`remit trust`: the list of projects whose files may widen what agents do."""
+"""`remit trust`: which projects' settings may widen what agents do, and in which versions."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ import click
 
 import remit.cli.columns as columns
 import remit.cli.exits as exits
-from remit.definitions import SettingsError, check, distrust, load_settings, trust, trusted_folders
-from remit.definitions.narrowing import CONSENT
+import remit.cli.prompt as prompt
+import remit.cli.trust_prompt as trust_prompt
+from remit.definitions import Settings, distrust, load_settings, trusted_folders
+from remit.definitions.consent import add_version, nearest, trusted_versions
+from remit.definitions.settings import read_asks
 from remit.text import visible
-from remit.tools.mcp import McpServer
 
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--revoke", is_flag=True, help="Take the project off the list.")
-@click.option("--list", "listing", is_flag=True, help="Show the list.")
-def command(*, folder: Path | None, revoke: bool, listing: bool) -> None:
-    """Let remit follow what a project's files ask for: MCP servers, rules that allow, wider limits.
+@click.option("--yes", "-y", is_flag=True, help="Trust without asking.")
+@click.option("--revoke", is_flag=True, help="Trust the project no longer, in no version.")
+@click.option("--list", "listing", is_flag=True, help="List the projects you trust.")
+def command(*, folder: Path | None, yes: bool, revoke: bool, listing: bool) -> None:
+    """Choose which projects' settings to trust: MCP servers, rules that allow, wider limits.
 
-    FOLDER is this one if none is named; the whole repository that it belongs to is trusted. Read what it asks for
-    first: `remit doctor` shows what was set aside.
+    Shows what the settings of FOLDER ask for, or what changed since you trusted them, and asks. FOLDER defaults to the
+    current folder. Trust is for this content: when it changes, `remit run` shows the difference and asks again.
     """
     if listing:
-        if revoke or folder is not None:
+        if revoke or yes or folder is not None:
             exits.wrong_use("--list goes alone: remit trust --list")
         _list()
     elif revoke:
+        if yes:
+            exits.wrong_use("--yes does not go with --revoke: remit trust --revoke")
         _revoke(folder or Path())
     else:
-        _trust(folder or Path())
+        _trust(folder or Path(), yes=yes)
 
 
 def _list() -> None:
@@ -44,43 +49,39 @@ def _list() -> None:
 
 def _revoke(folder: Path) -> None:
     if not distrust(folder):
-        known = ", ".join(map(str, trusted_folders())) or "nothing"
-        exits.fail(f"{folder.resolve()} is not on the list, which has {known}.")
+        known = ", ".join(map(str, trusted_folders())) or "none"
+        exits.fail(f"{folder.resolve()} was not trusted. Trusted projects: {known}.")
     exits.tell(f"{folder.resolve()} is no longer trusted.")
     if load_settings(folder).trusted:
-        exits.tell("It still counts as trusted: a folder above it is on the list, or REMIT_TRUST is set.")
+        exits.tell("Its settings are followed all the same, because REMIT_TRUST is set.")
 
 
-def _trust(folder: Path) -> None:
-    asked = _asks_for(folder)
-    project = trust(folder)
+def _trust(folder: Path, *, yes: bool) -> None:
+    settings = read_asks(folder)
+    project = settings.project
+    versions = trusted_versions(project, settings.home, settings.environ)
+    if settings.asks in versions:
+        exits.tell(f"{project} is trusted already, as its settings are now.")
+        return
+    if not yes and not prompt.can_ask():
+        exits.wrong_use(
+            f"Nothing was trusted: there is no terminal to ask at. `remit trust --yes` trusts {project} as it is now."
+        )
+    _show(settings, nearest(versions, settings.asks) if versions else None)
+    if not yes and not trust_prompt.ask("Trust this? [y]es, [n]o: "):
+        exits.fail(f"{project} is not trusted as its settings are now.")
+    add_version(project, settings.asks, settings.home, settings.environ)
     exits.tell(f"{project} is trusted now. To take that back: remit trust --revoke")
-    if asked:
-        exits.tell("remit follows from now on:")
-    for line in (*asked, *_starts(folder)):
-        exits.tell(f"  {line}")
 
 
-def _asks_for(folder: Path) -> list[str]:
-    """What the project asks for beyond what it may without consent."""
-    try:
-        settings = load_settings(folder)
-    except SettingsError:
-        # Its files are broken, which is told whenever they are used.
-        return []
-    lines = [f"{one.origin}: {one.key} ({one.why})" for one in settings.untrusted]
-    problems = check(settings.load_agents(), surroundings=settings.surroundings())
-    return lines + [str(problem) for problem in problems if CONSENT in problem.text]
-
-
-def _starts(folder: Path) -> list[str]:
-    """What a trusted project's servers are, so that nobody starts a program unseen."""
-    try:
-        servers = load_settings(folder).servers
-    except SettingsError:
-        return []
-    return [
-        f"the MCP server {name}: {server.url or ' '.join((server.command or '', *server.args))}"
-        for name, server in servers.items()
-        if isinstance(server, McpServer)
-    ]
+def _show(settings: Settings, before: tuple[str, ...] | None) -> None:
+    files = ", ".join(trust_prompt.read_from(settings))
+    where = f" ({files})" if files else ""
+    if before is not None:
+        exits.tell(f"The settings of {settings.project}{where} changed since you trusted them:")
+        trust_prompt.show(trust_prompt.difference(before, settings.asks))
+    elif settings.asks:
+        exits.tell(f"{settings.project}{where} asks for:")
+        trust_prompt.show(settings.asks)
+    else:
+        exits.tell(f"{settings.project} has no settings that need trust yet.")

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from remit.definitions.building import Surroundings, build, build_all, check
-from remit.definitions.consent import distrust, is_trusted, trust, trusted_folders
+from remit.definitions.consent import distrust, trusted_folders
 from remit.definitions.definition import Definition
 from remit.definitions.limit_values import parse_limits
 from remit.definitions.loading import Given, Loaded, load, load_agents
 from remit.definitions.nodes import Problem
 from remit.definitions.setting_aside import SetAside
-from remit.definitions.settings import Settings, SettingsError, load_settings
+from remit.definitions.settings import Settings, SettingsError, is_trusted, load_settings, trust
 
 __all__ = [
     "Definition",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
 
 import remit.definitions.nodes as nodes
+from remit.definitions.content import server_as_written
 from remit.definitions.definition import Definition, Draft, Place, Said
 from remit.definitions.limit_values import NAMES, read_named, read_pairs
 from remit.definitions.loading import read_table
@@ -29,6 +30,9 @@ from remit.definitions.permissions import policy_rules, sandbox_of
 from remit.definitions.toolnames import known_words
 from remit.rules import parse
 from remit.spelling import slip_of, suggest
+
+if TYPE_CHECKING:
+    from remit.tools.mcp.config import Servers
 
 KEYS = ("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp")
 """What a file may have at its top."""
@@ -69,6 +73,8 @@ class Layer:
     values: dict[str, Setting] = field(default_factory=dict[str, Setting])
     rules: list[tuple[str, Setting]] = field(default_factory=list["tuple[str, Setting]"])
     """Policy rules in order, each with its origin."""
+    written: dict[str, object] = field(default_factory=dict[str, object])
+    """Of servers: what the file says, before variables of the environment are put in."""
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: Hints = field(default_factory=Hints)
 
@@ -178,8 +184,15 @@ class Layer:
         found = read_servers({name: to_json(node)}, where)
         for problem in found.problems:
             self.tell("error", node.line, problem)
-        for each, server in found.servers.items():
-            self.put(f"mcp.servers.{each}", server, node.line)
+        self.put_servers(found, node.line)
+
+    def put_servers(self, found: Servers, line: int, known: Container[str] = ()) -> None:
+        """Take in servers, except those whose key is known already."""
+        for name, server in found.servers.items():
+            key = f"mcp.servers.{name}"
+            if key not in known:
+                self.put(key, server, line)
+                self.written[key] = server_as_written(found.written[name])
 
 
 def _string(node: Node) -> str:

@@ -1,6 +1,7 @@
 """Settings: defaults < the user's file < the project's < the environment < the command line, and where each is from.
 
-A project that is not trusted may only narrow: see `consent.py`, and `untrusted` for what was set aside.
+A project that is not trusted, or not as it is now, may only narrow: see `consent.py`, and `untrusted` for what was set
+aside.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import cast
 
 from remit.definitions.building import Surroundings
-from remit.definitions.consent import is_trusted
+from remit.definitions.consent import add_version, nearest, trusted_versions
+from remit.definitions.content import agent_lines, setting_lines, tidy
 from remit.definitions.definition import Definition, Place
 from remit.definitions.layers import Layer, Setting, definitions_of, from_environment, from_flags
 from remit.definitions.limit_values import make_limits
@@ -64,6 +66,12 @@ class Settings:
     """Warnings: nothing was refused for them."""
     files: list[Path] = field(default_factory=list[Path])
     """The files that were read."""
+    asks: tuple[str, ...] = ()
+    """What trust is about: what the project's files say, one fact a line. Empty where no version is trusted."""
+    trusted_before: tuple[str, ...] | None = None
+    """The nearest version that the user trusts, in a project that has some, where this is not one of them."""
+    agents_ask: tuple[str, ...] | None = None
+    """What the project's agents ask for in the version that is trusted; None where nothing is compared."""
 
     @property
     def model(self) -> str | tuple[str, ...] | None:
@@ -130,8 +138,11 @@ class Settings:
             yield "policy", fit(rule), fit(self.rule_origins[rule])
 
     def load_agents(self, extra: Iterable[str | Path] = ()) -> Loaded:
-        """The agents of this workspace: those of `extra`, of the settings, of the project, of the user."""
-        return load_agents(
+        """The agents of this workspace: those of `extra`, of the settings, of the project, of the user.
+
+        Raises UsageError where the project's agents are no longer those that the user trusts.
+        """
+        loaded = load_agents(
             self.workspace,
             extra=[*extra, *self.agent_paths],
             inline=self.agents,
@@ -139,6 +150,9 @@ class Settings:
             environ=self.environ,
             trusted=self.trusted,
         )
+        if self.agents_ask is not None and tidy(agent_lines(loaded)) != self.agents_ask:
+            raise UsageError(f"The agents of {self.project} changed while remit started. Start again.")
+        return loaded
 
     def surroundings(
         self, *, tools: Mapping[str, Tool] | None = None, usable: Callable[[str], str | None] | None = None
@@ -191,13 +205,59 @@ def load_settings(
     here = Path(workspace).resolve()
     own = Path.home().resolve() if home is None else Path(home).resolve()
     given = dict(flags or {})
-    trusted = bool(given.pop("trust", None)) or environ.get("REMIT_TRUST", "") == "1"
+    always = bool(given.pop("trust", None)) or environ.get("REMIT_TRUST", "") == "1"
+    versions = [] if always else trusted_versions(repository(here, own), own, environ)
+    if not versions:
+        found = _load(here, given, environ, own, trusted=always)
+        found.asks = ()
+        return found
+    # Read once as if it were trusted: what is compared is what is used.
+    found = _load(here, given, environ, own, trusted=True)
+    agents = tidy(agent_lines(found.load_agents()))
+    asks = tidy((*found.asks, *agents))
+    if asks not in versions:
+        found = _load(here, given, environ, own, trusted=False)
+        found.trusted_before = nearest(versions, asks)
+    else:
+        found.agents_ask = agents
+    found.asks = asks
+    return found
+
+
+def read_asks(
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings of a project as if it were trusted, with all that it asks for. Raises SettingsError."""
+    own = (home or Path.home()).resolve()
+    found = _load(Path(workspace).resolve(), {}, environ, own, trusted=True)
+    found.asks = tidy((*found.asks, *agent_lines(found.load_agents())))
+    return found
+
+
+def trust(
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Path:
+    """Trust the project that a folder belongs to, as it is now; returns the project. Raises UsageError."""
+    found = read_asks(workspace, home=home, environ=environ)
+    add_version(found.project, found.asks, found.home, environ)
+    return found.project
+
+
+def is_trusted(folder: Path, home: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user trusts the project that a folder belongs to, as it is now. Raises SettingsError."""
+    return load_settings(folder, home=home, environ=environ).trusted
+
+
+def _load(
+    here: Path, flags: Mapping[str, object], environ: Mapping[str, str], own: Path, *, trusted: bool
+) -> Settings:
     project = repository(here, own)
-    trusted = trusted or is_trusted(project, own, environ)
     settings = Settings(workspace=here, project=project, trusted=trusted, home=own, environ=environ)
     problems = list[Problem]()
-    for layer in _layers(settings, given, environ, own):
+    for layer in _layers(settings, flags, environ, own):
         problems += layer.problems
+        if layer.place == "project":
+            settings.asks += tuple(setting_lines(layer, settings.values))
         if not layer.trusted:
             set_aside(layer, settings)
         problems += _taken_over(layer, settings)
@@ -302,7 +362,7 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
     )
     if path is None:
         return None
-    layer = Layer(_short(path, settings, home), path.parent, path, settings.trusted)
+    layer = Layer(_short(path, settings, home), path.parent, path, settings.trusted, "project")
     if not settings.trusted:
         for name in _server_names(path, settings.project):
             layer.put(f"mcp.servers.{name}", None, 0)
@@ -318,10 +378,8 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
     settings.files.append(path)
     for problem in found.problems:
         layer.tell("warning", 0, problem)
-    for name, server in found.servers.items():
-        # remit's own files have the last word about a server of one name.
-        if f"mcp.servers.{name}" not in settings.values:
-            layer.put(f"mcp.servers.{name}", server, 0)
+    # remit's own files have the last word about a server of one name.
+    layer.put_servers(found, 0, settings.values)
     return layer
 
 

@@ -34,6 +34,8 @@ class Servers(NamedTuple):
 
     servers: dict[str, McpServer]
     problems: tuple[str, ...] = ()
+    written: Mapping[str, Mapping[str, object]] = {}
+    """What the file says of each, before variables of the environment are put in."""
 
 
 class _Bad(Exception):
@@ -60,7 +62,7 @@ def read_mcp_json(path: str | Path, environ: Mapping[str, str] | None = None) ->
 def _each(
     mapping: Mapping[str, object], where: str, read: Callable[[str, JsonObject], McpServer | None]
 ) -> Servers:
-    found, problems = dict[str, McpServer](), list[str]()
+    found, problems, written = dict[str, McpServer](), list[str](), dict[str, Mapping[str, object]]()
     for name, entry in mapping.items():
         try:
             if not isinstance(entry, Mapping):
@@ -73,7 +75,8 @@ def _each(
         else:
             if server is not None:
                 found[name] = server
-    return Servers(found, tuple(problems))
+                written[name] = cast("Mapping[str, object]", entry)
+    return Servers(found, tuple(problems), written)
 
 
 def _from_toml(name: str, entry: JsonObject) -> McpServer | None:
