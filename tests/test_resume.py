@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from stories import DAY_S, a, by_turn, change, died, folded, journal, look, stare, timeless
@@ -185,6 +186,24 @@ async def test_a_recorded_approval_is_not_asked_for_again(answer: Decision, aske
     assert person.asked == asked
     assert outcome.messages == first.messages
     assert outcome.status == "completed"
+
+
+@pytest.mark.parametrize(("answer", "asked"), [(allow(), ["r1/approval2"]), (deny("no"), [])])
+async def test_a_recorded_yes_to_a_change_of_settings_is_asked_for_again(
+    tmp_path: Path, answer: Decision, asked: list[str]
+) -> None:
+    """The files may have changed while nobody ran: a yes is for the change that was shown; a no stands."""
+    clerk, whole = Agent("clerk", tools=["write"]), MemoryStore()
+
+    def model() -> ScriptedModel:
+        return ScriptedModel(by_turn(call("write", path="remit.toml", content="# x\n"), say("done")))
+
+    await run(clerk, "go", model=model(), store=whole, approver=Person(answer), workspace=tmp_path)
+    (tmp_path / "remit.toml").unlink(missing_ok=True)
+    store, person = await died(whole, a(ApprovalAnswered)), Person(answer)
+    outcome = await resume(store, "r1", agent=clerk, model=model(), approver=person, workspace=tmp_path)
+    assert (outcome.status, person.asked) == ("completed", asked)
+    assert (tmp_path / "remit.toml").exists() is answer.allowed
 
 
 async def test_a_grant_for_a_run_is_not_its_siblings() -> None:

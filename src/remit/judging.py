@@ -40,15 +40,16 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
             return ToolResult(str(problem), ok=False)
     change = await must_ask(run, call, tool, kwargs) if tool.may_have_to_ask else ""
     if change:
-        # A recorded answer may have been about another change.
-        ruling, past = _only_by_a_person(ruling), None
+        ruling = _only_by_a_person(ruling)
     if ruling.answer == "allow":
         return None
-    if past is not None and past.answer is not None:
-        return None if past.answer.allowed else _denied(past.answer.reason)
+    answer = past.answer if past is not None else None
+    # A yes that is recorded may have been for another change; a no stays one.
+    if answer is not None and not (change and answer.allowed):
+        return None if answer.allowed else _denied(answer.reason)
     if ledger.left(run.scope.account).calls == 0:
         return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
-    request = past.request if past is not None else ""
+    request = past.request if past is not None and answer is None else ""
     denied = await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
     if denied is None and change:
         run.approved = {**run.approved, call.id: change}
