@@ -129,6 +129,16 @@ async def test_agents_that_somebody_named_are_read_only(
 
 
 @works
+async def test_a_folder_on_the_way_to_agents_may_be_made(shell: Shell) -> None:
+    """Where settings name a folder that is not there, folders above it are made as before; that one is put aside."""
+    (shell.workspace / "remit.toml").write_text('agents.paths = ["build/agents"]\n')
+    assert "put aside" not in (await run(shell, WRITE, "mkdir -p build/out; touch build/out/x")).content
+    result = await run(shell, WRITE, "mkdir build/agents; cp evil.txt build/agents/x.md")
+    assert "build/agents was put aside" in result.content
+    assert (shell.workspace / "build/out/x").exists()
+
+
+@works
 @pytest.mark.parametrize("paths", ['["."]', '["sub/.."]', '".."', '["team", "door"]'])
 async def test_agents_all_over_the_workspace_are_refused(shell: Shell, paths: str) -> None:
     """Where every file may be an agent nothing can be guarded: nothing runs that could write, and the way out is told."""

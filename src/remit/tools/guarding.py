@@ -66,6 +66,8 @@ class Guard:
         self._read: set[Path] = set()
         self._ways: set[Path] = set()
         self._watched: dict[tuple[str, ...], os.stat_result | None] = {}
+        self._missing: list[Parts] = []
+        """Settings that are named and not there."""
         survey = repositories.find_all(top)
         found, self._whole = survey.repositories, survey.whole
         self._known = {repository.id for repository in found}
@@ -131,7 +133,11 @@ class Guard:
                 f" can write guards at most {MOST_SETTINGS}. Choose a narrower workspace, or the sandbox read-only."
             )
         for path in sorted(places):
-            self._keep((), path.relative_to(top).parts)
+            parts = path.relative_to(top).parts
+            if os.path.lexists(path):
+                self._keep((), parts)
+            else:
+                self._missing.append(parts)
         self._shared = shared_files(places)
 
     def _keep_repository(self, found: repositories.Found) -> None:
@@ -181,6 +187,7 @@ class Guard:
             (parts, name) for parts, name in survey.settings if not any(parts[: len(r)] == r for r in own)
         ]
         new = SettingsFiles(self.top, listed).found - self._settings.found
+        new |= {parts for parts in self._missing if os.path.lexists(self.top.joinpath(*parts))}
         before = {parts: self._settings.tables.get(parts) for parts in new}
         for path, data in self._shared.items():
             if read_small(path) != data:

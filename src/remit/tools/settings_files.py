@@ -158,7 +158,8 @@ def _users(top: Path) -> Iterator[Path]:
     """The user's own settings, agents and trust, and what is named in them and in the environment."""
     for home in homes():
         config = config_folder(home, os.environ)
-        yield from (config / "remit", *(config / name for name in USER_AGENT_FOLDERS))
+        for name in ("remit", *USER_AGENT_FOLDERS):
+            yield from _place(config, name)
         yield from _named_by(config / "remit" / "config.toml", top)
     for name in os.environ.get("REMIT_AGENTS", "").split(os.pathsep):
         yield from _place(Path.cwd(), name) if name else ()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.errors import UsageError
-from remit.tools.mcp import McpServer, Servers, read_mcp_json, read_servers
+from remit.tools.mcp import McpServer, read_mcp_json, read_servers
 
 TOML = """
 [files]
@@ -53,7 +53,7 @@ def test_every_key_is_read() -> None:
         headers={"X-A": "b"},
         headers_from={"Authorization": "Bearer ${TOKEN}"},
     )
-    assert found == Servers({"files": files, "web": web})
+    assert (found.servers, found.problems) == ({"files": files, "web": web}, ())
 
 
 @pytest.mark.parametrize(
