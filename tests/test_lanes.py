@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+from grazing import grazing
 
 from remit import Agent, Call, Limits, ModelError, Reply, Request, Usage, run
 from remit.events import Event, ModelCallFailed
 from remit.lanes import Lane
+from remit.testing import run_virtual
 
 USAGE = Usage(1, 10, 5)
 
@@ -189,3 +192,84 @@ async def test_a_place_that_was_laid_aside_is_its_owners_while_nobody_takes_it()
     lane.withdraw(second)
     assert lane.in_flight == 0
     assert lane.step_in(front=False)
+
+
+class Edge:
+    """An event loop whose clock passes the second between two reads, and which fires timers when told to."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = list(times)
+        self.timers: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.times.pop(0) if len(self.times) > 1 else self.times[0]
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> object:
+        self.timers.append(callback)
+        return object()
+
+
+def closed_for_a_second(*then: float) -> tuple[Lane, Edge]:
+    """A lane that was refused at 0 and asked to wait for 1 s, on a clock that shows `then` afterwards."""
+    loop = Edge(0.0)
+    lane = Lane(loop, None)  # pyright: ignore[reportArgumentType] - all that a lane needs of a loop
+    assert lane.step_in(front=False)
+    lane.refused(1.0)
+    loop.times = list(then)
+    return lane, loop
+
+
+def test_a_waiter_is_woken_when_the_lane_opens_between_two_reads_of_the_clock() -> None:
+    """Whoever stands in line is let in or has a timer, however close the opening is."""
+    woken: list[str] = []
+    lane, loop = closed_for_a_second(0.9999999, 1.0000001)
+    place = lane.stand_in_line(lambda: woken.append("waiter"), front=False)
+    for timer in loop.timers:
+        timer()
+    assert (place.granted, woken) == (True, ["waiter"])
+
+
+def test_a_timer_that_fires_early_is_set_again() -> None:
+    """A loop may fire a timer before its time, as uvloop does by half a millisecond: the lane then sets another."""
+    woken: list[str] = []
+    lane, loop = closed_for_a_second(0.5)
+    place = lane.stand_in_line(lambda: woken.append("waiter"), front=False)
+    loop.times = [0.9999999, 1.0000001]
+    early, *none = loop.timers
+    assert not none
+    early()
+    for timer in loop.timers[1:]:
+        timer()
+    assert (place.granted, woken) == (True, ["waiter"])
+
+
+class RefusedFirst:
+    """A provider that refuses each run's first request for a second."""
+
+    name = "refused-first"
+
+    def __init__(self) -> None:
+        self.met: set[str] = set()
+
+    async def reply(self, request: Request, emit: object) -> Reply:
+        await asyncio.sleep(0.1)
+        if request.run_id not in self.met:
+            self.met.add(request.run_id)
+            raise ModelError("later", kind="rate_limit", retry_after=1.0)
+        if request.agent == "lead" and len(request.messages) == 1:
+            calls = [Call(f"c{n}", "task", {"agent": "worker", "prompt": f"{n}"}) for n in range(5)]
+            return Reply(calls=tuple(calls), stop="calls", usage=USAGE)
+        return Reply("done", usage=USAGE)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_run_is_stuck_in_a_lane_that_opens_while_it_looks(seed: int) -> None:
+    """Runs that a provider refused all go on, also where timers fire early and time passes between two reads."""
+
+    async def go() -> None:
+        lead = Agent("lead", subagents=[Agent("worker")])
+        outcome = await run(lead, "go", model=RefusedFirst(), limits=Limits(seconds=None))
+        assert [c.status for c in outcome.children] == ["completed"] * 5
+
+    with grazing(seed):
+        run_virtual(go, stuck_s=0.1)

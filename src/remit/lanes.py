@@ -76,8 +76,9 @@ class Lane:
             # As most lanes are: nothing was ever refused, so nobody waits.
             self.in_flight += 1
             return True
-        if (self._waiting and not front) or self._in_front or not self._has_room():
-            return self._take_over()
+        now = self._loop.time()
+        if (self._waiting and not front) or self._in_front or not self._has_room(now):
+            return self._take_over(now)
         self.in_flight += 1
         return True
 
@@ -104,8 +105,8 @@ class Lane:
             self._aside.remove(place)
         return place.granted
 
-    def _take_over(self) -> bool:
-        if not self._aside or self._loop.time() < self._open_at:
+    def _take_over(self, now: float) -> bool:
+        if not self._aside or now < self._open_at:
             return False
         self._aside.popleft().granted = False
         return True
@@ -161,26 +162,26 @@ class Lane:
             self._send_away()
         self._look()
 
-    def _has_room(self) -> bool:
-        if self.width is not None and self.in_flight >= self.width:
-            return False
-        return not self._open_at or self._loop.time() >= self._open_at
+    def _has_room(self, now: float) -> bool:
+        return (self.width is None or self.in_flight < self.width) and now >= self._open_at
 
     def _look(self) -> None:
         """Let in whoever may go; come back when the lane opens."""
         if not self._waiting and not self._in_front:
             return
+        # One read for both decisions: a lane that opened between two reads would let nobody in and set no timer.
+        now = self._loop.time()
         while queue := self._in_front or self._waiting:
             if queue[0].gone:
                 queue.popleft()
                 continue
-            if not self._has_room():
+            if not self._has_room(now):
                 break
             place = queue.popleft()
             place.granted = True
             self.in_flight += 1
             place.wake()
-        if queue and self._timer is None and self._loop.time() < self._open_at:
+        if queue and self._timer is None and now < self._open_at:
             self._timer = self._loop.call_at(self._open_at, self._opened)
 
     def _opened(self) -> None:

@@ -8,4 +8,4 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("slow_books")
+pytest.register_assert_rewrite("random_trees", "slow_books")
