@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from grazing import grazing
 
 from remit import (
     Agent,
@@ -27,7 +28,7 @@ from remit import (
 from remit.events import LimitMet, ModelCallFailed, RunEnded, TurnStarted
 from remit.policy import Decision
 from remit.ports import Emit
-from remit.testing import ScriptedModel, call, calls, fail, say, wait, wrapped
+from remit.testing import ScriptedModel, call, calls, fail, run_virtual, say, wait, wrapped
 
 LONG = 10_000.0
 
@@ -284,6 +285,26 @@ async def test_a_thread_that_times_out_learns_of_it() -> None:
     assert outcome.text == "went on"
     assert results(outcome)[0].content.startswith("Timed out")
     assert outcome.warnings == ()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_call_that_is_stopped_for_its_time_sees_that_it_is_cancelled(seed: int) -> None:
+    """Section 6: when a call is stopped for its time, `ctx.cancelled` is true, also if the time came between two reads."""
+    seen: list[bool] = []
+
+    @tool(tier="observe", timeout_s=5)
+    async def patient(ctx: ToolContext) -> str:
+        """Looks whether it is cancelled when it is stopped."""
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            seen.append(ctx.cancelled)
+        return "late"
+
+    model = ScriptedModel([call("patient"), say("went on")])
+    with grazing(seed):
+        run_virtual(lambda: run(Agent("lead", tools=[patient]), "go", model=model))
+    assert seen == [True]
 
 
 async def test_call_seconds_zero_means_no_time_at_all() -> None:

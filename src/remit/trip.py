@@ -226,15 +226,17 @@ class Trip:
         )
 
     def expires(self) -> float | None:
-        if self.end is not None and self.run.scope.tree.loop.time() >= self.end:
-            self.over = True
         return self.end
 
     def cancelled(self) -> bool:
-        return self.over or self.run.scope.phase.stopped
+        return self._is_over() or self.run.scope.phase.stopped
+
+    def _is_over(self) -> bool:
+        """Whether the call has ended or has had its time, by the clock: a flag set at some other read would be late."""
+        return self.over or (self.end is not None and self.run.scope.tree.clock() >= self.end)
 
     def emit(self, text: str) -> None:
-        """May be called from the tool's thread; nothing comes through once the call has ended."""
+        """May be called from the tool's thread; nothing comes through once the call is over."""
         loop = self.run.scope.tree.loop
         if on_loop(loop):
             self._emit(text)
@@ -243,7 +245,7 @@ class Trip:
                 loop.call_soon_threadsafe(self._emit, text)
 
     def _emit(self, text: str) -> None:
-        if not self.over:
+        if not self._is_over():
             self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
 
 
