@@ -33,8 +33,9 @@ check: lint types layers test ## everything that must hold before a change goes 
 test: $(READY) ## run the tests
 	@$(RUN) pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
-torture: $(READY) ## kill trees at a hundred random moments (REMIT_KILLS, REMIT_SEED), and resume them
+torture: $(READY) ## 100 kills at random moments (REMIT_KILLS, REMIT_SEED), 500 random trees in real time (REMIT_TREES)
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
+	@REMIT_TREES="$${REMIT_TREES:-500}" $(RUN) pytest -q tests/laws/test_uvloop.py $(ARGS)
 
 # HARNESS is the folder of the harness that compares frameworks; it is not part of this repository. TIMES whole runs, one after
 # another, since a shared machine is now fast and now slow.
