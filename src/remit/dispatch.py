@@ -280,7 +280,7 @@ def _begin(
 
 async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
     """For what changes things: that it begins is on disk before it does."""
-    if trouble := await run.scope.tree.journal.flush(run.scope.phase):
+    if trouble := await run.scope.tree.journal.before_change(run.scope.phase):
         return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     begun = execute(run, call, tool, kwargs)
     return begun if isinstance(begun, ToolResult) else await begun

@@ -2,6 +2,9 @@
 
 After the first event that a store did not take, it is given no more: what it has is then a true beginning
 of the history, without holes, and the outcome says what is missing.
+
+A call that changes things is recorded before it runs. One call waits for a store that is down and is then refused;
+further calls are refused at once until the store responds again, and the outcome says how many were refused.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ OPEN_S = 30.0
 FLUSH_S = 10.0
 """How long it may take to make sure of what it was given."""
 
+AGAIN_S = 0.5
+"""The pause before a store that is down is asked again."""
 
 LAST_S = 2.0
 """The same once it has failed at the end of the tree."""
@@ -38,6 +43,12 @@ class Journal:
     taken_over = False
     missing = 0
     """Events that it did not take."""
+    down = ""
+    """Why calls that change things are refused at once; empty while the store responds."""
+    calls_refused = 0
+    _refused_because = ""
+    _asking: asyncio.Task[None] | None = None
+    """Asks a store that is down until it responds."""
     _claimed = False
     _late = False
     """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
@@ -126,6 +137,39 @@ class Journal:
                 return _words(error)
         return self.trouble
 
+    async def before_change(self, phase: Phase) -> str:
+        """Make sure of everything so far, for a call that changes things; the reason to refuse the call if that fails.
+
+        Raises Stopped with the phase.
+        """
+        trouble = self.down or await self.flush(phase)
+        if trouble:
+            self.calls_refused += 1
+            self._refused_because = trouble
+            if not self.down and not self.trouble:
+                self.down = trouble
+                self._asking = asyncio.get_running_loop().create_task(
+                    self._ask_again(), name="the store is down"
+                )
+        return trouble
+
+    async def _ask_again(self) -> None:
+        """Until the store responds. Raises nothing."""
+        while self.down and not self.trouble:
+            self.down = await self.flush()
+            if self.down:
+                await asyncio.sleep(AGAIN_S)
+
+    def refusals(self) -> str:
+        """How many calls were refused and why, for the root's outcome; empty when none was."""
+        if not self.calls_refused:
+            return ""
+        one = self.calls_refused == 1
+        calls = (
+            "1 call that changes things was" if one else f"{self.calls_refused} calls that change things were"
+        )
+        return f"{calls} not run, because the store did not record {'it' if one else 'them'}: {self._refused_because}"
+
     async def past(self, after: int = 0) -> AsyncIterator[Event]:
         """What the store has of the tree, from the first `seq` above `after`. Raises StoreError."""
         async for event in self._store.read(self.root, after):
@@ -152,6 +196,8 @@ class Journal:
         """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
         if not self.held:
             return
+        if self._asking is not None:
+            self._asking.cancel()
         try:
             # Somebody else's claim is not ours to give up.
             if self._claimed:

@@ -265,6 +265,8 @@ class Engine:
         scope.over, scope.hears = True, False
         if scope.inbox or (parent is None and self.tree.mail):
             self._warn_of_late(scope, ending)
+        if parent is None and (refusals := self.tree.journal.refusals()):
+            scope.warn(refusals)
         try:
             if parent is not None and _is_long(run, ending, plan, parent):
                 await keep(run, "text", ending.text or run.text)

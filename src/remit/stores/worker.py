@@ -182,9 +182,12 @@ class Worker:
 
 async def answer(promise: Promise[T], worker: Worker, patience_s: float, stuck: str) -> T:
     """What the thread answered. Raises what it raised, and StoreError(`stuck`) when it hangs for `patience_s`."""
+    began, left = time.monotonic(), patience_s
     while not promise.future.done():
-        await asyncio.wait({promise.future}, timeout=patience_s)
-        if not promise.future.done() and (worker.stuck_s() > patience_s or not worker.alive):
+        await asyncio.wait({promise.future}, timeout=left)
+        # The shorter of both: a thread that gets things done is not stuck, and who comes late has patience too.
+        left = patience_s - min(time.monotonic() - began, worker.stuck_s())
+        if not promise.future.done() and (left <= 0 or not worker.alive):
             raise StoreError(stuck)
     if promise.error is not None:
         raise promise.error
