@@ -22,7 +22,7 @@ from remit.outcome import Outcome
 from remit.policy import Policy
 from remit.ports import ModelChoice, Store, new_root_id
 from remit.providers import ModelSource
-from remit.running import Opened, Running, begin
+from remit.running import Opened, Running, begin, check_loop
 from remit.sandbox import SandboxChoice
 from remit.scope import TreeContext
 from remit.signals import heard_at_once
@@ -58,6 +58,7 @@ async def run(
     Raises UsageError for a mistake in the call and StoreError for a store that cannot be opened, both before
     anything ran, and passes on the caller's own cancellation, after everything below has stopped. Nothing else.
     """
+    check_loop()
     opening = _checked(
         agent,
         task,

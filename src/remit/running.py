@@ -85,6 +85,7 @@ class Running:
         """Never reached; Python looks for it before it calls `__enter__`."""
 
     async def __aenter__(self) -> Self:
+        check_loop()
         given, self._given = self._given, None
         if given is None:
             raise UsageError("This tree was started already; call start() again for another one.")
@@ -188,6 +189,19 @@ class Running:
         if name not in tree.known:
             raise UsageError(f"There is no run {name!r} in this tree; its root is {tree.root!r}.")
         return tree.runs.get(name)
+
+
+def check_loop() -> None:
+    """Raises UsageError outside a task of asyncio. Trio's tasks are not: also where trio is a guest on asyncio's loop."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is None:
+        raise UsageError(
+            "remit needs an asyncio event loop and cannot run under trio: call run_sync(...) in a thread,"
+            " for example with trio.to_thread.run_sync."
+        )
 
 
 async def _live(opened: Opened) -> Outcome:
