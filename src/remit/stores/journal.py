@@ -340,7 +340,8 @@ class JournalStore:
         await self._answer(self._writer.do(lambda link, _: link.shrink(), alone=True))
 
     async def close(self) -> None:
-        if self._closed:
+        # In a forked process nothing of it is ours, and its threads stayed in the parent.
+        if self._closed or self._is_inherited():
             return
         self._closed = True
         try:
@@ -386,10 +387,13 @@ class JournalStore:
     def _check(self) -> None:
         if self._closed:
             raise self._closed_error()
-        if os.getpid() != self._owner.pid:
+        if self._is_inherited():
             raise StoreError(
-                f"{self._place.where} was opened before this process was forked. Open it anew in each process."
+                f"{self._place.where} was opened before this process was forked. {self._place.after_fork}"
             )
+
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._owner.pid
 
     def _closed_error(self) -> StoreError:
         return StoreError(f"{self._place.where} was closed, so it cannot be used. Open it anew.")

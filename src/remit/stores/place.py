@@ -64,6 +64,9 @@ class Link(Protocol):
 class Place(Protocol):
     """A file or a server."""
 
+    after_fork: str
+    """What to do in a process that was forked while a store was open here, for people."""
+
     @property
     def where(self) -> str:
         """Its name, for people, without any password."""

@@ -55,6 +55,8 @@ class PostgresStore(JournalStore):
 class PostgresDatabase:
     """Where it is, and what can be wrong with it."""
 
+    after_fork = "Open it anew in each process."
+
     def __init__(self, url: str) -> None:
         try:
             self._settings = _LINK_SETTINGS | conninfo_to_dict(url)

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import cast
 
+import remit.stores.forks as forks
 import remit.stores.migrations as migrations
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link, Row, Trouble
@@ -34,6 +35,11 @@ class SqliteStore(JournalStore):
 
 class SqliteFile:
     """Where it is, and what can be wrong with it."""
+
+    after_fork = (
+        "Close SQLite stores before the fork, or start the process with 'spawn' instead of 'fork'"
+        " (multiprocessing.get_context('spawn'))."
+    )
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -198,15 +204,26 @@ class SqliteFile:
             raise
 
     def _connect(self, *, writing: bool) -> SqliteLink:
+        if forks.has_inherited():
+            raise Trouble(
+                f"{self.where} cannot be used: this process was forked while a SQLite store was open, and SQLite does"
+                f" not survive a fork. {self.after_fork}",
+                passing=False,
+            )
         address = f"{self.path.as_uri()}?mode={'rw' if writing else 'ro'}"
         if not writing and self._is_frozen():
             # SQLite would have to write beside the file in order to read it.
             address += "&immutable=1"
+        opened = forks.Opened()
         try:
             connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+            opened.connection = connection
         except sqlite3.Error as error:
             raise self.trouble(error) from None
-        link = SqliteLink(self, connection)
+        finally:
+            if opened.connection is None:
+                opened.closed()
+        link = SqliteLink(self, connection, opened)
         try:
             if writing:
                 link.rows("PRAGMA synchronous = FULL")
@@ -268,9 +285,10 @@ class SqliteLink:
     text = "CAST(? AS TEXT)"
     lock = ""
 
-    def __init__(self, file: SqliteFile, connection: sqlite3.Connection) -> None:
+    def __init__(self, file: SqliteFile, connection: sqlite3.Connection, opened: forks.Opened) -> None:
         self._file = file
         self._connection = connection
+        self._opened = opened
         self._lasting = True
         self._identity = file.identity()
 
@@ -325,3 +343,4 @@ class SqliteLink:
     def close(self) -> None:
         self.rollback()
         self._connection.close()
+        self._opened.closed()

@@ -7,6 +7,7 @@ read again, which is safe. It does not survive the process, so a resumed run rea
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -20,15 +21,30 @@ V = TypeVar("V")
 
 MOST_KEPT = 20_000
 
-_changing = tuple(threading.Lock() for _ in range(64))
-_lock = threading.Lock()
+
+class _Locks:
+    """`files` by the hash of a path, and one for the tables below."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Also in a forked process: a thread that holds one may have stayed in the parent."""
+        self.files = tuple(threading.Lock() for _ in range(64))
+        self.tables = threading.Lock()
+
+
+_locks = _Locks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_locks.renew)
+
 _seen: OrderedDict[tuple[Path, str, tuple[str, ...]], bytes] = OrderedDict()
 _writers: OrderedDict[tuple[Path, tuple[str, ...]], tuple[bytes, str]] = OrderedDict()
 
 
 def changing(root: Path, parts: tuple[str, ...]) -> threading.Lock:
     """Held from the look at a file to its replacement: of two runs that change it, one sees the other's work."""
-    return _changing[hash((root, parts)) % len(_changing)]
+    return _locks.files[hash((root, parts)) % len(_locks.files)]
 
 
 def digest(data: bytes) -> bytes:
@@ -38,14 +54,14 @@ def digest(data: bytes) -> bytes:
 
 def saw(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> None:
     """This run has read the file, whole or in part."""
-    with _lock:
+    with _locks.tables:
         _put(_seen, (root, ctx.run_id, parts), digest(data))
 
 
 def wrote(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> None:
     """This run has written the file."""
     content = digest(data)
-    with _lock:
+    with _locks.tables:
         _put(_seen, (root, ctx.run_id, parts), content)
         _put(_writers, (root, parts), (content, " › ".join(ctx.path)))
 
@@ -53,7 +69,7 @@ def wrote(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> 
 def check(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes, shown: str) -> None:
     """Raises Refused unless the file is as this run last saw it."""
     content = digest(data)
-    with _lock:
+    with _locks.tables:
         known = _seen.get((root, ctx.run_id, parts))
         writer = _writers.get((root, parts))
     if known == content:
