@@ -1,8 +1,8 @@
 """SQLite connections that were open when this process was forked.
 
 SQLite does not survive a fork. It remembers in the process which locks it holds, and the child inherits that memory, but
-not the locks; a thread of the parent that was inside SQLite leaves SQLite's own mutexes locked in the child for ever (3 of
-300 forks); and to close an inherited connection in the middle of a transaction can damage the file. So a child of a
+not the locks; a thread of the parent that was inside SQLite leaves SQLite's own mutexes locked in the child for ever (seen in
+3 of 300 forks); and to close an inherited connection in the middle of a transaction can damage the file. So a child of a
 process that had a connection open never uses SQLite, and never closes what it inherited.
 """
 
