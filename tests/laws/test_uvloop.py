@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real_time
 
 T = TypeVar("T")
 
-TREES = int(os.environ.get("REMIT_TREES") or 100)
+TREES = int(os.environ.get("REMIT_TREES") or 60)
 AT_ONCE = 25
 STUCK_S = 15.0
 """Trees here take milliseconds: one that takes this long is stuck."""
