@@ -174,8 +174,19 @@ class _Opening(Struct, frozen=True):
         """Open it once its place in the store, if it has one, is its own. Raises StoreError."""
         journal = self.place()
         if journal.shared:
-            await _claim(journal)
+            await self._claim(journal)
         return self.open(journal)
+
+    async def _claim(self, journal: Journal) -> None:
+        try:
+            await self.ready.check_reach(self.plan.agent)
+            await journal.claim(new=True)
+        except BaseException:
+            from anyio import CancelScope  # noqa: PLC0415 - for those whose store fails
+
+            with CancelScope(shield=True):
+                await journal.leave()
+            raise
 
     def open(self, journal: Journal) -> Opened:
         ready = self.ready
@@ -219,17 +230,6 @@ def _checked(  # noqa: PLR0917 - for every tree: names cost as much as the check
     text = task if type(task) is str else prompt.text
     plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
     return _Opening(ready, plan, effective, past, approver, deps, on_event)
-
-
-async def _claim(journal: Journal) -> None:
-    try:
-        await journal.claim(new=True)
-    except BaseException:
-        from anyio import CancelScope  # noqa: PLC0415 - for those whose store fails
-
-        with CancelScope(shield=True):
-            await journal.leave()
-        raise
 
 
 def _check_no_loop(name: str, instead: str) -> None:

@@ -135,6 +135,9 @@ class Store(Protocol):
     - Everything raises `StoreError`, which says where and what to do, and nothing else; `TreeOwned` where
       another process owns the tree. After it, a run goes on without what could not be stored, and says so.
     - Used from one event loop at a time; other processes may use the same place.
+    - Who can write a store can approve calls. One that commands in a sandbox might reach has besides `async def
+      exposed(self, sandboxes, workspace) -> str`: why they could, and what to do, or an empty text. A tree is not begun
+      where it gives a reason.
     """
 
     async def claim(self, root: str, *, new: bool) -> None:

@@ -112,6 +112,7 @@ def reopen(
             if _goes_on(past):
                 ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))
                 checks.check_matches(agent, past)
+                await terms.check_reach(agent)
         except BaseException:
             with CancelScope(shield=True):
                 await journal.leave()

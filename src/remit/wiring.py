@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
 import remit.checks as checks
 import remit.delegation.kit as kit
 from remit.agent import Agent
+from remit.errors import UsageError
 from remit.journal import Journal, Private
 from remit.policy import Policy, PolicyFunction, compile_policy
 from remit.ports import Model, ModelChoice, Store
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 kit.built_in.source = built_in
 
+_Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
+
 
 class Ready(Struct, frozen=True):
     """What a tree is started with, checked."""
@@ -36,6 +39,16 @@ class Ready(Struct, frozen=True):
     policies: tuple[PolicyFunction | None, ...]
     sandbox: Sandbox
     workspace: Path | None
+
+    async def check_reach(self, agent: Agent) -> None:
+        """Raises UsageError where a sandboxed command of the tree could write the store: approvals come from people."""
+        exposed = cast("_Exposed | None", getattr(self.store, "exposed", None))
+        if exposed is None or not (sandboxes := _sandboxes(agent, self.sandbox)):
+            return
+        from pathlib import Path  # noqa: PLC0415 - for those who have a sandbox
+
+        if why := await exposed(sandboxes, self.workspace or Path.cwd()):
+            raise UsageError(why)
 
     def place(self, root: str) -> Journal:
         """Where the tree's journal is kept."""
@@ -70,6 +83,18 @@ def prepare(  # noqa: PLR0917 - for every tree: names cost as much as the checks
     box = outer if agent.sandbox is None else agent.sandbox.within(outer)
     folder = None if workspace is None else checks.check_workspace(workspace)
     return Ready(place, isinstance(store, str), found, (caller, agent.policy), box, folder)
+
+
+def _sandboxes(agent: Agent, own: Sandbox) -> set[Sandbox]:
+    """The sandboxes that commands of a tree may run in; `own` is that of its root."""
+    seen: set[tuple[int, Sandbox]] = set()
+    left = [(agent, own)]
+    while left:
+        one, box = left.pop()
+        if (id(one), box) not in seen:
+            seen.add((id(one), box))
+            left += [(a, box if a.sandbox is None else a.sandbox.within(box)) for a in one.subagents]
+    return {box for _, box in seen if not box.is_open}
 
 
 class _Named:

@@ -17,6 +17,7 @@ import remit.stores.migrations as migrations
 import remit.stores.pages as pages
 from remit.errors import StoreError
 from remit.events import Event, ReplyReceived, TurnStarted, Warned, encode
+from remit.journal_files import APPLICATION_ID
 from remit.limits import Usage
 from remit.messages import Call, JsonObject, Reply, user
 from remit.stores.sqlite import SqliteStore
@@ -172,7 +173,7 @@ async def test_a_file_with_a_row_for_each_event_is_brought_up_to_date(tmp_path: 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for sql in (sql for step in migrations.MIGRATIONS[:2] for sql in step):
             connection.execute(sql.format(blob="BLOB"))
-        connection.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 2")
         connection.execute(
             "INSERT INTO remit_trees (root, owner, expires, claimed_at, agent, task, started_at, last_at, last_seq,"

@@ -5,9 +5,7 @@ Nothing here imports a database before its store is asked for.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -46,20 +44,10 @@ def open_store(url: str, *, secrets: Sequence[str] = ()) -> Store:
 
 
 def default_path() -> Path:
-    """Where runs are kept when no place is named: $REMIT_HOME, else this user's folder for such things."""
-    from pathlib import Path  # noqa: PLC0415 - for stores that are files
+    """Where runs are kept when no place is named: in $REMIT_HOME, else in this user's folder for such things."""
+    from remit.journal_files import default_folder  # noqa: PLC0415 - for stores that are files
 
-    if home := os.environ.get("REMIT_HOME"):
-        return Path(home).expanduser() / "runs.db"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "remit" / "runs.db"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "remit" / "runs.db"
-    state = os.environ.get("XDG_STATE_HOME", "")
-    # The standard says that a relative one is to be ignored.
-    folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return folder / "remit" / "runs.db"
+    return default_folder() / "runs.db"
 
 
 def _file(url: str, rest: str) -> Path:

@@ -6,18 +6,30 @@ import asyncio
 import contextlib
 import os
 import secrets as entropy
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
 
 import remit.commands
 import remit.stores.tables as tables
+import remit.threads as threads
 from remit.commands import AnyCommand
 from remit.errors import StoreError, TreeOwned, UsageError
 from remit.events import Event, decode, decode_lines, seq_of, words
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
+from remit.sandbox import Sandbox
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
@@ -79,6 +91,16 @@ class JournalStore:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._place.where}>"
+
+    async def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
+        """Why commands in one of these sandboxes could write here, and what to do; empty when they cannot."""
+        look = threads.start(
+            lambda: self._place.exposed(sandboxes, workspace),
+            asyncio.get_running_loop(),
+            name="the store's place",
+        )
+        await look.wait()
+        return look.result()
 
     async def claim(self, root: str, *, new: bool) -> None:
         self._check()

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-APPLICATION_ID = 0x72656D69
-"""Marks an SQLite file as ours: "remi"."""
-
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

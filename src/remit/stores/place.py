@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
+from pathlib import Path
 from typing import Protocol
+
+from remit.sandbox import Sandbox
 
 Row = tuple[object, ...]
 
@@ -78,4 +81,8 @@ class Place(Protocol):
 
     def open_reader(self) -> Link | None:
         """None when there is nothing to read before a writer has been there. Brings older tables up to date."""
+        ...
+
+    def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
+        """Why commands in one of these sandboxes could write here, and what to do; empty when they cannot."""
         ...

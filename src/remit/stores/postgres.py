@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import os
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import LiteralString, cast
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+import remit.journal_files as journal_files
 import remit.stores.migrations as migrations
 from remit.errors import UsageError
+from remit.sandbox import Sandbox
+from remit.stores.exposure import find_text
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link, Row, Trouble
 
@@ -19,6 +25,9 @@ CONNECT_S = 4
 
 _LOCK = 0x72656D69
 """Names our advisory lock: "remi"."""
+
+_REQUIRE_AUTH = 160000
+"""The first libpq that can insist on being let in without a password."""
 
 _LINES = r"""
     SELECT root, (head ->> 'seq')::bigint AS seq, head ->> 'kind' AS kind, head ->> 'run' AS run,
@@ -66,7 +75,9 @@ class PostgresDatabase:
                 "The address of the Postgres store cannot be read. Write postgresql://user@host:5432/database, and "
                 "in a password %40 for @, %2F for / and %3A for a colon."
             ) from None
-        self._password = str(self._settings.get("password") or "")
+        self.password = str(self._settings.get("password") or "")
+        self._sockets: tuple[Path, ...] = ()
+        journal_files.use(self)
 
     @property
     def where(self) -> str:
@@ -74,6 +85,52 @@ class PostgresDatabase:
         host = given.get("host") or given.get("hostaddr") or "the local server"
         port = f":{given['port']}" if given.get("port") else ""
         return f"The run store in Postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
+
+    def files(self) -> Sequence[Path]:
+        """The Unix socket that it was reached at, if it was one."""
+        return self._sockets
+
+    def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
+        # Without network a sandbox has no socket that leads to a server: docs/decisions/0033.
+        box = next((box for box in sandboxes if box.network), None)
+        if box is None:
+            return ""
+        try:
+            link = self._connect()
+        except Trouble:
+            # The claim, which comes next, says what is wrong.
+            return ""
+        try:
+            doors = _doors(link.info)
+        finally:
+            link.close()
+        if any(map(self._lets_in, doors)):
+            return (
+                f"{self.where} lets its user in without a password, so commands in the sandbox {box} could approve their"
+                " own calls. Use a sandbox without network, or require a password for every address (scram-sha-256 in"
+                " the server's pg_hba.conf)."
+            )
+        place = find_text(workspace, self.password) if self.password else None
+        if place is not None:
+            return (
+                f"The password of the run store is written in {place}, which commands in the sandbox {box} can read: with"
+                " it they could approve their own calls. Move it to ~/.pgpass or PGPASSWORD and change it, or use a sandbox"
+                " without network."
+            )
+        return ""
+
+    def _lets_in(self, door: dict[str, object]) -> bool:
+        """Whether the server lets this user in without anything that a sandbox hides."""
+        # Without a prompt for a password where libpq can say so: it would count as a failed login.
+        bare: dict[str, object]
+        bare = {"require_auth": "none"} if psycopg.pq.version() >= _REQUIRE_AUTH else {"password": "-"}
+        nothing: dict[str, object] = {"password": None, "hostaddr": None}
+        nothing |= {"passfile": os.devnull, "sslcert": os.devnull + "/none", "gssencmode": "disable"}
+        settings = self._settings | nothing | bare | door
+        with suppress(psycopg.Error):
+            psycopg.connect(**settings).close()  # pyright: ignore[reportArgumentType] - a mapping of settings
+            return True
+        return False
 
     def open_writer(self) -> Link:
         link = self._connect()
@@ -105,6 +162,9 @@ class PostgresDatabase:
             connection = psycopg.connect(autocommit=True, **self._settings)  # pyright: ignore[reportArgumentType] - a mapping of settings
         except psycopg.Error as error:
             raise self.trouble(error) from None
+        # It may come from ~/.pgpass or from the environment.
+        self.password = connection.info.password or self.password
+        self._sockets = tuple(_sockets(connection.info))
         return PostgresLink(self, connection)
 
     def _version(self, link: PostgresLink) -> int:
@@ -144,7 +204,7 @@ class PostgresDatabase:
 
     def trouble(self, error: psycopg.Error) -> Trouble:
         """What the server or the driver says, in words."""
-        said = _clean(error, self._password)
+        said = _clean(error, self.password)
         state = error.sqlstate or ""
         for states, passing, what in _WORDS:
             if state.startswith(states):
@@ -155,6 +215,23 @@ class PostgresDatabase:
                 passing=not _is_refusal(said),
             )
         return Trouble(f"{self.where} cannot be used ({said}).", passing=False)
+
+
+def _is_socket(info: psycopg.ConnectionInfo) -> bool:
+    return info.host.startswith(("/", "@"))
+
+
+def _sockets(info: psycopg.ConnectionInfo) -> Iterator[Path]:
+    """The file of a Unix socket. One whose name begins with @ has none, and is out of reach in every sandbox."""
+    if info.host.startswith("/"):
+        yield Path(os.path.realpath(info.host), f".s.PGSQL.{info.port}")
+
+
+def _doors(info: psycopg.ConnectionInfo) -> list[dict[str, object]]:
+    """The addresses at which the server can be reached from a sandbox with network: never its Unix socket."""
+    if _is_socket(info):
+        return [{"host": host, "port": info.port} for host in ("127.0.0.1", "::1")]
+    return [{"host": info.host, "hostaddr": info.hostaddr, "port": info.port}]
 
 
 _WORDS: tuple[tuple[tuple[str, ...], bool, str], ...] = (
@@ -200,6 +277,7 @@ class PostgresLink:
     def __init__(self, database: PostgresDatabase, connection: psycopg.Connection[Row]) -> None:
         self._database = database
         self._connection = connection
+        self.info = connection.info
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         try:

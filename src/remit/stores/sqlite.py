@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shlex
 import sqlite3
 import stat
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+import remit.journal_files as journal_files
 import remit.stores.forks as forks
 import remit.stores.migrations as migrations
+from remit.journal_files import APPLICATION_ID
+from remit.sandbox import Sandbox
+from remit.stores.exposure import steps
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link, Row, Trouble
+
+log = logging.getLogger("remit")
 
 BUSY_S = 1.0
 """How long SQLite itself waits for a lock, before the writer does something else and tries again."""
@@ -40,16 +48,51 @@ class SqliteFile:
         "Close SQLite stores before the fork, or start the process with 'spawn' instead of 'fork'"
         " (multiprocessing.get_context('spawn'))."
     )
+    password = ""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
+        journal_files.use(self)
 
     @property
     def where(self) -> str:
         return f"The run store {self.path}"
 
+    def files(self) -> list[Path]:
+        return journal_files.files_of(self.path)
+
+    def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
+        writing = next((box for box in sandboxes if box.files == "workspace-write"), None)
+        top = workspace.resolve()
+        if writing is None or not any(step.is_relative_to(top) for step in steps(self.path)):
+            return ""
+        usual = journal_files.default_folder() / "runs.db"
+        advice = f'Use "sqlite" ({usual}), or name a file outside the workspace.'
+        if any(step.is_relative_to(top) for step in steps(usual.absolute())):
+            advice = "Name a file outside the workspace, or a narrower workspace."
+        return (
+            f"{self.where} is in the workspace {workspace}, where commands in the sandbox {writing} may write: they"
+            f" could approve their own calls. {advice}"
+        )
+
+    def risks(self) -> Iterator[str]:
+        """How other users could read or change it, and what to do."""
+        with contextlib.suppress(OSError):
+            info = self.path.stat()
+            if os.name == "posix" and info.st_uid != os.geteuid():
+                yield (
+                    f"{self.where} belongs to another user (uid {info.st_uid}), who can read and change it."
+                    " Move it to a folder of your own, or change its owner with chown."
+                )
+            if os.name == "posix" and info.st_mode & 0o077:
+                yield (
+                    f"{self.where} can be used by other users (its mode is {stat.S_IMODE(info.st_mode):03o})."
+                    f" Run: chmod 600 {shlex.quote(str(self.path))}"
+                )
+
     def open_writer(self) -> Link:
         self._make()
+        _report(self)
         # Looked at without writing first: what is not ours, or too new, stays as it is.
         looking, version = self._look()
         try:
@@ -147,7 +190,7 @@ class SqliteFile:
             application = cast(int, link.rows("PRAGMA application_id")[0][0])
             version = cast(int, link.rows("PRAGMA user_version")[0][0])
             # Only where it is not ours: the tables of a file have to be read for it.
-            ours = application == migrations.APPLICATION_ID or not (
+            ours = application == APPLICATION_ID or not (
                 application or version or link.rows("SELECT count(*) FROM sqlite_master")[0][0]
             )
         finally:
@@ -187,6 +230,11 @@ class SqliteFile:
         # Only heard before the first table; without a word where there is one.
         link.rows(f"PRAGMA page_size = {PAGE_BYTES}")
         link.rows("PRAGMA auto_vacuum = INCREMENTAL")
+        # In the file itself before its log is used: a sandbox knows a journal by its header. Need not survive a power
+        # cut, since it is set again below.
+        link.rows("PRAGMA synchronous = OFF")
+        link.change(f"PRAGMA application_id = {APPLICATION_ID}")
+        link.rows("PRAGMA synchronous = FULL")
         link.rows("PRAGMA journal_mode = WAL")
         link.begin()
         try:
@@ -196,7 +244,7 @@ class SqliteFile:
                 raise Trouble(migrations.newer(self.where, version), passing=False)
             for sql in migrations.steps(version, blob="BLOB", lines=_LINES):
                 link.change(sql)
-            link.change(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+            link.change(f"PRAGMA application_id = {APPLICATION_ID}")
             link.change(f"PRAGMA user_version = {migrations.VERSION}")
             link.commit()
         except BaseException:
@@ -242,6 +290,17 @@ class SqliteFile:
         passing = code in _PASSING
         what = _PASSING.get(code) or _LASTING.get(code) or "cannot be used ({error})."
         return Trouble(f"{self.where} {what.format(error=error)}", passing=passing)
+
+
+_reported: set[str] = set()
+
+
+def _report(file: SqliteFile) -> None:
+    """Log each risk once."""
+    for risk in file.risks():
+        if risk not in _reported:
+            _reported.add(risk)
+            log.warning("%s", risk)
 
 
 _LINES = """

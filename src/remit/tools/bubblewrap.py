@@ -10,17 +10,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import remit.journal_files as journal_files
 import remit.tools.guarding as guarding
 import remit.tools.mounts as mounts
+import remit.tools.repositories as repositories
 import remit.tools.seccomp as seccomp
 from remit.sandbox import Sandbox
+from remit.tools.journals import Journals
 from remit.tools.mounts import Mount
-from remit.tools.places import SECRETS, SYSTEM_SECRETS, homes
+from remit.tools.places import may_hide, secrets
 from remit.tools.words import Refused
 
 TRIAL_S = 10
@@ -36,11 +39,15 @@ class Cage(NamedTuple):
     """The words to put before the command."""
     fds: tuple[int, ...]
     """Descriptors that it needs; the caller closes them once it has begun."""
+    journals: Journals
     guard: guarding.Guard | None = None
 
     def planted(self) -> list[str]:
         """Puts aside what a command has planted meanwhile; what was done, in words. Takes a while."""
-        return [] if self.guard is None else self.guard.put_aside()
+        try:
+            return [] if self.guard is None else self.guard.put_aside()
+        finally:
+            self.journals.close()
 
 
 def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage:
@@ -50,23 +57,44 @@ def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage
     """
     guarding.check_workspace(sandbox, workspace)
     program = _working(sandbox)
-    words = [program, *_apart(sandbox)]
     guard = guarding.Guard(workspace) if sandbox.files == "workspace-write" else None
-    plan: list[Mount] = []
-    if sandbox.files == "open":
-        words += ["--dev-bind", "/", "/", *_PROC]
-    else:
-        words += ["--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
-        # Of several for one place the last is meant; whoever is inside another must come after it.
-        planned = {mount.path: mount for mount in _mounts(sandbox, workspace, guard)}
-        plan = sorted(planned.values(), key=lambda mount: len(mount.path.parts))
-    for mount in plan:
-        words += mount.words()
-    proving = mounts.proving(mounts.Table().plan(plan), library)
-    fds = _filters(sandbox)
+    journals = Journals(_journals_inside(sandbox, workspace, guard))
+    try:
+        words = [program, *_apart(sandbox)]
+        if sandbox.files == "open":
+            words += ["--dev-bind", "/", "/", *_PROC]
+        else:
+            words += ["--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
+        plan = _plan([*_mounts(sandbox, workspace, guard), *(Mount(p, "nothing") for p in journals.files)])
+        for mount in plan:
+            words += mount.words()
+        proving = mounts.proving(mounts.Table().plan(plan), library)
+        fds = _filters(sandbox)
+    except BaseException:
+        journals.close()
+        raise
     for fd in fds:
         words += ["--seccomp", str(fd)]
-    return Cage((*words, "--chdir", cwd, "--", *proving), fds, guard)
+    return Cage((*words, "--chdir", cwd, "--", *proving), fds, journals, guard)
+
+
+def _journals_inside(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> list[Path]:
+    if guard is not None:
+        return guard.journals
+    return repositories.find_all(workspace).journals if sandbox.files == "read-only" else []
+
+
+def _plan(wanted: Iterable[Mount]) -> list[Mount]:
+    """What is laid where, in order: a place inside another must come after it."""
+    # Of several for one place the last is meant.
+    planned = {mount.path: mount for mount in wanted}
+
+    def is_seen(path: Path) -> bool:
+        around = next((planned[above].how for above in path.parents if above in planned), "")
+        return around != "empty"
+
+    needed = [mount for mount in planned.values() if mount.how != "nothing" or is_seen(mount.path)]
+    return sorted(needed, key=lambda mount: len(mount.path.parts))
 
 
 def _apart(sandbox: Sandbox) -> list[str]:
@@ -79,11 +107,13 @@ def _apart(sandbox: Sandbox) -> list[str]:
 def _filters(sandbox: Sandbox) -> tuple[int, ...]:
     if not seccomp.can_filter():
         return ()
-    return (seccomp.as_file(seccomp.only_network_sockets(unix=sandbox.files == "open")),)
+    return (seccomp.as_file(seccomp.make_filter(unix=sandbox.files == "open")),)
 
 
 def _mounts(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> Iterator[Mount]:
-    """What is laid over the read-only system."""
+    """What is laid over the system; nothing where commands may write all of it."""
+    if sandbox.files == "open":
+        return
     for private in ("/tmp", "/var/tmp", "/run", "/var/run"):  # noqa: S108 - these become private folders
         if Path(private).is_dir() and not Path(private).is_symlink():
             yield Mount(Path(private), "empty")
@@ -91,7 +121,7 @@ def _mounts(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> 
     yield Mount(workspace, "read" if guard is None else "write")
     if guard is not None:
         yield from guard.mounts()
-    for secret in (*(home / name for home in homes() for name in SECRETS), *map(Path, SYSTEM_SECRETS)):
+    for secret in (*secrets(os.environ, workspace), *_own_folder(workspace)):
         yield from _hidden(secret)
     if not seccomp.can_filter():
         for socket in _sockets(workspace):
@@ -107,6 +137,15 @@ def _needed_of_run(*, network: bool) -> Iterator[Mount]:
     system = Path("/run/current-system")
     if system.exists():
         yield Mount(system, "read", system.resolve())
+
+
+def _own_folder(workspace: Path) -> Iterator[Path]:
+    """remit's own folder, which is made first: otherwise a journal could appear there while a command runs."""
+    with suppress(OSError, RuntimeError):
+        folder = journal_files.default_folder().absolute()
+        if may_hide(folder, workspace) and not folder.is_relative_to(workspace):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            yield folder
 
 
 def _hidden(path: Path) -> Iterator[Mount]:
@@ -147,6 +186,11 @@ def _working(sandbox: Sandbox) -> str:
             f"Not run: the sandbox {sandbox} cannot be made on this kind of machine. Use one without network."
         )
     said = trial(network=sandbox.network)
+    if said is None and not seccomp.can_filter() and sandbox.files != "read-only" and os.geteuid() == 0:
+        raise Refused(
+            f"Not run: as root, a command in the sandbox {sandbox} could leave setuid files on this kind of machine. Run remit"
+            " as another user, or use the sandbox read-only."
+        )
     if said is None:
         return find_bubblewrap()
     raise Refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 from remit.redaction import Redactor
 
@@ -82,6 +83,13 @@ def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[st
             kept[name] = value
     kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     return kept
+
+
+def without(environment: Mapping[str, str], passwords: Iterable[str]) -> dict[str, str]:
+    """An environment without variables that hold one of these: as all of it, in an address, or after an equals sign."""
+    forms = "|".join({re.escape(form) for one in passwords if one for form in (one, quote(one, safe=""))})
+    held = re.compile(rf"(?:^|[:=])\s*['\"]?(?:{forms})(?:$|[@'\"\s;&])") if forms else None
+    return {name: value for name, value in environment.items() if held is None or not held.search(value)}
 
 
 def _looks_secret(value: str) -> bool:

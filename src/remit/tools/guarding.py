@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import remit.tools.repositories as repositories
+from remit.journal_files import database_of, is_journal
 from remit.sandbox import Sandbox
 from remit.tools.folders import CREATE, FdFolder, Folder, open_folder
 from remit.tools.mounts import Mount
@@ -69,7 +70,7 @@ class Guard:
         self._missing: list[Parts] = []
         """Settings that are named and not there."""
         survey = repositories.find_all(top)
-        found, self._whole = survey.repositories, survey.whole
+        found, self._whole, self.journals = survey.repositories, survey.whole, survey.journals
         self._known = {repository.id for repository in found}
         if len(found) > MOST_REPOSITORIES:
             raise Refused(
@@ -80,6 +81,8 @@ class Guard:
             _tell_once(top)
         self._settings = SettingsFiles(top, survey.settings)
         self._keep_settings()
+        for journal in self.journals:
+            self._keep_journal(journal)
         for name in PROTECTED:
             self._keep((), (name,))
         for repository in found:
@@ -111,6 +114,13 @@ class Guard:
                 self._ways.add(path)
             else:
                 return
+
+    def _keep_journal(self, path: Path) -> None:
+        """The way to a journal, which its sandbox hides. SQLite would obey a rollback journal that is planted beside it."""
+        parts = path.relative_to(self.top).parts
+        self._ways.update(self.top.joinpath(*parts[:number]) for number in range(1, len(parts)))
+        planted = path.with_name(f"{path.name}-journal")
+        self._watched[*parts[:-1], planted.name] = _look(planted)
 
     def _keep_target(self, path: Path, links: int) -> None:
         with suppress(OSError, RuntimeError):
@@ -274,7 +284,12 @@ def _settings(folder: Path, name: str) -> list[str]:
 
 
 def check_place(sandbox: Sandbox, workspace: Path, parts: tuple[str, ...]) -> None:
-    """Raises Refused for what a sandbox that can write keeps from being written; links must be resolved before."""
+    """Raises Refused for what a sandbox that can write keeps from being written; links must be resolved before.
+
+    Nobody writes journals, with or without a sandbox: approvals come from people.
+    """
+    if is_journal(database_of(workspace.joinpath(*parts))):
+        raise Refused(f"{show('/'.join(parts))} may not be written: it belongs to a journal of remit.")
     if sandbox.files != "workspace-write":
         return
     check_workspace(sandbox, workspace)

@@ -1,4 +1,4 @@
-"""Git repositories and settings in a workspace: where they are, which places git's settings name, and what would run.
+"""Git repositories, settings and journals in a workspace: where they are, which places git's settings name, what would run.
 
 Nothing here asks git, which would obey the very settings in question.
 """
@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from remit.journal_files import is_journal
 from remit.tools.folders import READ, Folder
 from remit.tools.settings_files import NAMES, Parts
 from remit.tools.workspace import read_bytes
@@ -52,6 +53,7 @@ class Survey(NamedTuple):
     repositories: list[Found]
     settings: list[tuple[Parts, str]]
     """Folders, and names in them behind which there may be settings of remit."""
+    journals: list[Path]
     whole: bool
     """Whether all of it was looked at."""
 
@@ -65,6 +67,8 @@ class _Listing(NamedTuple):
     begins: bool
     """Whether a repository begins in it."""
     settings: tuple[str, ...]
+    journals: tuple[str, ...]
+    """Files that are journals. Whoever opens one makes files beside it, which changes the sign."""
 
 
 _SETTLED_NS = 1_000_000_000
@@ -75,12 +79,12 @@ _remembered: dict[Path, dict[str, _Listing]] = {}
 
 
 def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> Survey:
-    """Repositories and settings in a folder and below it, except in git folders.
+    """Repositories, settings and journals in a folder and below it, except in git folders.
 
     What is found by path may have become something else meanwhile: whoever uses it has to look again. Who insists has
     folders that their owner cannot list made listable.
     """
-    found, settings = list[Found](), list[tuple[Parts, str]]()
+    found, settings, journals = list[Found](), list[tuple[Parts, str]](), list[Path]()
     known = _remembered.pop(top, {})
     _remembered[top] = known
     for old in list(_remembered)[:-_MOST_REMEMBERED]:
@@ -96,9 +100,10 @@ def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> Su
         if listing.begins:
             found += _found(path, parts)
         settings += ((parts, name) for name in listing.settings)
+        journals += (Path(path, name) for name in listing.journals)
         for name in listing.folders:
             (late if name in _LATE else early).append((f"{path}/{name}", (*parts, name)))
-    return Survey(found, settings, most > 0)
+    return Survey(found, settings, journals, most > 0)
 
 
 def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | None:
@@ -115,7 +120,7 @@ def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | 
         folders = tuple(e.name for e in entries if e.name != ".git" and e.is_dir(follow_symlinks=False))
         names = [entry.name for entry in entries]
         settings = tuple(name for name in names if name.casefold() in NAMES)
-        listing = _Listing(sign, len(entries), folders, ".git" in names, settings)
+        listing = _Listing(sign, len(entries), folders, ".git" in names, settings, tuple(_journals(entries)))
     except PermissionError:
         return _list_by_force(path, known) if insist else None
     except OSError:
@@ -123,6 +128,15 @@ def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | 
     if time.time_ns() - info.st_ctime_ns > _SETTLED_NS:
         known[path] = listing
     return listing
+
+
+def _journals(entries: Iterable[os.DirEntry[str]]) -> Iterator[str]:
+    for entry in entries:
+        # The pages of a database are at least 512 bytes: most files need not be opened.
+        if entry.is_file(follow_symlinks=False):
+            size = entry.stat(follow_symlinks=False).st_size
+            if size and not size % 512 and is_journal(entry.path):
+                yield entry.name
 
 
 def _list_by_force(path: str, known: dict[str, _Listing]) -> _Listing | None:

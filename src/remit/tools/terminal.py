@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 
 import anyio
 
+import remit.journal_files as journal_files
 import remit.threads as threads
 import remit.tools.reporting as reporting
 from remit.errors import UsageError
@@ -28,7 +29,7 @@ from remit.text import NO_OUTPUT, count_lines, shorten
 from remit.tooling import Subject, Tool, ToolContext, tool
 from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
-from remit.tools.environment import scrub
+from remit.tools.environment import scrub, without
 from remit.tools.output import Kept, Pieces
 from remit.tools.processes import KILL_S, STOP_S, Ended, Process
 from remit.tools.readings import read_command, read_folder, subjects
@@ -189,6 +190,9 @@ class _Call:
         # A sandbox has processes of its own anyway.
         self.apart = apart and ctx.sandbox.is_open
         self.env = scrub(os.environ, passed)
+        if not ctx.sandbox.is_open:
+            # Not even where `env=` names it: who has a journal's password can approve calls.
+            self.env = without(self.env, [journal.password for journal in journal_files.used()])
         self.loop = asyncio.get_running_loop()
         self.kept = Kept()
         self.timed_out = False

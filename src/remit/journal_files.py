@@ -1,0 +1,124 @@
+"""Journals as files: which files one has, how one is recognised, and which journals this process uses.
+
+Stores and sandboxes share this: a command in a sandbox can neither read nor write any of these files.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+APPLICATION_ID = 0x72656D69
+"""Marks an SQLite file as a journal of remit: "remi"."""
+
+BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite adds to the name of a database for the files beside it."""
+
+_MAGIC = b"SQLite format 3\0"
+_ID_AT = 68
+"""Where the header of an SQLite file has the application's id."""
+
+
+def default_folder() -> Path:
+    """Where runs are kept when no place is named: $REMIT_HOME, else this user's folder for such things."""
+    if home := os.environ.get("REMIT_HOME"):
+        return Path(home).expanduser()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "remit"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "remit"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # The standard says that a relative one is to be ignored.
+    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "remit"
+
+
+# --- The journals that this process uses ----------------------------------------------------------
+
+
+class Used(Protocol):
+    """A journal that this process uses."""
+
+    def files(self) -> Iterable[Path]:
+        """Its files and sockets, whether they exist or not; no links."""
+        ...
+
+    @property
+    def password(self) -> str:
+        """What opens it, if that is a secret."""
+        ...
+
+
+_used: WeakSet[Used] = WeakSet()
+_lock = threading.Lock()
+
+
+def use(journal: Used) -> None:
+    """Register a journal before its file is opened, for as long as the object exists."""
+    with _lock:
+        _used.add(journal)
+
+
+def used() -> list[Used]:
+    with _lock:
+        return list(_used)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def files_of(path: Path) -> list[Path]:
+    """The database at this path and the files beside it. SQLite names those after the database that a link leads to."""
+    real = Path(os.path.realpath(path))
+    return [real, *(real.with_name(real.name + ending) for ending in BESIDE)]
+
+
+def database_of(path: Path) -> Path:
+    """The database that a file would belong to by its name."""
+    for ending in BESIDE:
+        if path.name.endswith(ending) and path.name != ending:
+            return path.with_name(path.name.removesuffix(ending))
+    return path
+
+
+def is_journal(path: str | Path) -> bool:
+    """Whether a regular file is a journal. Links are not followed."""
+    # The lock: no store may open the file between the look at `_used` and the end of the read.
+    with _lock:
+        try:
+            info = os.lstat(path)
+            if not stat.S_ISREG(info.st_mode):
+                return False
+            # Closing a file drops the locks that SQLite holds on it for this process:
+            # https://www.sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
+            return any(_is(info, journal) for journal in _used) or _has_header(path)
+        except OSError:
+            return False
+
+
+def _is(info: os.stat_result, journal: Used) -> bool:
+    for file in journal.files():
+        try:
+            if os.path.samestat(info, file.stat()):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _has_header(path: str | Path) -> bool:
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, name, 0)
+    fd = os.open(path, flags)
+    try:
+        head = os.read(fd, _ID_AT + 4)
+    finally:
+        os.close(fd)
+    return head.startswith(_MAGIC) and head[_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")

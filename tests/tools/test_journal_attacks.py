@@ -1,0 +1,335 @@
+"""Attempts of sandboxed commands to approve calls: approvals come from people.
+
+The first was possible once; the others are ways round what stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import anyio
+import pytest
+from cagebench import NO_NET, READ, WRITE, names, open_beside_home, outside, run, works
+from journalbench import attack, forge, lead, nobody, ran, result_of
+from shellbench import Shell
+
+import remit
+import remit.journal_files as journal_files
+from remit import Agent, Limits, Outcome, UsageError
+from remit.sandbox import Sandbox, SandboxChoice
+from remit.stores.sqlite import SqliteFile, SqliteStore
+from remit.testing import ScriptedModel, call, say
+from remit.tools.terminal import terminal
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.delenv("REMIT_HOME", raising=False)
+    ran.clear()
+    with open_beside_home(tmp_path, monkeypatch) as made:
+        yield made
+
+
+async def _attack(
+    shell: Shell, store: str, command: str, sandbox: SandboxChoice = "workspace-write"
+) -> Outcome:
+    """A tree whose model wants a call to run and has a command approve it; nobody else answers."""
+    async with remit.start(
+        lead(sandbox),
+        "go",
+        model=attack(command),
+        store=store,
+        approver=nobody,
+        policy=["allow terminal"],
+        workspace=shell.workspace,
+    ) as running:
+        async for event in running.events():
+            if event.kind == "call_ended":
+                break
+        await running.cancel()
+        return await running.outcome()
+
+
+@asynccontextmanager
+async def _waiting(store: SqliteStore, workspace: Path) -> AsyncIterator[remit.Running]:
+    """Another run, without a sandbox, that waits for an approval."""
+    model = ScriptedModel({"lead": [call("publish", what="of another run"), say("done")]})
+    async with remit.start(
+        lead(None), "go", model=model, store=store, approver=nobody, workspace=workspace
+    ) as running:
+        async for event in running.events():
+            if event.kind == "approval_requested":
+                break
+        yield running
+
+
+async def _answered(store: SqliteStore, root: str) -> bool:
+    return bool(await store.commands(root, 0, wait=False))
+
+
+def _read(path: Path) -> str:
+    """A command that prints how many bytes it can read of a file."""
+    return f"cat {path} 2>/dev/null | wc -c"
+
+
+# --- A store that sandboxed commands may write is refused -----------------------------------------
+
+
+async def test_a_store_in_a_workspace_that_commands_may_write_is_refused(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tree is begun with a journal that its sandboxed commands could write, however the journal is named."""
+    ws = shell.workspace
+    monkeypatch.chdir(ws)
+    (ws / "sub").mkdir()
+    (ws.parent / "elsewhere").mkdir()
+    (ws / "link.db").symlink_to(ws.parent / "elsewhere/runs.db")
+    (ws / "door").symlink_to(ws.parent / "elsewhere")
+    (ws.parent / "in").symlink_to(ws / "sub")
+    for store in (
+        f"sqlite:///{ws}/runs.db",
+        "sqlite:///runs.db",
+        "sqlite:///sub/../runs.db",
+        "sqlite:///runs.db?mode=rwc&cache=shared",
+        # The link can be led elsewhere by a command, and with it every later run.
+        f"sqlite:///{ws}/link.db",
+        f"sqlite:///{ws}/door/runs.db",
+        f"sqlite:///{ws.parent}/in/runs.db",
+        f"sqlite:///{ws.parent}/elsewhere/../ws/runs.db",
+    ):
+        with pytest.raises(UsageError, match="could approve their own calls") as refused:
+            await _attack(shell, store, forge("runs.db"))
+        assert str(ws.parent / "home/.local/state/remit/runs.db") in str(refused.value)
+    assert not ran
+    assert not list(ws.parent.rglob("runs.db*"))
+
+
+async def test_a_default_store_in_the_workspace_is_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$REMIT_HOME in the workspace does not help, and is not what the message advises."""
+    monkeypatch.setenv("REMIT_HOME", str(shell.workspace / "state"))
+    with pytest.raises(UsageError, match="Name a file outside the workspace, or a narrower workspace"):
+        await _attack(shell, "sqlite", "true")
+
+
+async def test_a_store_is_refused_for_the_sandbox_of_any_run_below(shell: Shell) -> None:
+    """The sandboxes of all agents count: a child that may write is enough, a parent that may not protects."""
+    store = f"sqlite:///{shell.workspace}/runs.db"
+    child = Agent("child", description="does", tools=[terminal], sandbox="workspace-write")
+    model = ScriptedModel({"top": [say("done"), say("done")]})
+    with pytest.raises(UsageError, match="workspace-write"):
+        await remit.run(
+            Agent("top", subagents=[child]), "go", model=model, store=store, workspace=shell.workspace
+        )
+    top = Agent("top", subagents=[child], sandbox="read-only")
+    outcome = await remit.run(top, "go", model=model, store=store, workspace=shell.workspace)
+    assert outcome.ok
+
+
+async def test_a_store_in_the_workspace_is_refused_on_resume(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that was begun elsewhere is judged by its own workspace and sandbox when it is resumed."""
+    store = f"sqlite:///{shell.workspace.parent}/runs.db"
+    stopped = await remit.run(
+        lead(),
+        "go",
+        model=ScriptedModel({"lead": [call("terminal", command="true"), say("done")]}),
+        store=store,
+        policy=["allow terminal"],
+        workspace=shell.workspace,
+        limits=Limits(turns=1),
+    )
+    monkeypatch.chdir(shell.workspace)
+    (shell.workspace.parent / "runs.db").rename("runs.db")
+    with pytest.raises(UsageError, match="could approve their own calls"):
+        await remit.resume("sqlite:///runs.db", stopped.run_id, agent=lead(), model=ScriptedModel({}))
+
+
+# --- A store elsewhere cannot be reached ----------------------------------------------------------
+
+
+@works
+@pytest.mark.parametrize("sandbox", [READ, WRITE, NO_NET], ids=str)
+async def test_a_command_reaches_no_journal_outside_its_workspace(
+    shell: Shell, tmp_path: Path, sandbox: Sandbox
+) -> None:
+    """The journal and the files beside it can be neither read nor written in any sandbox, by their path or by a link."""
+    place = Path("/var/lib") if os.access("/var/lib", os.W_OK) else Path.home().parent
+    folder = place / f"remit-test-{os.getpid()}"
+    folder.mkdir()
+    try:
+        (shell.workspace / "way").symlink_to(folder / "runs.db")
+        tries = "; ".join(
+            [forge(folder / "runs.db"), forge("way"), *(_read(folder / f"runs.db{end}") for end in ("", "-wal", "-shm"))]
+        )
+        outcome = await _attack(shell, f"sqlite:///{folder}/runs.db", tries, sandbox)
+        assert not ran
+        assert "forged" not in result_of(outcome, "terminal")
+        assert "0\n0\n0\n" in result_of(outcome, "terminal")
+    finally:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+@works
+async def test_the_usual_place_needs_nothing(shell: Shell, tmp_path: Path) -> None:
+    """With the default journal a sandboxed tree runs as ever, and its commands do not see where it is kept."""
+    usual = tmp_path / "home/.local/state/remit"
+    model = ScriptedModel({"lead": [call("terminal", command=f"ls -A {usual}; echo x > f"), say("done")]})
+    outcome = await remit.run(
+        lead(), "go", model=model, store="sqlite", policy=["allow terminal"], workspace=shell.workspace
+    )
+    assert outcome.ok
+    assert not outcome.warnings
+    assert result_of(outcome, "terminal") == "(no output)\n(exit code 0)"
+    assert names(shell.workspace) == ["f"]
+    assert (usual / "runs.db").exists()
+
+
+@works
+@pytest.mark.parametrize("variable", ["", "REMIT_HOME", "XDG_STATE_HOME"])
+async def test_a_journal_that_is_made_while_a_command_runs_is_hidden(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """The usual place is covered before there is a journal in it, wherever the environment puts it."""
+    usual = tmp_path / "home/.local/state/remit"
+    if variable:
+        usual = tmp_path / "state" / ("remit" if variable == "XDG_STATE_HOME" else "")
+        monkeypatch.setenv(variable, str(tmp_path / "state"))
+    go = shell.workspace / "go"
+
+    async def make() -> None:
+        while not go.exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.01)
+        (usual / "runs.db").write_text("made later")
+        (shell.workspace / "made").touch()
+
+    async with asyncio.timeout(10), anyio.create_task_group() as group:
+        group.start_soon(make)
+        result = await run(shell, WRITE, f"touch go; until [ -e made ]; do sleep 0.01; done; ls -A {usual}")
+    assert result.content == "(no output)\n(exit code 0)"
+
+
+@works
+@pytest.mark.parametrize("ending", ["", "-wal"])
+async def test_a_journal_with_a_second_name_is_not_reached_by_it(
+    shell: Shell, tmp_path: Path, ending: str
+) -> None:
+    """While a file of the journal has another name (a hard link), no sandboxed command runs, and the fix is told."""
+    store = SqliteStore(tmp_path / "runs.db")
+    async with _waiting(store, shell.workspace) as running:
+        (shell.workspace / "innocent").hardlink_to(tmp_path / f"runs.db{ending}")
+        result = await run(shell, WRITE, forge("innocent"))
+        assert "hard links" in result.content
+        assert not await _answered(store, running.run_id)
+        (shell.workspace / "innocent").unlink()
+        assert (await run(shell, WRITE, "true")).ok
+    await store.close()
+
+
+# --- Journals of others in the workspace ----------------------------------------------------------
+
+
+@works
+@pytest.mark.parametrize("sandbox", [READ, WRITE], ids=str)
+async def test_a_journal_of_another_run_in_the_workspace_is_hidden(shell: Shell, sandbox: Sandbox) -> None:
+    """A run without a sandbox may keep its journal in the workspace; commands of sandboxed runs do not reach it."""
+    folder = shell.workspace / "deep/er"
+    store = SqliteStore(folder / "runs.db")
+    async with _waiting(store, shell.workspace) as running:
+        result = await run(
+            shell,
+            sandbox,
+            f"{forge('deep/er/runs.db')}; cd deep/er; rm -f runs.db*; mv runs.db x; cp /etc/passwd runs.db-wal; cd ../..;"
+            f" mv deep other; mv deep/er other; {_read(folder / 'runs.db')}; {_read(folder / 'runs.db-wal')}",
+        )
+        assert "forged" not in result.content
+        assert "0\n0\n" in result.content
+        assert not await _answered(store, running.run_id)
+        await running.cancel()
+    assert not ran
+    await store.close()
+    assert names(folder) == ["runs.db"]
+
+
+@works
+async def test_nothing_is_planted_beside_a_journal_at_rest(shell: Shell, tmp_path: Path) -> None:
+    """A journal that nobody uses is the same after a command as before, and SQLite finds nothing beside it to obey."""
+    journal = shell.workspace / "runs.db"
+    store = SqliteStore(journal)
+    async with _waiting(store, shell.workspace) as running:
+        root = running.run_id
+        await running.cancel()
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "forged.db")) as file:
+        file.execute("CREATE TABLE t (x)")
+    (shell.workspace / "forged.db").write_bytes((tmp_path / "forged.db").read_bytes())
+    before = journal.read_bytes()
+    result = await run(
+        shell,
+        WRITE,
+        f"{forge('runs.db')}; cp forged.db runs.db; mv forged.db runs.db; for e in wal shm journal; do cp /etc/passwd"
+        " runs.db-$e; mv /etc/passwd runs.db-$e; ln -sf forged.db runs.db-$e; done; ls",
+    )
+    assert "runs.db-journal was put aside" in result.content
+    assert journal.read_bytes() == before
+    assert [n for n in names(shell.workspace) if "from-sandbox" not in n] == ["forged.db", "runs.db"]
+    store = SqliteStore(journal)
+    assert [info.root for info in await store.trees()] == [root]
+    assert not await _answered(store, root)
+    await store.close()
+
+
+@works
+async def test_git_works_beside_a_journal(shell: Shell) -> None:
+    """`git add`, `commit` and `diff` work in a workspace that has another run's journal in it."""
+    ws = shell.workspace
+    store = SqliteStore(ws / "runs.db")
+    async with _waiting(store, ws):
+        outside("git init -q . && echo 'runs.db*' > .gitignore", ws)
+        result = await run(
+            shell,
+            WRITE,
+            "echo a > f && git add . && git -c user.name=a -c user.email=b commit -qm first && echo b > f && git diff"
+            " --stat | cat && git status -s",
+        )
+    await store.close()
+    assert "1 file changed" in result.content
+    assert result.content.endswith(" M f\n(exit code 0)")
+
+
+# --- Tools that write files -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["runs.db", "runs.db-wal", "runs.db-journal", "link"])
+async def test_write_and_edit_do_not_change_a_journal(shell: Shell, name: str) -> None:
+    """No file tool writes a journal or a file beside it, without a sandbox too, even where a rule allows it."""
+    ws = shell.workspace
+    store = SqliteStore(ws / "runs.db")
+    (ws / "link").symlink_to("runs.db")
+    model = ScriptedModel({"lead": [call("write", path=name, content="forged"), say("done")]})
+    outcome = await remit.run(
+        Agent("lead", tools=["write"]), "go", model=model, store=store, policy=["allow write"], workspace=ws
+    )
+    await store.close()
+    assert "belongs to a journal of remit" in result_of(outcome, "write")
+
+
+def test_a_journal_is_known_before_its_log_is_copied_into_it(tmp_path: Path) -> None:
+    """The header of a journal says that it is one from the moment it has tables, while its writer is still at work."""
+    link = SqliteFile(tmp_path / "runs.db").open_writer()
+    copy = tmp_path / "copy"
+    # A copy, since the file itself is known as one that this process uses.
+    outside(f"cp runs.db {copy}", tmp_path)
+    assert journal_files.is_journal(copy)
+    assert journal_files.is_journal(tmp_path / "runs.db")
+    assert not journal_files.is_journal(tmp_path)
+    link.close()
