@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -29,3 +30,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         run_virtual(test(**fixtures))
     return True
+
+
+@pytest.fixture
+def shown_path() -> Iterator[Path]:
+    """A new folder that is there in a sandbox, as one below /tmp is not."""
+    caches = Path(__file__).parent.parent / ".pytest_cache"
+    if caches.is_relative_to("/tmp") or caches.is_relative_to("/var/tmp"):
+        pytest.skip("the project is below /tmp, which no sandbox shows")
+    caches.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=caches) as folder:
+        yield Path(folder)

@@ -107,3 +107,40 @@ def test_space_is_told_of_a_journal_that_cannot_be_used(
     (bench.folder / "runs.db").write_text("no database" * 100)
     _have_left(0, monkeypatch)
     assert [one["level"] for one in _journal()] == ["problem", "problem"]
+
+
+def test_a_journal_that_other_users_may_read_is_reported(bench: Bench) -> None:
+    """A journal whose mode lets other users in is a warning, with the command that mends it."""
+    bench.run(two_scouts())
+    file = bench.folder / "runs.db"
+    for mode, can in ((0o640, "read it"), (0o606, "read and change it")):
+        file.chmod(mode)
+        (warning,) = [one for one in _journal() if one["level"] == "warning"]
+        assert warning["text"].endswith(f"its mode lets them {can}.")
+        assert warning["fix"] == f"Run: chmod 600 {file}"
+
+
+def test_a_journal_that_another_user_owns_is_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of another user, who can change what it says, is a warning."""
+    bench.run(two_scouts())
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    (warning,) = [one for one in _journal() if one["level"] == "warning"]
+    assert f"belongs to another user (uid {own})" in warning["text"]
+
+
+def test_a_journal_that_sandboxed_commands_may_write_is_a_problem(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal where the sandbox of the settings may write is a problem, and `remit run` says the same, with exit code 2."""
+    monkeypatch.setenv("REMIT_JOURNAL", "sqlite:///runs.db")
+    monkeypatch.setenv("REMIT_SANDBOX", "workspace-write")
+    (problem,) = [one for one in _journal() if one["level"] == "problem"]
+    assert "could approve their own calls" in problem["text"]
+    assert str(bench.folder / "home/.local/state/remit/runs.db") in problem["text"]
+    code, out, err = remit("run", "Survey this folder", "--model", "offline")
+    assert (code, out) == (2, "")
+    assert problem["text"] in err
+    assert not Path("runs.db").exists()
+    monkeypatch.delenv("REMIT_JOURNAL")
+    assert remit("run", "Survey this folder", "--model", "offline").code == 0

@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import LiteralString, cast
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from psycopg import sql
+
+PASSWORD = "correct horse/battery"
+"""Of `locked_url`; not as it is in an address."""
 
 
 def _load(name: str) -> ModuleType:
@@ -46,3 +52,33 @@ def postgres_url(postgres_server: str, request: pytest.FixtureRequest) -> Iterat
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield postgres_server.rpartition("/")[0] + f"/{name}"
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def locked_url(postgres_url: str) -> str:
+    """The same database for a user who needs a password, which is in the address."""
+    name = postgres_url.rpartition("/")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        rules = Path(cast(str, cast("tuple[object]", connection.execute("SHOW hba_file").fetchone())[0]))
+        rules.write_text(f"host {name} keeper 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        for statement in (
+            "DROP ROLE IF EXISTS keeper",
+            f"CREATE ROLE keeper LOGIN PASSWORD '{PASSWORD}'",
+            f'GRANT ALL ON DATABASE "{name}" TO keeper',
+            "GRANT ALL ON SCHEMA public TO keeper",
+            "SELECT pg_reload_conf()",
+        ):
+            connection.execute(cast(LiteralString, statement))
+    address = postgres_url.replace("//remit@", f"//keeper:{quote(PASSWORD, safe='')}@")
+    until = time.monotonic() + 10
+    while _lets_in(address.replace(quote(PASSWORD, safe=""), "wrong")) and time.monotonic() < until:
+        time.sleep(0.01)
+    return address
+
+
+def _lets_in(address: str) -> bool:
+    try:
+        psycopg.connect(address).close()
+    except psycopg.OperationalError:
+        return False
+    return True

@@ -80,7 +80,7 @@ def _start(somebody: list[str], programs: Path, data: Path, port: int) -> subpro
     settings = {
         "listen_addresses": "127.0.0.1",
         "port": str(port),
-        "unix_socket_directories": "",
+        "unix_socket_directories": str(data.parent),
         "fsync": "off",
         "synchronous_commit": "off",
         "full_page_writes": "off",

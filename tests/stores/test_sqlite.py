@@ -76,6 +76,22 @@ async def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
     assert modes == {"runs.db": 0o600, "b": 0o700, "a": 0o700, ".db-wal": 0o600, ".db-shm": 0o600}
 
 
+async def test_a_file_that_others_may_read_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever writes a journal that other users may read or own is warned, and still has it written."""
+    path = tmp_path / "runs.db"
+    for _ in range(2):
+        path.touch()
+        path.chmod(0o644)
+        store = SqliteStore(path)
+        await new_tree(store)
+        await store.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The run store {path} can be used by other users: its mode lets them read it. Run: chmod 600 {path}"
+    ]
+
+
 async def test_names_with_special_characters(tmp_path: Path) -> None:
     """A path is a path, whatever characters are in it."""
     path = tmp_path / "a b?c#d%20é" / "runs.db"

@@ -10,7 +10,7 @@ from cagebench import python_inside
 
 from remit import Agent, Outcome, tool
 from remit.policy import ApprovalRequest, Decision
-from remit.sandbox import Sandbox
+from remit.sandbox import SandboxChoice
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.terminal import terminal
 
@@ -55,7 +55,7 @@ def forge(path: str | Path) -> str:
 def attack(command: str) -> ScriptedModel:
     """A model that wants `publish` to run, and forges its approval in a command meanwhile."""
     # The request is there before the command looks, and the forged answer is heard before the command ends.
-    both = calls(call("publish", what="it"), call("terminal", command=f"sleep 0.1; {command}; sleep 0.4"))
+    both = calls(call("publish", what="it"), call("terminal", command=f"sleep 0.1; {command}; sleep 0.3"))
     return ScriptedModel({"lead": [both, say("done")]})
 
 

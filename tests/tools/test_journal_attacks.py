@@ -6,7 +6,6 @@ The first was possible once; the others are ways round what stops it.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -111,7 +110,9 @@ async def test_a_store_in_a_workspace_that_commands_may_write_is_refused(
     assert not list(ws.parent.rglob("runs.db*"))
 
 
-async def test_a_default_store_in_the_workspace_is_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_default_store_in_the_workspace_is_refused(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """$REMIT_HOME in the workspace does not help, and is not what the message advises."""
     monkeypatch.setenv("REMIT_HOME", str(shell.workspace / "state"))
     with pytest.raises(UsageError, match="Name a file outside the workspace, or a narrower workspace"):
@@ -158,31 +159,34 @@ async def test_a_store_in_the_workspace_is_refused_on_resume(
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE, NO_NET], ids=str)
 async def test_a_command_reaches_no_journal_outside_its_workspace(
-    shell: Shell, tmp_path: Path, sandbox: Sandbox
+    shell: Shell, shown_path: Path, sandbox: Sandbox
 ) -> None:
     """The journal and the files beside it can be neither read nor written in any sandbox, by their path or by a link."""
-    place = Path("/var/lib") if os.access("/var/lib", os.W_OK) else Path.home().parent
-    folder = place / f"remit-test-{os.getpid()}"
-    folder.mkdir()
-    try:
-        (shell.workspace / "way").symlink_to(folder / "runs.db")
-        tries = "; ".join(
-            [forge(folder / "runs.db"), forge("way"), *(_read(folder / f"runs.db{end}") for end in ("", "-wal", "-shm"))]
-        )
-        outcome = await _attack(shell, f"sqlite:///{folder}/runs.db", tries, sandbox)
-        assert not ran
-        assert "forged" not in result_of(outcome, "terminal")
-        assert "0\n0\n0\n" in result_of(outcome, "terminal")
-    finally:
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+    (shell.workspace / "way").symlink_to(shown_path / "runs.db")
+    files = [shown_path / f"runs.db{ending}" for ending in ("", "-wal", "-shm")]
+    tries = [
+        forge(files[0]),
+        forge("way"),
+        *map(_read, files),
+        f"echo x > {shown_path}/mine; cat {shown_path}/other",
+    ]
+    (shown_path / "other").write_text("can be read\n")
+    outcome = await _attack(shell, f"sqlite:///{files[0]}", "; ".join(tries), sandbox)
+    assert not ran
+    said = result_of(outcome, "terminal")
+    assert "forged" not in said
+    assert "\n0\n0\n0\n" in said
+    # So the folder itself is there as it is.
+    assert "can be read\n" in said
 
 
 @works
-async def test_the_usual_place_needs_nothing(shell: Shell, tmp_path: Path) -> None:
+async def test_the_usual_place_needs_nothing(
+    shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the default journal a sandboxed tree runs as ever, and its commands do not see where it is kept."""
-    usual = tmp_path / "home/.local/state/remit"
+    monkeypatch.setenv("HOME", str(shown_path))
+    usual = shown_path / ".local/state/remit"
     model = ScriptedModel({"lead": [call("terminal", command=f"ls -A {usual}; echo x > f"), say("done")]})
     outcome = await remit.run(
         lead(), "go", model=model, store="sqlite", policy=["allow terminal"], workspace=shell.workspace
@@ -195,27 +199,29 @@ async def test_the_usual_place_needs_nothing(shell: Shell, tmp_path: Path) -> No
 
 
 @works
-@pytest.mark.parametrize("variable", ["", "REMIT_HOME", "XDG_STATE_HOME"])
+@pytest.mark.parametrize("variable", ["HOME", "REMIT_HOME", "XDG_STATE_HOME"])
 async def test_a_journal_that_is_made_while_a_command_runs_is_hidden(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """The usual place is covered before there is a journal in it, wherever the environment puts it."""
-    usual = tmp_path / "home/.local/state/remit"
-    if variable:
-        usual = tmp_path / "state" / ("remit" if variable == "XDG_STATE_HOME" else "")
-        monkeypatch.setenv(variable, str(tmp_path / "state"))
-    go = shell.workspace / "go"
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv(variable, str(shown_path / "here"))
+    below = {"HOME": ".local/state/remit", "REMIT_HOME": "", "XDG_STATE_HOME": "remit"}
+    usual = shown_path / "here" / below[variable]
 
     async def make() -> None:
-        while not go.exists():  # noqa: ASYNC110 - another process makes it
+        while not (shell.workspace / "go").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.01)
+        usual.mkdir(parents=True, exist_ok=True)
         (usual / "runs.db").write_text("made later")
         (shell.workspace / "made").touch()
 
+    result = None
     async with asyncio.timeout(10), anyio.create_task_group() as group:
         group.start_soon(make)
-        result = await run(shell, WRITE, f"touch go; until [ -e made ]; do sleep 0.01; done; ls -A {usual}")
-    assert result.content == "(no output)\n(exit code 0)"
+        result = await run(shell, WRITE, f"touch go; until [ -e made ]; do sleep 0.01; done; cat {usual}/*")
+    assert result is not None
+    assert "made later" not in result.content
 
 
 @works

@@ -54,7 +54,9 @@ async def _examine(settings: Settings, journal: str | None, *, servers: bool) ->
     found = [*findings.told(settings.problems), *findings.consent(settings)]
     found += _guarded("model", lambda: findings.models(settings))
     try:
-        found += await findings.journal(places.find_journal(journal))
+        place = places.find_journal(journal)
+        found += await findings.journal(place)
+        found += _guarded("journal", lambda: findings.reach(settings, place))
     except UsageError as error:
         found.append(Finding("note", "journal", "no runs are kept", str(error)))
     found += _guarded("sandbox", lambda: findings.sandbox(settings))

@@ -38,7 +38,7 @@ NO_SPACE = 5_000_000
 OLD_S = 30 * 86_400.0
 """How long a run has been quiet that `rm --older-than 30d` deletes."""
 
-ELSEWHERE = "keep runs elsewhere: --journal sqlite:///runs.db, or REMIT_JOURNAL"
+ELSEWHERE = "keep runs elsewhere: --journal sqlite:////full/path/runs.db, or REMIT_JOURNAL"
 
 _EXTRA = re.compile(r"([A-Za-z0-9._-]+).*\bextra\s*==\s*['\"]([a-z0-9-]+)['\"]")
 _TOGETHER = ("all", "dev")
@@ -233,6 +233,7 @@ def _file(place: Journal, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
     closed = list(_closed(path))
     # A disk that nobody can write to is often full to the brim, and that is no trouble.
     yield from closed or _space(path, trees)
+    yield from _risks(path)
     yield from _damage(path)
 
 
@@ -276,6 +277,23 @@ def _space(path: Path, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
         is_old = any(info.last_at < then and info.status is not None for info in trees)
         fix = hint("rm --older-than 30d") if is_old else f"free some space there, or {ELSEWHERE}"
         yield Finding("warning", "journal", left, fix)
+
+
+def reach(settings: Settings, place: Journal) -> Iterator[Finding]:
+    """Whether commands in the sandbox of the settings could write a journal that is a file. `remit run` refuses that."""
+    from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - only for a journal that is a file
+
+    boxes = [] if settings.sandbox is None or settings.sandbox.is_open else [settings.sandbox]
+    if place.path is not None and (why := SqliteFile(place.path).exposed(boxes, settings.workspace)):
+        yield Finding("problem", "journal", why)
+
+
+def _risks(path: Path) -> Iterator[Finding]:
+    """Whether other users could read or change it."""
+    from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - only for a journal that is a file
+
+    for what, fix in SqliteFile(path).risks():
+        yield Finding("warning", "journal", what, fix)
 
 
 def _damage(path: Path) -> Iterator[Finding]:

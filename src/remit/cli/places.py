@@ -76,7 +76,7 @@ class Found(NamedTuple):
 def journal_option(command: F) -> F:
     """Adds `--journal` to a command."""
     return click.option(
-        "--journal", metavar="URL", help="Where the runs are kept, such as sqlite:///runs.db."
+        "--journal", metavar="URL", help="Where the runs are kept, such as sqlite:////full/path/runs.db."
     )(command)
 
 
@@ -126,7 +126,7 @@ def _may_have_settings() -> bool:
 def _kept(journal: Journal) -> Journal:
     if journal.url.partition("://")[0] == "memory":
         raise UsageError(
-            f"No runs are kept here (journal, from {journal.origin}). Name a place: --journal sqlite:///runs.db"
+            f"No runs are kept here (journal, from {journal.origin}). Name a place: --journal sqlite:////full/path/runs.db"
         )
     return journal
 

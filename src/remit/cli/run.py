@@ -28,7 +28,7 @@ from remit.models.offline import is_survey
 @options.showing_options
 @click.option("--continue", "-c", "last", is_flag=True, help="Go on with the newest run of this folder.")
 @click.option("--resume", "-r", "before", metavar="RUN", help="Go on with this run. See `remit runs`.")
-@click.option("--journal", metavar="URL", help="Where the run is kept, such as sqlite:///runs.db.")
+@click.option("--journal", metavar="URL", help="Where the run is kept, such as sqlite:////full/path/runs.db.")
 @click.option("--no-journal", is_flag=True, help="Keep nothing of it. It cannot be resumed then.")
 @click.pass_obj
 def command(setup: Setup, prompt: tuple[str, ...], **given: object) -> int:

@@ -75,19 +75,23 @@ class SqliteFile:
             f" could approve their own calls. {advice}"
         )
 
-    def risks(self) -> Iterator[str]:
+    def risks(self) -> Iterator[tuple[str, str]]:
         """How other users could read or change it, and what to do."""
+        if os.name != "posix":
+            return
         with contextlib.suppress(OSError):
             info = self.path.stat()
-            if os.name == "posix" and info.st_uid != os.geteuid():
+            file = shlex.quote(str(self.path))
+            if info.st_uid != os.geteuid():
                 yield (
-                    f"{self.where} belongs to another user (uid {info.st_uid}), who can read and change it."
-                    " Move it to a folder of your own, or change its owner with chown."
+                    f"{self.where} belongs to another user (uid {info.st_uid}), who can read and change it.",
+                    f"Use a file of your own, or run as root: chown {os.geteuid()} {file}",
                 )
-            if os.name == "posix" and info.st_mode & 0o077:
+            if others := stat.S_IMODE(info.st_mode) & 0o077:
+                can = "read and change" if others & 0o022 else "read"
                 yield (
-                    f"{self.where} can be used by other users (its mode is {stat.S_IMODE(info.st_mode):03o})."
-                    f" Run: chmod 600 {shlex.quote(str(self.path))}"
+                    f"{self.where} can be used by other users: its mode lets them {can} it.",
+                    f"Run: chmod 600 {file}",
                 )
 
     def open_writer(self) -> Link:
@@ -297,10 +301,10 @@ _reported: set[str] = set()
 
 def _report(file: SqliteFile) -> None:
     """Log each risk once."""
-    for risk in file.risks():
-        if risk not in _reported:
-            _reported.add(risk)
-            log.warning("%s", risk)
+    for what, fix in file.risks():
+        if what not in _reported:
+            _reported.add(what)
+            log.warning("%s %s", what, fix)
 
 
 _LINES = """

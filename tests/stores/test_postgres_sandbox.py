@@ -1,0 +1,194 @@
+"""Approvals through a server: they come from other machines, and from no command in a sandbox."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import anyio
+import psycopg
+import pytest
+
+import remit
+import remit.remote as remote
+import remit.tools.bubblewrap as bubblewrap
+from remit import Agent, UsageError, tool
+from remit.events import CallEnded
+from remit.policy import ApprovalRequest, Decision
+from remit.sandbox import Sandbox
+from remit.stores.postgres import PostgresDatabase, PostgresStore
+from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.terminal import make_terminal
+
+pytestmark = pytest.mark.real_time
+
+PASSWORD = "correct horse/battery"
+READ_NET, WRITE_NET = Sandbox("read-only", network=True), Sandbox("workspace-write", network=True)
+WRITE, NO_NET = Sandbox("workspace-write"), Sandbox("open", network=False)
+
+works = pytest.mark.skipif(bubblewrap.trial() is not None, reason="no sandbox here")
+
+
+@tool
+def publish() -> str:
+    """Change something."""
+    return "published"
+
+
+async def nobody(_: ApprovalRequest) -> Decision:
+    await anyio.sleep(3600)
+    raise AssertionError
+
+
+def python(code: str) -> str:
+    return f"{sys.executable} -c {shlex.quote(f'import os, psycopg, socket; {code}')}"
+
+
+@asynccontextmanager
+async def running(
+    url: str, command: str, sandbox: Sandbox, workspace: Path
+) -> AsyncIterator[tuple[remit.Running, str]]:
+    """A tree that waits for an approval, after a command has printed something in its sandbox."""
+    both = calls(call("publish"), call("terminal", command=command))
+    lead = Agent("lead", tools=[make_terminal(env=["DATABASE_URL", "PG*", "APP_*"]), publish])
+    async with remit.start(
+        lead,
+        "go",
+        model=ScriptedModel({"lead": [both, say("done")]}),
+        store=url,
+        approver=nobody,
+        policy=["allow terminal"],
+        sandbox=sandbox,
+        workspace=workspace,
+    ) as tree:
+        async for event in tree.events():
+            if isinstance(event, CallEnded):
+                yield tree, event.content
+                return
+
+
+@works
+async def test_another_machine_approves_what_a_sandboxed_run_asks(locked_url: str, tmp_path: Path) -> None:
+    """A person approves through the server, with network in the sandbox too, while its command is not let in."""
+    port = urlsplit(locked_url).port
+    name = locked_url.rpartition("/")[2]
+    forge = python(f"psycopg.connect(host='127.0.0.1', port={port}, user='keeper', dbname='{name}')")
+    for sandbox in (WRITE, WRITE_NET):
+        async with running(locked_url, forge, sandbox, tmp_path) as (tree, said):
+            assert "OperationalError" in said
+            # A command without network does not even learn that a password is needed.
+            assert ("password" in said.rpartition("OperationalError")[2]) is sandbox.network
+            elsewhere = PostgresStore(locked_url)
+            (request,) = await remote.waiting(elsewhere, tree.run_id)
+            assert await remote.approve(elsewhere, request.id)
+            await elsewhere.close()
+            outcome = await tree.outcome()
+        assert outcome.ok
+        assert "published" in outcome.messages[-3].text
+
+
+@works
+async def test_a_journals_password_reaches_no_sandboxed_command(
+    locked_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No variable with the password of a journal is passed on, even by name, in whatever form it has it."""
+    monkeypatch.setenv("DATABASE_URL", locked_url)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("APP_DSN", f"host=x password='{PASSWORD}' user=keeper")
+    monkeypatch.setenv("APP_NAME", "correct")
+    async with running(locked_url, "env", WRITE, tmp_path) as (tree, said):
+        await tree.cancel()
+    assert "APP_NAME=correct" in said
+    assert "battery" not in said
+
+
+@works
+@pytest.mark.parametrize("variable", ["PGPASSFILE", "PGSERVICEFILE", "HOME"])
+async def test_the_files_that_have_a_password_are_hidden(
+    locked_url: str, tmp_path: Path, shown_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A store whose password is in a file of libpq's works, and commands do not see that file."""
+    folder = shown_path
+    monkeypatch.setenv("HOME", str(folder))
+    parts = urlsplit(locked_url)
+    service = variable == "PGSERVICEFILE"
+    file = folder / {"PGPASSFILE": "mine", "PGSERVICEFILE": "mine", "HOME": ".pgpass"}[variable]
+    line = f"{parts.hostname}:{parts.port}:*:keeper:{PASSWORD}\n"
+    file.write_text(f"[mine]\npassword={PASSWORD}\n" if service else line)
+    file.chmod(0o600)
+    if variable != "HOME":
+        monkeypatch.setenv(variable, str(file))
+    url = locked_url.replace(f":{quote(PASSWORD, safe='')}", "") + ("?service=mine" if service else "")
+    (folder / "other").write_text("can be read")
+    async with running(url, f"cat {file}; cat {folder}/other", WRITE_NET, tmp_path) as (tree, said):
+        await tree.cancel()
+    assert "can be read" in said
+    assert "battery" not in said
+
+
+async def test_a_server_that_lets_anybody_in_is_refused_with_network(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """A sandbox with network may not be used where the server asks for no password; without network it may."""
+    for sandbox in (READ_NET, WRITE_NET):
+        with pytest.raises(UsageError, match="lets its user in without a password"):
+            async with running(postgres_url, "true", sandbox, tmp_path):
+                pass
+    child = Agent("child", description="does", sandbox=WRITE_NET)
+    with pytest.raises(UsageError, match="without a password"):
+        await remit.run(
+            Agent("lead", subagents=[child]),
+            "go",
+            model=ScriptedModel({}),
+            store=postgres_url,
+            workspace=tmp_path,
+        )
+    outcome = await remit.run(
+        Agent("lead"),
+        "go",
+        model=ScriptedModel(["done"]),
+        store=postgres_url,
+        sandbox=WRITE,
+        workspace=tmp_path,
+    )
+    assert outcome.ok
+
+
+@works
+async def test_a_unix_socket_is_out_of_reach(postgres_url: str, tmp_path: Path) -> None:
+    """The socket of a server is not reached from a sandbox, also where all files are open and Unix sockets allowed."""
+    with psycopg.connect(postgres_url) as connection:
+        (folder,) = connection.execute("SHOW unix_socket_directories").fetchone() or ("",)
+    parts = urlsplit(postgres_url)
+    url = f"postgresql://remit@/{parts.path[1:]}?host={quote(folder)}&port={parts.port}"
+    dial = python(f"socket.socket(socket.AF_UNIX).connect('{folder}/.s.PGSQL.{parts.port}')")
+    for sandbox in (WRITE, NO_NET):
+        async with running(url, dial, sandbox, tmp_path) as (tree, said):
+            await tree.cancel()
+        assert "Error" in said.splitlines()[-2]
+    # The same server at its other address lets everybody in.
+    assert "without a password" in PostgresDatabase(url).exposed([WRITE_NET], tmp_path)
+
+
+@pytest.mark.parametrize("form", [PASSWORD, quote(PASSWORD, safe="")])
+async def test_a_password_in_the_workspace_is_refused_with_network(
+    locked_url: str, tmp_path: Path, form: str
+) -> None:
+    """Commands that can read the password and reach the server are not begun; the message names the file."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/remit.toml").write_text(f'journal = "postgresql://keeper:{form}@127.0.0.1/x"')
+    with pytest.raises(UsageError, match=r"written in .*conf/remit\.toml"):
+        async with running(locked_url, "true", READ_NET, tmp_path):
+            pass
+    (tmp_path / "conf/remit.toml").write_text(f"x{form}x")
+    assert PostgresDatabase(locked_url).exposed([READ_NET], tmp_path) == ""
+
+
+def test_a_server_that_cannot_be_reached_is_no_reason(tmp_path: Path) -> None:
+    """What is wrong with a server is said when the tree is claimed, not by the look at its doors."""
+    database = PostgresDatabase("postgresql://remit@127.0.0.1:1/x")
+    assert database.exposed([WRITE_NET], tmp_path) == ""
