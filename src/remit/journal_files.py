@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -122,3 +123,57 @@ def _has_header(path: str | Path) -> bool:
     finally:
         os.close(fd)
     return head.startswith(_MAGIC) and head[_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+
+
+# --- Folders that commands in a sandbox may write --------------------------------------------------
+
+
+def mark_written(folder: Path) -> int:
+    """Tell every process that a command may write in a folder, until the descriptor is closed.
+
+    To be done before the folder is searched for journals. Raises OSError.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    # Whoever asks holds the lock for a moment.
+    for _ in range(_TRIES):
+        if _lock_folder(fd, alone=False):
+            break
+        time.sleep(0.002)  # noqa: TID251 - in a thread
+    return fd
+
+
+def find_written(path: Path) -> Path | None:
+    """The folder above a file in which a command in a sandbox may write at this moment.
+
+    To be asked once the file can be recognised as a journal: then either the file is found by the search that comes
+    after a mark, or the mark is found here.
+    """
+    if os.name != "posix":
+        return None
+    for folder in Path(os.path.realpath(path)).parents:
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if not _lock_folder(fd, alone=True):
+                return folder
+        finally:
+            os.close(fd)
+    return None
+
+
+_TRIES = 50
+
+
+def _lock_folder(fd: int, *, alone: bool) -> bool:
+    """Whether a lock could be had; also where the file system has none."""
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True

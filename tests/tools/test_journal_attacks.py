@@ -20,7 +20,9 @@ from shellbench import Shell
 import remit
 import remit.journal_files as journal_files
 from remit import Agent, Limits, Outcome, UsageError
+from remit.ports import Store
 from remit.sandbox import Sandbox, SandboxChoice
+from remit.stores.place import Trouble
 from remit.stores.sqlite import SqliteFile, SqliteStore
 from remit.testing import ScriptedModel, call, say
 from remit.tools.terminal import terminal
@@ -37,7 +39,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 async def _attack(
-    shell: Shell, store: str, command: str, sandbox: SandboxChoice = "workspace-write"
+    shell: Shell, store: Store | str, command: str, sandbox: SandboxChoice = "workspace-write"
 ) -> Outcome:
     """A tree whose model wants a call to run and has a command approve it; nobody else answers."""
     async with remit.start(
@@ -242,6 +244,38 @@ async def test_a_journal_with_a_second_name_is_not_reached_by_it(
 
 
 # --- Journals of others in the workspace ----------------------------------------------------------
+
+
+@works
+async def test_a_journal_is_hidden_where_its_store_cannot_say_where_it_is(shell: Shell) -> None:
+    """A store of the caller's own may be in the workspace: its file is recognised there, and no command reaches it."""
+    store = SqliteStore(shell.workspace / "runs.db")
+    store.exposed = None  # pyright: ignore[reportAttributeAccessIssue]
+    outcome = await _attack(shell, store, forge("runs.db"))
+    await store.close()
+    assert not ran
+    assert "forged" not in result_of(outcome, "terminal")
+
+
+@works
+async def test_no_journal_is_made_where_a_command_is_writing(shell: Shell) -> None:
+    """While a command may write in a folder, no process makes a journal there: the command would not be kept from it."""
+
+    async def make() -> None:
+        while not (shell.workspace / "go").exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.01)
+        with pytest.raises(Trouble, match="while a command in a sandbox may write") as refused:
+            SqliteFile(shell.workspace / "new/runs.db").open_writer()
+        assert refused.value.passing
+        SqliteFile(shell.workspace.parent / "runs.db").open_writer().close()
+        (shell.workspace / "made").touch()
+
+    async with asyncio.timeout(10), anyio.create_task_group() as group:
+        group.start_soon(make)
+        await run(shell, WRITE, "touch go; until [ -e made ]; do sleep 0.01; done")
+    SqliteFile(shell.workspace / "new/runs.db").open_writer().close()
+    # A command that only reads is in nobody's way.
+    await run(shell, READ, "true")
 
 
 @works

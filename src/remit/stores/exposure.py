@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import remit.journal_files as journal_files
+
 MOST_FILES = 20_000
 MOST_BYTES = 1_000_000
 """Of one file that is searched for a password: settings and programs are smaller."""
@@ -42,6 +44,8 @@ def find_text(folder: Path, text: str) -> Path | None:
     """The first file below a folder that has a text as a word of its own; large files are left out."""
     forms = {text.encode(), quote(text, safe="").encode()}
     pattern = re.compile(rb"(?<!\w)(?:%s)(?!\w)" % b"|".join(map(re.escape, forms)))
+    # Reading a file of SQLite's drops the locks that this process has on it.
+    ours = {str(path) for journal in journal_files.used() for path in journal.files()}
     left = MOST_FILES
     for top, folders, files in os.walk(folder):
         folders.sort()
@@ -50,7 +54,7 @@ def find_text(folder: Path, text: str) -> Path | None:
             left -= 1
             if left < 0:
                 return None
-            if _small(path) and pattern.search(path.read_bytes()):
+            if str(path) not in ours and _small(path) and pattern.search(path.read_bytes()):
                 return path
     return None
 

@@ -239,6 +239,12 @@ class SqliteFile:
         link.rows("PRAGMA synchronous = OFF")
         link.change(f"PRAGMA application_id = {APPLICATION_ID}")
         link.rows("PRAGMA synchronous = FULL")
+        if (written := journal_files.find_written(self.path)) is not None:
+            raise Trouble(
+                f"{self.where} cannot be made while a command in a sandbox may write in {written}. Wait until it has ended,"
+                " or name a file elsewhere.",
+                passing=True,
+            )
         link.rows("PRAGMA journal_mode = WAL")
         link.begin()
         try:

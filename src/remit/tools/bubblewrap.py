@@ -57,15 +57,17 @@ def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage
     """
     guarding.check_workspace(sandbox, workspace)
     program = _working(sandbox)
-    guard = guarding.Guard(workspace) if sandbox.files == "workspace-write" else None
-    journals = Journals(_journals_inside(sandbox, workspace, guard))
+    writes = sandbox.files == "workspace-write"
+    journals = Journals(workspace if writes else None)
     try:
+        guard = guarding.Guard(workspace) if writes else None
+        hidden = journals.hold(_journals_inside(sandbox, workspace, guard))
         words = [program, *_apart(sandbox)]
         if sandbox.files == "open":
             words += ["--dev-bind", "/", "/", *_PROC]
         else:
             words += ["--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
-        plan = _plan([*_mounts(sandbox, workspace, guard), *(Mount(p, "nothing") for p in journals.files)])
+        plan = _plan([*_mounts(sandbox, workspace, guard), *(Mount(path, "nothing") for path in hidden)])
         for mount in plan:
             words += mount.words()
         proving = mounts.proving(mounts.Table().plan(plan), library)

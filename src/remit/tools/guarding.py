@@ -255,7 +255,7 @@ def _tell_once(top: Path) -> None:
     if top not in _told:
         _told.add(top)
         log.warning(
-            "%s is too large to be searched for git repositories and settings: not all are guarded in sandboxes",
+            "%s is too large to be searched for git repositories, settings and journals: not all are guarded in sandboxes",
             top,
         )
 

@@ -18,24 +18,30 @@ _BUSY_S = 0.2
 
 
 class Journals:
-    """What one sandbox hides; the journals that are `inside` its workspace are held until `close`."""
+    """What one sandbox hides, until `close`; `written` is a folder in which its command may write.
 
-    def __init__(self, inside: Iterable[Path]) -> None:
+    Made before that folder is searched for journals: no process makes a new one there meanwhile.
+    """
+
+    def __init__(self, written: Path | None) -> None:
         self._held: list[_Held] = []
-        try:
-            for path in inside:
-                # Before it is opened: by two names, SQLite would damage it.
-                _check_name(path)
-                self._held.append(_Held(path))
-            used = [path for journal in journal_files.used() for path in journal.files()]
-            self.files = [path for path in dict.fromkeys(used) if _check_name(path)]
-        except BaseException:
-            self.close()
-            raise
+        self._mark = None if written is None else journal_files.mark_written(written)
+
+    def hold(self, inside: Iterable[Path]) -> list[Path]:
+        """The files of all journals that have to be hidden, with those `inside` the workspace. Raises Refused."""
+        for path in inside:
+            # Before it is opened: by two names, SQLite would damage it.
+            _check_name(path)
+            self._held.append(_Held(path))
+        used = [path for journal in journal_files.used() for path in journal.files()]
+        return [path for path in dict.fromkeys(used) if _check_name(path)]
 
     def close(self) -> None:
         for held in self._held:
             held.close()
+        if self._mark is not None:
+            os.close(self._mark)
+            self._mark = None
 
 
 def _check_name(path: Path) -> bool:
