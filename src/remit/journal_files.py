@@ -58,6 +58,8 @@ class Used(Protocol):
 
 _used: WeakSet[Used] = WeakSet()
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def use(journal: Used) -> None:
