@@ -12,6 +12,7 @@ from pathlib import Path
 SECRETS = (
     ".ssh", ".gnupg", ".netrc", "_netrc", ".password-store", ".local/share/keyrings", "Library/Keychains",
     ".aws", ".azure", ".oci", ".boto", ".s3cfg", ".kube", ".docker", ".fly", ".databrickscfg", ".vault-token",
+    ".mc", ".talos", ".kaggle/kaggle.json",
     ".config/gcloud", ".config/doctl", ".config/rclone", ".config/heroku", ".config/containers/auth.json",
     ".config/helm/registry", ".terraform.d", ".terraformrc",
     ".git-credentials", ".config/git/credentials", ".config/gh", ".config/hub", ".config/glab-cli",
@@ -20,7 +21,7 @@ SECRETS = (
     ".pgpass", ".pg_service.conf", ".postgresql", ".my.cnf", ".mylogin.cnf", ".cache/huggingface/token",
     ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
     ".config/microsoft-edge", ".config/Signal", ".config/Slack", ".config/1Password", ".config/op", ".config/Bitwarden",
-    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".node_repl_history",
+    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history",
     ".claude.json", ".claude/.credentials.json", ".codex/auth.json", ".config/remit", ".local/state/remit",
 )
 """In a home: nobody in a sandbox sees these."""
@@ -34,13 +35,13 @@ MOVED = {
 NAMED: dict[str, tuple[str, ...]] = {
     "REMIT_HOME": ("",), "GNUPGHOME": ("",), "PASSWORD_STORE_DIR": ("",), "NETRC": ("",),
     "KUBECONFIG": ("",), "TALOSCONFIG": ("",), "DOCKER_CONFIG": ("",), "REGISTRY_AUTH_FILE": ("",),
-    "HELM_REGISTRY_CONFIG": ("",), "HELM_REPOSITORY_CONFIG": ("",),
+    "HELM_REGISTRY_CONFIG": ("",),
     "AWS_SHARED_CREDENTIALS_FILE": ("",), "AWS_CONFIG_FILE": ("",), "AZURE_CONFIG_DIR": ("",),
     "GOOGLE_APPLICATION_CREDENTIALS": ("",), "CLOUDSDK_CONFIG": ("",), "OCI_CLI_CONFIG_FILE": ("",), "BOTO_CONFIG": ("",),
     "DATABRICKS_CONFIG_FILE": ("",), "RCLONE_CONFIG": ("",), "FLY_CONFIG_DIR": ("",), "MC_CONFIG_DIR": ("",),
-    "TF_CLI_CONFIG_FILE": ("",), "TERRAFORM_CONFIG": ("",), "VAULT_CONFIG_PATH": ("",),
+    "TF_CLI_CONFIG_FILE": ("",), "TERRAFORM_CONFIG": ("",),
     "GH_CONFIG_DIR": ("",), "GLAB_CONFIG_DIR": ("",),
-    "NPM_CONFIG_USERCONFIG": ("",), "NPM_CONFIG_GLOBALCONFIG": ("",), "PIP_CONFIG_FILE": ("",),
+    "NPM_CONFIG_USERCONFIG": ("",),
     "CARGO_HOME": ("credentials", "credentials.toml"), "GRADLE_USER_HOME": ("gradle.properties",),
     "PGPASSFILE": ("",), "PGSERVICEFILE": ("",), "PGSYSCONFDIR": ("pg_service.conf",), "PGSSLKEY": ("",),
     "MYSQL_HOME": ("my.cnf",), "MYSQL_TEST_LOGIN_FILE": ("",), "KRB5CCNAME": ("",), "KRB5_KTNAME": ("",),
