@@ -23,6 +23,7 @@ WHOLE = (
     "calls",
     "concurrency",
     "turns",
+    "calls_at_once",
     "result_chars",
     "context_tokens",
 )
@@ -58,6 +59,7 @@ def test_the_defaults_at_the_root_are_the_documented_ones() -> None:
         when_full="queue",
         turns=50,
         call_seconds=120.0,
+        calls_at_once=16,
         stall_seconds=180.0,
         result_chars=8000,
         context_tokens=1_000_000,
@@ -83,7 +85,7 @@ def test_limits_are_shown_as_they_were_written() -> None:
     assert repr(Limits(turns=3, usd=None)) == "Limits(usd=None, turns=3)"
 
 
-@pytest.mark.parametrize("name", [n for n in NUMBERS if n not in ("turns", "concurrency")])
+@pytest.mark.parametrize("name", [n for n in NUMBERS if n not in ("turns", "concurrency", "calls_at_once")])
 def test_zero_is_a_number(name: str) -> None:
     """Zero is neither unset nor unlimited, and survives JSON."""
     limits = round_trip(make(**{name: 0}))
@@ -114,9 +116,9 @@ def test_a_count_is_a_whole_number(name: str) -> None:
         make(**{name: 1.5})
 
 
-@pytest.mark.parametrize("name", ["turns", "concurrency"])
-def test_turns_and_concurrency_are_at_least_one(name: str) -> None:
-    """A run without a turn, or a tree in which nobody may work, is a mistake."""
+@pytest.mark.parametrize("name", ["turns", "concurrency", "calls_at_once"])
+def test_turns_concurrency_and_calls_at_once_are_at_least_one(name: str) -> None:
+    """A run without a turn, a tree in which no run may work, or calls that can never start, are mistakes."""
     with pytest.raises(UsageError, match=rf"\b{name}\b.*1"):
         make(**{name: 0})
 

@@ -19,18 +19,18 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors spelling sandbox journal_files lookalikes redaction limits messages outcome events commands text fields result",
-    "rules": "ports history tree amounts books accounts weighing ledger lanes slots seat deadline phase threads hosting foreign schema",
+    "records": "errors spelling sandbox journal_files lookalikes redaction limits sizes messages outcome events commands text fields result",
+    "rules": "ports history tree amounts books accounts weighing ledger lanes slots call_queue gate seat deadline phase threads hosting foreign schema",
     "what users write": "signature tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
-    "one run": "execution artifacts trip judging reading exchange ending dispatch context restoring loop",
+    "one run": "execution artifacts trip judging reading exchange ending together dispatch context restoring loop",
     "a tree of runs": "delegation",
     "the door": "checks signals running wiring door reopening remote asking survey",
     "the command line": "cli __main__",
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores models tools definitions testing"
-ADAPTERS_IMPORT = "errors spelling sandbox journal_files limits messages outcome events commands ports text threads redaction"
+ADAPTERS_IMPORT = "errors spelling sandbox journal_files limits sizes messages outcome events commands ports text threads redaction"
 SHIPPED_DEFAULT = "stores"
 
 
@@ -42,7 +42,7 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"tooling", "result", "sandbox", "schema", "signature", "sources"}
+    table["tools"] |= {"gate", "tooling", "result", "sandbox", "schema", "signature", "sources"}
     table["definitions"] |= {"agent", "policy", "rules", "tooling", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}

@@ -172,19 +172,26 @@ class Desk:
         for run in lineage:
             run.deadline.pause()
         # A delegating call is no work of the run's own; any other one is not while it waits.
-        if not tool.delegates:
+        works, queue = not tool.delegates, None if tool.delegates else scope.seat.queue
+        if works:
             scope.seat.leave()
+        if queue is not None:
+            queue.leave()
         try:
             decision = await self._in_turn(approver, scope, tool, asked)
         except BaseException:
-            if not tool.delegates:
+            if works:
                 scope.seat.count()
+            if queue is not None:
+                queue.count()
             raise
         finally:
             for run in lineage:
                 run.deadline.resume()
-        if not tool.delegates:
+        if works:
             await scope.seat.enter(scope.phase)
+        if queue is not None:
+            await queue.come_back(scope.phase)
         return decision
 
     async def _in_turn(self, approver: Approver, scope: Scope, tool: Tool, asked: _Question) -> Decision:

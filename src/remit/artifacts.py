@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from typing import cast
 
 import remit.fields as fields
 import remit.foreign as foreign
@@ -24,6 +26,9 @@ SAVE_STOPPED_S = 1.0
 
 SAVE_GRACE_S = 0.5
 
+COUNTED_CHARS = 1_000_000
+"""Characters whose bytes are counted before everybody else on the event loop has a turn."""
+
 ARTIFACT_ID = r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z0-9_]+"
 
 MOST_READ = 20_000
@@ -32,8 +37,7 @@ MOST_READ = 20_000
 
 async def keep(run: Run, name: str, text: str) -> Artifact | None:
     """Put a text in the store. None, with a warning in the outcome, when the store fails. Never raises."""
-    scope = run.scope
-    artifact = Artifact(f"{scope.run_id}/{name}", name, len(text), len(text.encode("utf-8", "replace")))
+    scope, artifact_id = run.scope, f"{run.scope.run_id}/{name}"
     # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
     phase = Phase(scope.tree.hosts)
     phase.grace_s = SAVE_GRACE_S
@@ -41,7 +45,7 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))
     try:
         ended = await foreign.run(
-            _save(run, artifact, text),
+            _save(run, artifact_id, text),
             phase,
             name="the store",
             expires=lambda: end,
@@ -51,16 +55,25 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
         return None
     if ended.how != "returned":
         why = "it did not answer in time" if ended.error is None else describe_error(ended.error)
-        scope.warn(f"The artifact {artifact.id} ({artifact.chars:,} characters) was not kept: {why}.")
+        scope.warn(f"The artifact {artifact_id} ({len(text):,} characters) was not kept: {why}.")
         return None
+    artifact = Artifact(artifact_id, name, len(text), cast(int, ended.value))
     run.artifacts = [a for a in run.artifacts if a.id != artifact.id] + [artifact]
     scope.emit(ArtifactSaved, artifact=artifact)
     return artifact
 
 
-async def _save(run: Run, artifact: Artifact, text: str) -> object:
+async def _save(run: Run, artifact_id: str, text: str) -> int:
+    """Its size in bytes of UTF-8."""
     store = await run.scope.tree.journal.store()
-    return await store.save_artifact(run.scope.tree.root, artifact.id, text)
+    await store.save_artifact(run.scope.tree.root, artifact_id, text)
+    if text.isascii():
+        return len(text)
+    size = 0
+    for start in range(0, len(text), COUNTED_CHARS):
+        size += len(text[start : start + COUNTED_CHARS].encode("utf-8", "replace"))
+        await asyncio.sleep(0)
+    return size
 
 
 class ReadArtifact(RuntimeTool):
@@ -82,6 +95,7 @@ class ReadArtifact(RuntimeTool):
             artifact = fields.text(values, "artifact", 1000)
             start = fields.whole(values, "start", 0, 10**12) or 0
             length = fields.whole(values, "length", 1, MOST_READ) or MOST_READ
+            length = min(length, run.inline_chars)
         except Bad as bad:
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
         owner, mine = artifact.partition("/")[0], run.scope.run_id

@@ -1,7 +1,7 @@
 """One turn's calls: run in parallel, every one with exactly one result, in call order.
 
 A call is prepared (found, checked, judged), executed, and finished (logged, told). Whatever goes wrong
-in between is a result that the model reads.
+in between is a result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import msgspec
 
 from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Circles, DelegateTool, Plan, Run, RuntimeTool
+from remit.gate import Gate
 from remit.history import CallRecord
 from remit.judging import may_run
-from remit.messages import REDACTED, Call, JsonObject, ToolMessage
+from remit.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
 from remit.phase import Stopped, wake
 from remit.result import ToolResult
-from remit.text import call_context, clean, describe_error, result_summary
+from remit.sizes import LARGE, TURN_CHARS, weigh
+from remit.text import call_context, clean, describe_error, result_summary, shorten
+from remit.together import Together
 from remit.tooling import BadArguments, Tier, Tool, WorkedOut, told
-from remit.trip import execute
+from remit.trip import check, execute
 
 log = logging.getLogger("remit")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -61,6 +64,7 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     scope, still_open, past = run.scope, calls, None
     if run.pending:
         still_open, past = _recorded(run, calls)
+    run.inline_chars = TURN_CHARS // max(1, len(calls))
     alone = len(still_open) == 1
     if alone and past is None:
         lone = still_open[0].name not in run.kit.delegating
@@ -81,8 +85,9 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
         finally:
             run.lends_task = False
     else:
-        turn = _Together(run, still_open)
-        done = await turn.go()
+        turn = Together(run, still_open, _one)
+        ended = await turn.go()
+        done = [one or _unfinished(run, call) for call, one in zip(still_open, ended, strict=True)]
         back = turn.back
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = _record(run, done if past is None else _in_order(calls, past, done))
@@ -138,62 +143,6 @@ def _record(run: Run, done: Sequence[Done]) -> str:
     return looping
 
 
-class _Together:
-    """Calls of one turn, each in a task of its own; the run works only while an ordinary one is in flight."""
-
-    def __init__(self, run: Run, calls: Sequence[Call]) -> None:
-        self.run = run
-        self.calls = calls
-        self.left = len(calls)
-        self.back = False
-        """Whether the run works again by itself."""
-        self.all_done: asyncio.Future[None] = run.scope.tree.loop.create_future()
-
-    async def go(self) -> list[Done]:
-        run, calls, all_done = self.run, self.calls, self.all_done
-        scope, names = run.scope, run.kit.delegating
-        loop, seat = scope.tree.loop, scope.seat
-        delegating = [call.name in names for call in calls]
-        ended_call, ended_work = self._ended_call, self._ended_work
-        tasks: list[asyncio.Task[Done]] = []
-        seat.work += delegating.count(False)
-        seat.leave()
-        if not calls:
-            wake(all_done)
-        for call, delegates in zip(calls, delegating, strict=True):
-            task = loop.create_task(_one(run, call))
-            tasks.append(task)
-            # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
-            task.add_done_callback(ended_call if delegates else ended_work)
-        while not all_done.done():
-            try:
-                await asyncio.shield(all_done)
-            except asyncio.CancelledError:
-                scope.phase.on_cancelled()
-        return [_end_of(task, run, call) for call, task in zip(calls, tasks, strict=True)]
-
-    def _ended_work(self, task: asyncio.Task[Done]) -> None:
-        seat = self.run.scope.seat
-        # The last call to end hands the slot to the loop instead of giving it away in between.
-        if self.left == 1 and seat.held:
-            seat.work += 1
-            self.back = True
-        seat.leave()
-        self._ended_call(task)
-
-    def _ended_call(self, task: asyncio.Task[Done]) -> None:
-        del task
-        self.left -= 1
-        if self.left == 0:
-            wake(self.all_done)
-
-
-def _end_of(task: asyncio.Task[Done], run: Run, call: Call) -> Done:
-    if task.cancelled() or task.exception() is not None:
-        return _unfinished(run, call)
-    return task.result()
-
-
 def _unfinished(run: Run, call: Call) -> Done:
     tool = run.kit.tools.get(call.name)
     return _finished(run, call, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
@@ -210,7 +159,7 @@ async def _one(run: Run, call: Call) -> Done:
         begun = _begin(run, call, tool, past)
         if begun is None:
             assert tool is not None
-            begun = await may_run(run, call, tool, past) or _begin(run, call, tool, past, judged=True)
+            begun = await _when_ready(run, call, tool, past)
         # By its very type, and first: to find that something is no record of a kind takes long.
         if type(begun) is Plan:
             assert isinstance(tool, DelegateTool)
@@ -242,12 +191,17 @@ def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
     return hash((call.name, _encode(call.args), result.content))
 
 
-def _begin(
-    run: Run, call: Call, tool: Tool | None, past: CallRecord | None, judged: bool = False
+def _begin(  # noqa: PLR0917 - the last two are what was waited for
+    run: Run,
+    call: Call,
+    tool: Tool | None,
+    past: CallRecord | None,
+    ready: bool = False,
+    kwargs: dict[str, object] | None = None,
 ) -> ToolResult | Plan | Awaitable[ToolResult] | None:
     """Check, count and tell of a call, and have it begin: its result, its child, or what there is to wait for.
 
-    None, and nothing was done, where somebody has a say in it who was not asked yet. Raises Stopped.
+    None, and nothing was done, where something has to be waited for first: see `_when_ready`. Raises Stopped.
     """
     if past is not None and (refused := _not_again(call, past)) is not None:
         return refused
@@ -255,7 +209,7 @@ def _begin(
     if tool is None or isinstance(args, str):
         return _senseless(run, call, tool)
     known = tool.worked_out or tool.work_out()
-    if (known.asks or not scope.unruled) and not judged:
+    if not ready and (_is_judged(run, known) or tool.gate is not None or _is_large(tool, args)):
         return None
     if scope.phase.stopped:
         raise Stopped
@@ -265,10 +219,11 @@ def _begin(
         _tell_started(run, call, known, args, again)
         return tool.plan(run, call.id, args)
     own = isinstance(tool, RuntimeTool)
-    try:
-        kwargs = {} if own else tool.check(args)
-    except BadArguments as problem:
-        return ToolResult(str(problem), ok=False)
+    if kwargs is None:
+        try:
+            kwargs = {} if own else tool.check(args)
+        except BadArguments as problem:
+            return _refused(run, str(problem))
     # What a resumed run does again was counted when it was begun.
     if not again and (refused := run.charge_call()) is not None:
         return refused
@@ -276,6 +231,63 @@ def _begin(
     if own:
         return tool.act(run, call.id, args)
     return _once_written(run, call, tool, kwargs) if known.asks else execute(run, call, tool, kwargs)
+
+
+def _is_judged(run: Run, known: WorkedOut) -> bool:
+    """Whether a policy or a person has a say in calls of the tool."""
+    return known.asks or not run.scope.unruled
+
+
+def _is_large(tool: Tool, args: JsonObject) -> bool:
+    """Whether arguments are checked in a thread."""
+    return not isinstance(tool, RuntimeTool) and weigh(args, LARGE) > LARGE
+
+
+async def _when_ready(
+    run: Run, call: Call, tool: Tool, past: CallRecord | None
+) -> ToolResult | Plan | Awaitable[ToolResult] | None:
+    """Begin a call after what it has to wait for: leave to run, a check of long arguments, a place. Raises Stopped."""
+    args, kwargs = call.args, None
+    assert isinstance(args, dict), "what is no object is refused before anything is waited for"
+    if _is_judged(run, tool.worked_out or tool.work_out()):
+        refused = await may_run(run, call, tool, past)
+        if refused is not None:
+            return refused
+    if _is_large(tool, args):
+        try:
+            kwargs = await check(run, tool, args)
+        except BadArguments as problem:
+            return _refused(run, str(problem))
+    if tool.gate is not None:
+        return await _in_turn(tool.gate, run, call, tool, past, kwargs)
+    return _begin(run, call, tool, past, True, kwargs)
+
+
+async def _in_turn(  # noqa: PLR0917 - as for `_begin`
+    gate: Gate,
+    run: Run,
+    call: Call,
+    tool: Tool,
+    past: CallRecord | None,
+    kwargs: dict[str, object] | None,
+) -> ToolResult:
+    """Run a call of a kind of which few run at once in this process, when it is its turn. Raises Stopped."""
+    phase, loop = run.scope.phase, run.scope.tree.loop
+    future: asyncio.Future[None] = loop.create_future()
+    place = gate.enter(lambda: loop.call_soon_threadsafe(wake, future))
+    try:
+        if not place.granted:
+            await phase.wait(future)
+        begun = _begin(run, call, tool, past, True, kwargs)
+        assert begun is not None and not isinstance(begun, Plan), "tools that delegate have no gate"
+        return begun if isinstance(begun, ToolResult) else await begun
+    finally:
+        gate.leave(place)
+
+
+def _refused(run: Run, why: str) -> ToolResult:
+    """A call that is not run. However many there are in a turn, their reasons fit into it."""
+    return ToolResult(shorten(why, run.inline_chars, max(0, run.inline_chars - 3)), ok=False)
 
 
 async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
@@ -302,9 +314,12 @@ def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
 
 
 def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+    args = call.args
+    if isinstance(args, str) and args.startswith(LEFT_OUT):
+        return _refused(run, f"Not run: {args.removeprefix(LEFT_OUT)}")
     if tool is None:
-        return ToolResult(_unknown(run, call.name), ok=False)
-    return ToolResult(f"The arguments of {call.name} are not a JSON object: {str(call.args)[:200]}", ok=False)
+        return _refused(run, _unknown(run, call.name))
+    return _refused(run, f"The arguments of {call.name} are not a JSON object: {str(args)[:200]}")
 
 
 def _unknown(run: Run, name: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import remit.checks as checks
+import remit.threads as threads
 from remit.agent import Agent
 from remit.approval import Approver
 from remit.delegation.engine import Engine, root_limits
@@ -97,7 +98,8 @@ def run_sync(
 ) -> Outcome:
     """`run` for code without an event loop."""
     _check_no_loop("run_sync", "run")
-    with asyncio.Runner() as runner:
+    # Called by a sync tool, it waits in one of remit's threads, of which the new tree may need others.
+    with threads.aside(), asyncio.Runner() as runner:
         # Made first: a Ctrl-C meanwhile leaves nothing behind that was never awaited.
         runner.get_loop()
         return runner.run(

@@ -35,6 +35,7 @@ from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.providers import Chain, Known
 from remit.result import ToolResult
 from remit.scope import Scope
+from remit.sizes import TURN_CHARS
 from remit.sources import ToolSource
 from remit.tooling import Tier, Tool
 
@@ -138,6 +139,7 @@ class Run:
         "delegator",
         "estimate",
         "failed_tool",
+        "inline_chars",
         "kit",
         "lane",
         "last_error",
@@ -216,6 +218,8 @@ class Run:
         self.children: Sequence[Outcome] = ()
         self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0
+        self.inline_chars = TURN_CHARS
+        """How much of each result of this turn its model reads at most."""
         self.failed_tool: str | None = None
         self.last_error: str | None = None
         """The provider's error that was to be tried again when the budget ran out."""

@@ -13,7 +13,7 @@ from remit.result import ToolResult
 from remit.rules import SETTINGS, Ruling
 from remit.text import FOREIGN, describe_error
 from remit.tooling import BadArguments, Tool, told
-from remit.trip import must_ask, preview
+from remit.trip import check, must_ask, preview
 
 log = logging.getLogger("remit")
 
@@ -35,7 +35,7 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
     if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
         try:
-            kwargs = tool.check(args)
+            kwargs = await check(run, tool, args)
         except BadArguments as problem:
             return ToolResult(str(problem), ok=False)
     change = await must_ask(run, call, tool, kwargs) if tool.may_have_to_ask else ""

@@ -1,7 +1,7 @@
 """What a run may spend (`Limits`) and what it spent (`Usage`).
 
 Who checks them: `ledger.py` (requests, tokens, usd, calls, delegations), `deadline.py` (seconds),
-`slots.py` (concurrency), `loop.py` (turns), `dispatch.py` (call_seconds).
+`slots.py` (concurrency), `loop.py` (turns), `dispatch.py` (calls_at_once), `trip.py` (call_seconds).
 """
 
 from __future__ import annotations
@@ -29,16 +29,25 @@ _WHOLE = (
     "calls",
     "concurrency",
     "turns",
+    "calls_at_once",
     "result_chars",
     "context_tokens",
 )
 _REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
-_AT_LEAST_ONE = ("concurrency", "turns")
+_AT_LEAST_ONE = ("concurrency", "turns", "calls_at_once")
 
 SHARED = ("depth", "delegations", "requests", "tokens", "usd", "calls", "seconds", "concurrency")
 """A child draws on its parent's remainder; its own number only narrows."""
 
-OWN = ("turns", "call_seconds", "stall_seconds", "result_chars", "context_tokens", "when_full")
+OWN = (
+    "turns",
+    "call_seconds",
+    "calls_at_once",
+    "stall_seconds",
+    "result_chars",
+    "context_tokens",
+    "when_full",
+)
 """Each run's own: the agent's number, else its parent's."""
 
 OTHER_NAMES = {
@@ -54,6 +63,7 @@ OTHER_NAMES = {
     "max_calls": "calls",
     "max_requests": "requests",
     "max_concurrency": "concurrency",
+    "max_parallel_calls": "calls_at_once",
 }
 """What people call them; only suggested, so that there is one name for each."""
 
@@ -152,6 +162,9 @@ class Limits(
     """Model calls of this run alone; wrap-up and summary turns not counted. Default 50."""
     call_seconds: Real = UNSET
     """One ordinary tool call; not delegating ones, not while waiting for approval. Default 120."""
+    calls_at_once: Whole = UNSET
+    """Ordinary tool calls of this run that execute at once; further calls start in order. Delegating calls do not count.
+    Default 16."""
     stall_seconds: Real = UNSET
     """Silence inside one streamed model call. Default 180."""
     result_chars: Whole = UNSET
@@ -192,6 +205,7 @@ ROOT_DEFAULTS = Limits(
     when_full="queue",
     turns=50,
     call_seconds=120.0,
+    calls_at_once=16,
     stall_seconds=180.0,
     result_chars=8000,
     context_tokens=1_000_000,

@@ -7,8 +7,11 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
+import remit.foreign as foreign
 from remit.artifacts import keep
 from remit.context import fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
@@ -21,6 +24,7 @@ from remit.outcome import COMPLETED, Status
 from remit.phase import Stopped
 from remit.schema import parse_output
 from remit.scope import Limit, Scope
+from remit.sizes import LARGE
 
 SHORTENED = 4
 """How often a conversation that is too long for its model is made shorter and sent again."""
@@ -64,7 +68,7 @@ async def drive(run: Run) -> Ending:
                     await _last_word(run, len(calls))
                 run.looping = await run_calls(run, calls)
             else:
-                ended = _answered(run, reply) or await _let_others_run(scope)
+                ended = await _answered(run, reply) or await _let_others_run(scope)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
     # By its very type: to find that it is no such record takes long.
@@ -146,8 +150,8 @@ async def _last_word(run: Run, calls: int) -> None:
         return
 
 
-def _answered(run: Run, reply: Reply) -> Ending | None:
-    """What a reply amounts to whose calls, if it has any, are not run. None: the model is asked again.
+async def _answered(run: Run, reply: Reply) -> Ending | None:
+    """What a reply amounts to whose calls, if it has any, are not run. None: the model is asked again. Raises Stopped.
 
     That is for a structured answer which does not match, and for what was sent to the run meanwhile.
     """
@@ -162,7 +166,7 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
         return Ending(Status.INCOMPLETE, "", "empty")
     if run.agent.output is None:
         return Ending(COMPLETED, reply.text)
-    value, problem = parse_output(run.agent.output, reply.text)
+    value, problem = await _parsed(run, reply.text)
     if not problem:
         return Ending(COMPLETED, reply.text, output=value)
     run.tries += 1
@@ -171,6 +175,23 @@ def _answered(run: Run, reply: Reply) -> Ending | None:
         return Ending(Status.FAILED, reply.text, why, error=why)
     run.tell(f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
     return None
+
+
+async def _parsed(run: Run, text: str) -> tuple[object, str]:
+    """As `parse_output`, a long answer in a thread. Raises Stopped."""
+    output = run.agent.output
+    if len(text) <= LARGE:
+        return parse_output(output, text)
+    ended = await foreign.run_in_thread(
+        lambda: parse_output(output, text),
+        run.scope.phase,
+        name="the check of the answer",
+        urgent=True,
+        on_abandoned=run.scope.left_behind,
+    )
+    if ended.error is not None:
+        raise ended.error
+    return cast("tuple[object, str]", ended.value)
 
 
 def _cut_off(run: Run, reply: Reply) -> Ending | None:

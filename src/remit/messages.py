@@ -43,6 +43,9 @@ MARK = "[remit]"
 REDACTED = "[redacted]"
 """Stands for a secret in what is stored."""
 
+LEFT_OUT = "[remit] left out: "
+"""Begins the arguments of a call that were too long to be recorded, with the reason."""
+
 # Possessive: tried again from each place, a long run of spaces would take quadratic time.
 _UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*+"
 _TAGS = "[\U000e0000-\U000e0fff]+"

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from remit.hosting import Ended, Hosts
 
+
+ENDED_TOGETHER = 256
+"""Waits that are ended before everybody else on the event loop has a turn."""
 
 MOST_TURNS_HELD = 8
 MOST_S_HELD = 0.05
@@ -98,14 +101,15 @@ class Phase(Breath):
             raise Stopped
 
     def stop(self) -> None:
-        self.stopped = True
-        if self.first is not None:
-            self._end(self.first)
-        if self.others:
-            for one in tuple(self.others):
-                self._end(one)
+        stop_together([self])
 
-    def _end(self, one: Waiting) -> None:
+    def waiting(self) -> list[Waiting]:
+        """Everything that waits in it, in order."""
+        first = [] if self.first is None else [self.first]
+        return [*first, *self.others] if self.others else first
+
+    def end(self, one: Waiting) -> None:
+        """End a wait, now that the phase is stopped."""
         if not isinstance(one, asyncio.Future):
             one.stop(self.grace_s)
         else:
@@ -167,6 +171,23 @@ class Phase(Breath):
             await self.wait(future)
         finally:
             timer.cancel()
+
+
+def stop_together(phases: Sequence[Phase]) -> None:
+    """Stop them all, now. Their waits are ended a few at a time, so that the event loop is not blocked by thousands."""
+    waits: list[tuple[Phase, Waiting]] = []
+    for phase in phases:
+        phase.stopped = True
+        waits += [(phase, one) for one in phase.waiting()]
+    _end_waits(waits)
+
+
+def _end_waits(waits: Sequence[tuple[Phase, Waiting]]) -> None:
+    now, later = waits[:ENDED_TOGETHER], waits[ENDED_TOGETHER:]
+    for phase, one in now:
+        phase.end(one)
+    if later:
+        later[0][0].loop.call_soon(_end_waits, later)
 
 
 @types.coroutine

@@ -16,13 +16,23 @@ from remit.errors import KINDS, RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelEr
 from remit.execution import Run
 from remit.foreign import Ended
 from remit.limits import HIGHEST, Usage
-from remit.messages import Call, JsonObject, Reply, Stop, Thinking
+from remit.messages import LEFT_OUT, Call, JsonObject, Reply, Stop, Thinking
+from remit.sizes import MOST_ARGS, MOST_CALLS, MOST_TEXT, weigh
 from remit.text import clean, describe_error, safe_str, text_of, to_json
 
 log = logging.getLogger("remit")
 
 MOST_NAME = 200
 """Characters of a tool's name or a call's id; more is nonsense."""
+
+TOO_LONG = (
+    f"{LEFT_OUT}the arguments are too long. The calls of one reply may have {MOST_ARGS:,} characters of arguments in all."
+    " Make the call again with less in it, for example with a part of the text."
+)
+TOO_MANY = (
+    f"{LEFT_OUT}the reply has {{count:,}} calls, and {MOST_CALLS:,} is the most. This call and those after it were left"
+    " out. Make them in later replies if they are still needed."
+)
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
@@ -118,13 +128,13 @@ def is_tidy(value: object) -> TypeGuard[Reply]:
     if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
         return False
     text, stop, calls = value.text, value.stop, value.calls
-    if type(text) is not str or not text.isascii():
+    if type(text) is not str or not text.isascii() or len(text) > MOST_TEXT:
         return False
     if stop is not _END and (type(stop) is not str or stop not in _STOPS):
         return False
     if value.model is not _UNSAID and (type(value.model) is not str or not value.model.isascii()):
         return False
-    if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _is_sound(calls[0])):
+    if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _are_sound(calls)):
         return False
     return value.usage is None or _is_counted(value.usage)
 
@@ -156,8 +166,12 @@ def _tidy(reply: Reply) -> Reply | str:
         return "text and model must be strings"
     if reply.stop not in _STOPS:
         return f"stop must be one of {', '.join(_STOPS)}, not {safe_str(reply.stop)[:60]!r}"
+    long, stop = len(reply.text) > MOST_TEXT, reply.stop
+    if long and stop != "refusal":
+        # What was cut is not what the model said to its end, and so it is no answer.
+        stop = "length"
     try:
-        text, model = clean(reply.text), clean(reply.model)
+        text, model = clean(reply.text[:MOST_TEXT] if long else reply.text), clean(reply.model)
         calls = _tidy_calls(reply.calls) if reply.calls else ()
         thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
         usage = _tidy_usage(reply.usage)
@@ -168,12 +182,12 @@ def _tidy(reply: Reply) -> Reply | str:
     same = type(reply) is Reply and text is reply.text and model is reply.model and calls is reply.calls
     if same and thinking is reply.thinking and usage is reply.usage and details is reply.details:
         return reply
-    return Reply(text, calls, thinking, reply.stop, usage, model, details)
+    return Reply(text, calls, thinking, stop, usage, model, details)
 
 
 def _tidy_details(details: object) -> JsonObject | None:
     """What an adapter wants back, if it can be written down."""
-    if not isinstance(details, dict):
+    if not isinstance(details, dict) or weigh(cast(object, details), MOST_TEXT) > MOST_TEXT:
         return None
     try:
         msgspec.json.encode(cast(JsonObject, details))
@@ -183,19 +197,45 @@ def _tidy_details(details: object) -> JsonObject | None:
 
 
 def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    sound = type(calls) is tuple and all(map(_is_sound, calls))
-    if sound and (len(calls) == 1 or len({c.id for c in calls}) == len(calls)):
+    if type(calls) is tuple and len(calls) <= MOST_CALLS and _are_sound(calls):
         return calls
     _check_calls(calls)
     seen: set[str] = set()
     tidy: list[Call] = []
-    for number, call in enumerate(calls, 1):
-        call_id = clean(safe_str(call.id or f"call{number}"))[:MOST_NAME]
-        while call_id in seen:
-            call_id = f"{call_id}_{number}"
-        seen.add(call_id)
-        tidy.append(Call(call_id, clean(safe_str(call.name))[:MOST_NAME], _tidy_args(call.args)))
+    room = MOST_ARGS
+    for number, call in enumerate(calls[:MOST_CALLS], 1):
+        size = weigh(call.args, room)
+        if size <= room:
+            room -= size
+            tidy.append(_tidy_call(call, number, seen, _tidy_args(call.args)))
+        else:
+            tidy.append(_tidy_call(call, number, seen, TOO_LONG))
+    if len(calls) > MOST_CALLS:
+        # One of those that are left out stays, so that its result says so.
+        args = TOO_MANY.format(count=len(calls))
+        tidy.append(_tidy_call(calls[MOST_CALLS], MOST_CALLS + 1, seen, args))
     return tuple(tidy)
+
+
+def _tidy_call(call: Call, number: int, seen: set[str], args: JsonObject | str) -> Call:
+    call_id = clean(safe_str(call.id or f"call{number}")[:MOST_NAME])
+    while call_id in seen:
+        call_id = f"{call_id}_{number}"
+    seen.add(call_id)
+    return Call(call_id, clean(safe_str(call.name)[:MOST_NAME]), args)
+
+
+def _are_sound(calls: tuple[Call, ...]) -> bool:
+    """Whether they can be recorded as they are."""
+    room = MOST_ARGS
+    for call in calls:
+        # Text is looked at elsewhere: it may be that of an object.
+        if type(call) is not Call or type(call.args) is not dict:
+            return False
+        room -= weigh(call.args, room)
+        if room < 0 or not _is_sound(call):
+            return False
+    return len(calls) == 1 or len({call.id for call in calls}) == len(calls)
 
 
 def _check_calls(calls: object) -> None:
@@ -225,10 +265,9 @@ def _tidy_args(given: object) -> JsonObject | str:
 
 def _is_sound(call: Call) -> bool:
     """Whether it can be written down as it is."""
-    if type(call) is not Call or type(call.id) is not str or type(call.name) is not str or not call.id:
+    if type(call.id) is not str or type(call.name) is not str or not call.id:
         return False
-    # Text is looked at: it may be that of an object.
-    if type(call.args) is not dict or len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
+    if len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
         return False
     try:
         _encoder.encode((call.id, call.name, call.args))
@@ -238,6 +277,9 @@ def _is_sound(call: Call) -> bool:
 
 
 def _tidy_thinking(blocks: tuple[Thinking, ...]) -> tuple[Thinking, ...]:
+    if weigh([block.text for block in blocks], MOST_TEXT) > MOST_TEXT:
+        # Cut, it would be refused by the provider that signed it.
+        return ()
     parts = [(b.text, b.signature, b.provider) for b in blocks]
     if type(blocks) is tuple and all(type(p) is str and clean(p) is p for part in parts for p in part):
         return blocks

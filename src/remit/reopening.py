@@ -17,7 +17,7 @@ from remit.events import Event, Terms
 from remit.execution import Plan
 from remit.history import REOPENED, RunRecord, Tree
 from remit.journal import Journal
-from remit.limits import Limits
+from remit.limits import ROOT_DEFAULTS, Limits
 from remit.outcome import Outcome
 from remit.policy import Policy, compile_policy
 from remit.ports import ModelChoice, Posted, Store
@@ -107,7 +107,8 @@ def reopen(
         try:
             past, posted = await _read(journal)
             record = _root_of(past, run_id)
-            effective = (limits or Limits()).over(record.limits)
+            # A journal of an older remit lacks the limits that were added since.
+            effective = (limits or Limits()).over(record.limits).over(ROOT_DEFAULTS)
             terms = _kept(ready, record.terms) if _goes_on(past) else ready
             if _goes_on(past):
                 ready.models.check(agent, needs_price=isinstance(effective.usd, (int, float)))

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from remit.errors import UsageError
 from remit.messages import Json, JsonObject
-from remit.text import clean, clean_json, shorten, to_json
+from remit.text import clean, clean_json, quote, shorten, to_json
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, ValidationError
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 12
 """How many problems are told at once; the rest are counted."""
 
+MOST_LOOKED_FOR = 50
+"""With so many problems found, a value is not looked at further."""
+
 _KEPT = 256
 """Shapes of output types and schemas kept for the next answer."""
 
 _MOST_NAMES = 100
 _LIST_CHARS = 2_000
-_QUOTED_CHARS = 100
-_QUOTED_ITEMS = 40
 
 
 class ShapeError(Exception):
@@ -50,7 +51,8 @@ class ShapeError(Exception):
         """The problems as a list for a model to read."""
         lines = [f"- {p}" for p in self.problems[:MOST_PROBLEMS]]
         more = len(self.problems) - MOST_PROBLEMS
-        return "\n".join([*lines, f"- and {more} more"] if more > 0 else lines)
+        count = f"at least {more}" if len(self.problems) >= MOST_LOOKED_FOR else f"{more}"
+        return "\n".join([*lines, f"- and {count} more"] if more > 0 else lines)
 
 
 class Shape(Protocol):
@@ -197,7 +199,7 @@ def _type_problems(error: ValidationError, value: Json, schema: JsonObject) -> l
         path = _real_path(detail["loc"], value, named=kind in _MISSING + _UNKNOWN)
         by_path.setdefault(path, []).append(_type_words(detail, schema))
         if kind not in _MISSING + _UNKNOWN:
-            got[path] = f", not {_quote(cast(Json, detail['input']))}"
+            got[path] = f", not {quote(cast(Json, detail['input']))}"
     return [
         _problem(path, " or ".join(dict.fromkeys(words)) + got.get(path, ""))
         for path, words in by_path.items()
@@ -260,8 +262,13 @@ class SchemaShape:
         self._validator = _validator(self.schema, name)
 
     def read(self, value: Json) -> object:
+        problems: dict[str, None] = {}
         try:
-            problems = [p for error in self._validator.iter_errors(value) for p in schema_problems(error)]
+            for error in self._validator.iter_errors(value):
+                problems |= dict.fromkeys(itertools.islice(schema_problems(error), MOST_LOOKED_FOR))
+                if len(problems) >= MOST_LOOKED_FOR:
+                    # A schema may have thousands of properties, and jsonschema tells of each that is missing.
+                    break
         except Exception as error:
             raise ShapeError([f"could not be checked: {_first_line(error)}"]) from error
         if problems:
@@ -327,7 +334,7 @@ def schema_problems(error: SchemaError) -> Iterable[str]:
         for key in _extras(instance, schema):
             yield _problem(_dotted([*path, key]), unknown_name(_object(schema.get("properties"))))
     else:
-        yield _problem(_dotted(path), f"{_keyword_words(error)}, not {_quote(error.instance)}")
+        yield _problem(_dotted(path), f"{_keyword_words(error)}, not {quote(error.instance)}")
 
 
 def _object(value: Json) -> JsonObject:
@@ -350,10 +357,10 @@ def _keyword_words(error: SchemaError) -> str:
         return " or ".join(words) if words else "must fit exactly one of the allowed forms"
     if keyword == "enum":
         values = cast(list[Json], value)[:_MOST_NAMES]
-        return "must be one of " + shorten(", ".join(map(_quote, values)), _LIST_CHARS, _LIST_CHARS - 3)
+        return "must be one of " + shorten(", ".join(map(quote, values)), _LIST_CHARS, _LIST_CHARS - 3)
     if keyword in _KEYWORDS:
-        return _KEYWORDS[keyword].format(_quote(value))
-    return f"does not fit the schema's {keyword} {_quote(value)}"
+        return _KEYWORDS[keyword].format(quote(value))
+    return f"does not fit the schema's {keyword} {quote(value)}"
 
 
 def _alternative(error: SchemaError) -> str:
@@ -377,28 +384,6 @@ def unknown_name(known: Iterable[str]) -> str:
     """What is wrong with a name that is not one of these."""
     names = shorten(", ".join(known), _LIST_CHARS, _LIST_CHARS - 3)
     return f"not a known name; the names are: {names}" if names else "not a known name; none are taken here"
-
-
-def _quote(value: Json) -> str:
-    try:
-        text = msgspec.json.encode(clean_json(_head(value, _QUOTED_ITEMS))).decode()
-    except Exception:  # noqa: BLE001 - the words around it matter more than the value
-        return "this value"
-    return shorten(text, 80, 77)
-
-
-def _head(value: Json, width: int) -> Json:
-    """As much of a value as a quote shows: it may be large, and is quoted once for each problem."""
-    if isinstance(value, str):
-        return value[:_QUOTED_CHARS]
-    if isinstance(value, list):
-        items = cast(list[Json], value)
-        return [_head(v, width // 4) for v in items[:width]] + ["..."] * (len(items) > width)
-    if isinstance(value, dict):
-        pairs = itertools.islice(cast(JsonObject, value).items(), width)
-        found = {key[:_QUOTED_CHARS]: _head(inner, width // 4) for key, inner in pairs}
-        return found if len(cast(JsonObject, value)) <= width else {**found, "...": "..."}
-    return value
 
 
 # --- Structured answers --------------------------------------------------------------------------

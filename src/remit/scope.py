@@ -29,7 +29,7 @@ from remit.lanes import Lane
 from remit.ledger import Account, Reservation
 from remit.limits import Limits, Usage, to_micros
 from remit.messages import UserMessage
-from remit.phase import Phase, Stopped, wake
+from remit.phase import Phase, Stopped, stop_together, wake
 from remit.policy import PolicyFunction
 from remit.providers import Known
 from remit.sandbox import OPEN, Sandbox
@@ -461,25 +461,25 @@ class Scope:
 
     def stop(self, cause: Cause) -> None:
         """Stop this run and everything below it for good."""
-        # Every run below must know its cause before any of them wakes up and is classified by it.
+        stop_together(self.condemn(cause))
+
+    def condemn(self, cause: Cause) -> list[Phase]:
+        """Write the cause on this run and everything below it, before any of them wakes up; the phases to be stopped."""
         runs = list(self.subtree())
+        below = Cause("parent", f"stopped with {self.agent}", cause.words)
         for scope in runs:
-            if scope.cause is None:
-                scope.cause = (
-                    cause if scope is self else Cause("parent", f"stopped with {self.agent}", cause.words)
-                )
-        for scope in runs:
+            scope.cause = scope.cause or (cause if scope is self else below)
             scope.phase.grace_s = GRACE_S
-            scope.phase.stop()
+        return [scope.phase for scope in runs]
 
     def soft_end(self) -> None:
         if self.cause or self.limit:
             return
         self.meet(Limit("deadline", f"the time limit of {self.deadline.total_s:.4g} s is reached"))
-        for child in tuple(self.children.values()):
-            child.stop(Cause("parent", f"stopped because {self.agent} ran out of time", ""))
+        cause = Cause("parent", f"stopped because {self.agent} ran out of time", "")
+        phases = [phase for child in self.children.values() for phase in child.condemn(cause)]
         self.phase.grace_s = min(GRACE_S, self.deadline.kept_s / 2)
-        self.phase.stop()
+        stop_together([*phases, self.phase])
 
     def hard_end(self) -> None:
         if self.cause is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import remit.slots as slots
+from remit.call_queue import CallQueue
 from remit.phase import Phase, Stopped, wake
 from remit.slots import Pool
 
@@ -31,12 +32,14 @@ async def take(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False) ->
 class Seat:
     """The slots of one run, and how many of its own things are in flight."""
 
-    __slots__ = ("_coming_back", "held", "pools", "work")
+    __slots__ = ("_coming_back", "held", "pools", "queue", "work")
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         self.pools = pools
         self.held = True
         self.work = 1
+        self.queue: CallQueue | None = None
+        """Of the ordinary calls of this turn, while there are several."""
         self._coming_back: list[asyncio.Future[None]] | None = None
         """While it waits for its slots: who else wants to go on with them."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,10 @@ NO_OUTPUT = "(no output)"
 CONTEXT_CHARS = 200
 """Longest context but for commands, which have the tighter rule of the call log."""
 
+_PIECE_CHARS = 1_000_000
+_QUOTED_CHARS = 100
+_QUOTED_ITEMS = 40
+
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
 
 
@@ -40,7 +45,9 @@ def clean(text: str) -> str:
     if text.isascii():
         return text
     try:
-        text.encode()
+        # A long one piece by piece: other threads have a turn in between.
+        for start in range(0, len(text), _PIECE_CHARS):
+            text[start : start + _PIECE_CHARS].encode()
     except UnicodeEncodeError:
         # Through UTF-16, two halves of one character that arrived apart become that character.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -74,6 +81,29 @@ def cut_bytes(text: str, most: int) -> str:
 def shorten(text: str, most: int, keep: int) -> str:
     """The text, or its first `keep` characters and "..." when it has more than `most`."""
     return text if len(text) <= most else text[:keep] + "..."
+
+
+def quote(value: Json) -> str:
+    """A JSON value in a message: its beginning, if it is long."""
+    try:
+        text = msgspec.json.encode(clean_json(_head(value, _QUOTED_ITEMS))).decode()
+    except Exception:  # noqa: BLE001 - the words around it matter more than the value
+        return "this value"
+    return shorten(text, 80, 77)
+
+
+def _head(value: Json, width: int) -> Json:
+    """As much of a value as a quote shows: it may be large, and is quoted once for each problem."""
+    if isinstance(value, str):
+        return value[:_QUOTED_CHARS]
+    if isinstance(value, list):
+        items = cast(list[Json], value)
+        return [_head(v, width // 4) for v in items[:width]] + ["..."] * (len(items) > width)
+    if isinstance(value, dict):
+        pairs = itertools.islice(cast(JsonObject, value).items(), width)
+        found = {key[:_QUOTED_CHARS]: _head(inner, width // 4) for key, inner in pairs}
+        return found if len(cast(JsonObject, value)) <= width else {**found, "...": "..."}
+    return value
 
 
 # Letters and marks that show nothing, or lie over the character before them, although they count as printable.

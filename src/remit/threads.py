@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -163,6 +163,20 @@ class _Pool:
             del self.running[job]
             return True
 
+    def step_aside(self) -> None:
+        """One thread less counts: it only waits, or is lost. Another one may work in its place."""
+        with self.lock:
+            following = self.waiting.popleft() if self.waiting else None
+            self.threads -= following is None
+        if following is not None:
+            following.begin()
+            self._new_worker(following)
+
+    def step_back(self) -> None:
+        """It counts again, at once: for a moment there may be one more than `MOST_AT_ONCE`."""
+        with self.lock:
+            self.threads += 1
+
     def _new_worker(self, job: Job[object]) -> None:
         from queue import SimpleQueue  # noqa: PLC0415 - for those who have anything run in threads
 
@@ -172,6 +186,7 @@ class _Pool:
         threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
 
     def _work(self, inbox: _Inbox) -> None:
+        _here.is_worker = True
         while True:
             job = inbox.get()
             job.run()
@@ -188,6 +203,8 @@ class _Pool:
                 self.abandoned.pop(job, None)
             # Idle, or with the next job, before the loop is told: whoever waited finds this worker.
             stays = not lost and (bool(self.waiting) or len(self.idle) < IDLE_KEPT)
+            # There are too many while somebody who stepped aside is back.
+            stays = stays and self.threads <= MOST_AT_ONCE
             if stays and self.waiting:
                 following = self.waiting.popleft()
                 inbox.put(following)
@@ -208,20 +225,23 @@ class _Pool:
         return stays
 
     def abandon(self, job: Job[object]) -> None:
-        following: Job[object] | None = None
         with self.lock:
             # One that has finished only waits for its loop to hear of it: its worker is not lost.
-            if job in self.running and not job.finished:
-                del self.running[job]
-                self.abandoned[job] = None
-                # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
-                following = self.waiting.popleft() if self.waiting else None
-                self.threads -= following is None
-        if following is not None:
-            following.begin()
-            self._new_worker(following)
+            if job not in self.running or job.finished:
+                return
+            del self.running[job]
+            self.abandoned[job] = None
+        # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
+        self.step_aside()
 
 
+class _Here(threading.local):
+    """What is known of the current thread."""
+
+    is_worker = False
+
+
+_here = _Here()
 _pool = _Pool()
 
 if hasattr(os, "register_at_fork"):
@@ -244,6 +264,19 @@ def start(
     if _pool.take(cast("Job[object]", job), urgent=urgent) and on_begin is not None:
         on_begin()
     return job
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """For a thread that waits for a run: it takes up no place meanwhile, or runs in runs could use up all threads."""
+    if not _here.is_worker:
+        yield
+        return
+    _pool.step_aside()
+    try:
+        yield
+    finally:
+        _pool.step_back()
 
 
 def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:

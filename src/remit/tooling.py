@@ -30,6 +30,7 @@ from typing import (
 from msgspec import Struct
 
 from remit.errors import RemitError, UsageError
+from remit.gate import Gate
 from remit.messages import Json, JsonObject, ToolSpec
 from remit.result import ToolResult
 from remit.schema import SchemaShape, Shape, ShapeError, fields_shape, unknown_name
@@ -139,6 +140,8 @@ class Tool:
     """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
     delegates: bool = False
     """True for the runtime's own tools that start children."""
+    gate: Gate | None = None
+    """For tools whose calls start processes: how many of them run at once in this process, all runs together."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """However it comes to be: a copy that was only given the attributes of another was never set any."""

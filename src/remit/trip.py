@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 from msgspec import UNSET
@@ -16,10 +17,11 @@ from remit.events import CallProgressed
 from remit.execution import Run
 from remit.foreign import Ended
 from remit.hosting import Guest
-from remit.messages import Call
-from remit.phase import Stopped, on_loop
+from remit.messages import Call, JsonObject
+from remit.phase import Phase, Stopped, on_loop
 from remit.result import ToolResult, failure, render
 from remit.signature import ToolContext
+from remit.sizes import LARGE, weigh
 from remit.text import clean
 from remit.tooling import Tool
 
@@ -28,8 +30,33 @@ log = logging.getLogger("remit")
 INLINE_CHARS = 100_000
 """How much of a result a model reads where its tool does not say."""
 
+RENDER_S = 30.0
+"""How long it may take to make text of what a tool returned."""
+
 PREVIEW_S = 5.0
 MOST_PREVIEW = 20_000
+
+
+class _Rendered(msgspec.Struct, frozen=True):
+    """What a tool returned, rendered in the thread that the tool ran in."""
+
+    result: ToolResult
+
+
+async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
+    """As `Tool.check`, long arguments in a thread. Raises BadArguments and Stopped."""
+    if weigh(args, LARGE) <= LARGE:
+        return tool.check(args)
+    ended = await foreign.run_in_thread(
+        lambda: tool.check(args),
+        run.scope.phase,
+        name=f"the check of {tool.name}",
+        urgent=True,
+        on_abandoned=run.scope.left_behind,
+    )
+    if ended.error is not None:
+        raise ended.error
+    return cast("dict[str, object]", ended.value)
 
 
 def execute(
@@ -85,10 +112,54 @@ def _read(
 ) -> ToolResult | Awaitable[ToolResult]:
     if ended.how != "returned":
         return _failed(run, call, tool, limit, ended)
-    result = render(ended.value)
-    if result.note or len(result.content) > (tool.inline_chars or INLINE_CHARS):
+    if _is_large(ended.value):
+        return _read_large(run, tool, ended.value)
+    result = _rendered(ended.value)
+    if result.note or len(result.content) > _most(run, tool):
         return _inline(run, tool, result)
     return result
+
+
+def _rendered(value: object) -> ToolResult:
+    return value.result if isinstance(value, _Rendered) else render(value)
+
+
+def _is_large(value: object) -> bool:
+    """Whether to render it takes long. Text of ASCII alone needs no look at its characters."""
+    if isinstance(value, str):
+        return len(value) > LARGE and not value.isascii()
+    if isinstance(value, ToolResult):
+        value = (value.content, value.details)
+    return not isinstance(value, _Rendered) and weigh(value, LARGE) > LARGE
+
+
+async def _read_large(run: Run, tool: Tool, value: object) -> ToolResult:
+    return await _inline(run, tool, await _rendered_elsewhere(run, tool, value))
+
+
+async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
+    """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
+    ended = await _in_thread(run, f"the result of {tool.name}", lambda: render(value))
+    if isinstance(ended.value, ToolResult):
+        return ended.value
+    return failure(ended.error or TimeoutError(f"the result took more than {RENDER_S:g} s to render"))
+
+
+async def _in_thread(run: Run, name: str, work: Callable[[], object]) -> Ended:
+    """Not in the run's own phase: what a stopped run had is worth keeping too. Raises Stopped if it is left behind."""
+    scope = run.scope
+    phase, end = Phase(scope.tree.hosts, scope), scope.tree.clock() + RENDER_S
+    try:
+        return await foreign.run_in_thread(
+            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=scope.left_behind
+        )
+    except Stopped as stop:
+        return _returned(stop)
+
+
+def _most(run: Run, tool: Tool) -> int:
+    """How many characters of a result the model reads."""
+    return min(tool.inline_chars or INLINE_CHARS, run.inline_chars)
 
 
 async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: Ended) -> ToolResult:
@@ -96,18 +167,17 @@ async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: 
         assert ended.error is not None
         log.info("the tool %s failed", call.name, exc_info=ended.error)
         return failure(ended.error)
-    late = (
-        ""
-        if ended.value is None or ended.error is not None
-        else f" After that it ended with: {render(ended.value).content}"
-    )
-    said = f"Timed out: {call.name} did not end within {limit:g} s.{late}"
+    said = f"Timed out: {call.name} did not end within {limit:g} s."
+    if ended.value is not None and ended.error is None:
+        large = _is_large(ended.value)
+        late = await _rendered_elsewhere(run, tool, ended.value) if large else _rendered(ended.value)
+        said = f"{said} After that it ended with: {late.content}"
     return await _inline(run, tool, ToolResult(said, ok=False))
 
 
 async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
     """A result as the model reads it: of a long one the beginning and the end, with the whole kept besides."""
-    most, whole = tool.inline_chars or INLINE_CHARS, result.content
+    most, whole = _most(run, tool), result.content
     if result.note:
         # Notes are the runtime's own words: a tool cannot have any.
         result = msgspec.structs.replace(result, note="")
@@ -202,7 +272,7 @@ class Trip:
         """Run a plain function in a thread."""
         scope, tool, context = self.run.scope, self.tool, self.context()
         ended = await foreign.run_in_thread(
-            lambda: tool.invoke(kwargs, context),
+            lambda: _invoked(tool, kwargs, context),
             scope.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
@@ -247,6 +317,12 @@ class Trip:
     def _emit(self, text: str) -> None:
         if not self._is_over():
             self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
+
+
+def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
+    """In a thread: what comes back may be large, so it is rendered there too."""
+    value = tool.invoke(kwargs, context)
+    return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
 
 
 async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:

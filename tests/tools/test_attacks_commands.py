@@ -28,7 +28,7 @@ from remit.tooling import Subject
 from remit.tools.bubblewrap import trial
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub
-from remit.tools.processes import Process
+from remit.tools.processes import Process, launch
 from remit.tools.readings import MOST_READ, PER_SUBJECT, read_command, subjects
 from remit.tools.shell import MOST_CHARS
 from remit.tools.terminal import MOST_COMMAND, make_terminal, terminal
@@ -364,12 +364,12 @@ async def test_a_closed_process_is_ended_although_its_watchers_are_stopped(shell
     """Letting go of a process ends what it has started, also when nobody answers any more."""
     tag, command = _prepare(shell, _ATTACKS["stopping both"])
     heard: list[bytes] = []
-    process = Process(
+    launched = launch(
         ["/bin/bash", "-c", f"{command.replace('sleep 99', 'echo up; sleep 99')}"],
         cwd=str(shell.workspace),
         env=dict(os.environ),
-        on_data=heard.append,
     )
+    process = Process(launched, heard.append)
     try:
         await _until(lambda: heard and _with(tag))
     finally:

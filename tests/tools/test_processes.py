@@ -22,7 +22,7 @@ import remit.tools.processes as processes
 import remit.tools.terminal as terminals
 from remit import Agent, Limits
 from remit.testing import ScriptedModel, call, say
-from remit.tools.processes import KILLED, MARK, Ended, Process, marked, read_ended, sweep
+from remit.tools.processes import KILLED, MARK, Ended, Process, launch, marked, read_ended, sweep
 from remit.tools.terminal import make_terminal, terminal
 
 pytestmark = [
@@ -302,7 +302,7 @@ async def test_cancelling_a_run_ends_its_commands(shell: Shell) -> None:
 
 async def test_a_process_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     """A program that is not there is a failure in words, and its supervisor is gone too."""
-    process = Process([str(tmp_path / "none")], cwd=str(tmp_path), env={}, on_data=lambda data: None)
+    process = Process(launch([str(tmp_path / "none")], cwd=str(tmp_path), env={}), lambda data: None)
     try:
         ended = await process.wait()
     finally:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 
 from remit.messages import AssistantMessage, Call, Json, JsonObject, Stop, Thinking
+from remit.sizes import MOST_ARGS
 
 GAP = "\n\n"
 """Between two texts with something else between them."""
@@ -89,6 +90,9 @@ def _args(said: object) -> JsonObject | str:
         return cast(JsonObject, said)
     if not isinstance(said, str) or not said:
         return {}
+    if len(said) > MOST_ARGS:
+        # It is refused for its length: nobody need read it.
+        return said
     try:
         read_args: object = pydantic_core.from_json(said)
     except ValueError:

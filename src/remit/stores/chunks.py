@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 
 from remit.redaction import HELD_CHARS, Redactor
@@ -10,12 +11,12 @@ from remit.stores.tables import CHUNK_CHARS
 
 async def chunks(data: str | AsyncIterable[str], redactor: Redactor) -> AsyncIterator[str]:
     """Pieces of `CHUNK_CHARS`, the last one shorter; none of an empty text."""
-    if isinstance(data, str):
+    if isinstance(data, str) and len(data) <= CHUNK_CHARS:
         for piece in _cut(redactor.redact_text(data)):
             yield piece
         return
     ready = ""
-    async for text in _redacted(data, redactor):
+    async for text in _redacted(_pieces(data) if isinstance(data, str) else data, redactor):
         ready += text
         whole = len(ready) - len(ready) % CHUNK_CHARS
         for piece in _cut(ready[:whole]):
@@ -23,6 +24,13 @@ async def chunks(data: str | AsyncIterable[str], redactor: Redactor) -> AsyncIte
         ready = ready[whole:]
     if ready:
         yield ready
+
+
+async def _pieces(text: str) -> AsyncIterator[str]:
+    """A long text is looked through for secrets piece by piece, and everybody else has a turn in between."""
+    for piece in _cut(text):
+        yield piece
+        await asyncio.sleep(0)
 
 
 def _cut(text: str) -> Iterator[str]:

@@ -19,8 +19,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from remit.gate import Gate
 from remit.tools.dialect import Pattern
 from remit.tools.words import Refused
+
+MOST_SEARCHES = max(2, min(8, os.cpu_count() or 2))
+"""Searches that run at once in this process, all runs together; further ones wait in order. Each is one or two processes
+that may keep a processor busy for `SECONDS`."""
+SEARCHES = Gate(MOST_SEARCHES)
 
 MOST_MATCHES = 10_000
 """Lines that one search finds; then it stops."""

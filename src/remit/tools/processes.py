@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from remit.gate import Gate
 from remit.tools.below import Below, look, send
 from remit.tools.words import Refused
 
@@ -41,6 +42,11 @@ QUIET_LOOKS, LOOK_S = 2, 0.01
 """How often nothing must be found, and how far apart: a process that is just becoming another has no environment."""
 CLOSE_S = 0.5
 """How long a process that was let go of may keep everybody, until what it started is killed."""
+MOST_COMMANDS = 32
+"""Commands that run at once in this process, all runs together; further ones wait in order. Each is three processes or
+more."""
+COMMANDS = Gate(MOST_COMMANDS)
+
 PIECE = 1 << 18
 """Bytes read at once."""
 
@@ -117,72 +123,85 @@ def _program() -> bytes:
     return _LOAD.replace("SOURCES", repr(sources)).encode()
 
 
-class Process:
-    """A command that runs. Everything here is called on the thread of its loop.
+class Launched(NamedTuple):
+    """A command that was started and is not listened to yet. What lets go of it ends the command: its socket closes."""
+
+    keeper: subprocess.Popen[bytes]
+    control: socket.socket
+    output: int
+    mark: str
+
+
+def launch(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
+    apart: bool = False,
+) -> Launched:
+    """Start a command. On a busy machine this takes a while, so many of them are started in threads.
 
     With `apart` it sees no processes but its own, where the system permits that; then nothing can survive it, whatever
-    it does. Contract: `ended` is done when nothing of it runs any more, or `lost` says that nobody knows. `close` must be
+    it does.
+    """
+    mark = secrets.token_hex(12)
+    ours_out, output = os.pipe()
+    ours, theirs = socket.socketpair()
+    source, feed = os.pipe()
+    how = "apart" if apart else "among others"
+    try:
+        os.write(feed, _program())
+        os.close(feed)
+        _enlarge(ours_out)
+        keeper = subprocess.Popen(  # noqa: S603 - no shell, and the program is absolute
+            [_python(), "-I", "-S", "-", str(theirs.fileno()), str(os.getpid()), str(GRACE_S), how, *argv],
+            stdin=source,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            env={**env, MARK: mark},
+            pass_fds=(theirs.fileno(), *pass_fds),
+            start_new_session=True,
+        )
+    except BaseException:
+        ours.close()
+        os.close(ours_out)
+        raise
+    finally:
+        theirs.close()
+        os.close(source)
+        os.close(output)
+    return Launched(keeper, ours, ours_out, mark)
+
+
+def _enlarge(pipe: int) -> None:
+    if sys.platform == "linux":
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        with suppress(OSError):
+            fcntl.fcntl(pipe, _SET_PIPE_SIZE, _PIPE_BYTES)
+
+
+class Process:
+    """A command that runs. Everything here but `reap` is called on the thread of its loop.
+
+    Contract: `ended` is done when nothing of it runs any more, or `lost` says that nobody knows. `close` must be
     called, by which everything is stopped that still runs.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        env: Mapping[str, str],
-        on_data: Callable[[bytes], None],
-        pass_fds: Sequence[int] = (),
-        apart: bool = False,
-    ) -> None:
+    def __init__(self, launched: Launched, on_data: Callable[[bytes], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_data = on_data
         self._said = b""
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
-        self._mark = secrets.token_hex(12)
-        self._output, output = os.pipe()
-        ours, theirs = socket.socketpair()
-        self._control = ours
+        self._keeper, self._control, self._output, self._mark = launched
         self._killing = False
-        source, feed = os.pipe()
-        how = "apart" if apart else "among others"
-        try:
-            os.write(feed, _program())
-            os.close(feed)
-            self._enlarge()
-            self._keeper = subprocess.Popen(  # noqa: S603 - no shell, and the program is absolute
-                [
-                    _python(),
-                    "-I",
-                    "-S",
-                    "-",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    str(GRACE_S),
-                    how,
-                    *argv,
-                ],
-                stdin=source,
-                stdout=output,
-                stderr=output,
-                cwd=cwd,
-                env={**env, MARK: self._mark},
-                pass_fds=(theirs.fileno(), *pass_fds),
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
-            os.close(self._output)
-            raise
-        finally:
-            theirs.close()
-            os.close(source)
-            os.close(output)
-        ours.setblocking(False)
+        self._control.setblocking(False)
         os.set_blocking(self._output, False)
         self._reading = True
         self._loop.add_reader(self._output, self._read)
-        self._loop.add_reader(ours.fileno(), self._hear)
+        self._loop.add_reader(self._control.fileno(), self._hear)
 
     async def wait(self) -> Ended:
         """Until nothing of it runs. May be cancelled and called again."""
@@ -192,6 +211,11 @@ class Process:
         """Ends everything, politely or at once; `ended` tells when that is done."""
         with suppress(OSError):
             self._control.send(b"k" if at_once else b"s")
+
+    def reap(self) -> None:
+        """Wait until the keeper of a command that has ended is gone, but not long. From any thread."""
+        with suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(CLOSE_S)
 
     def close(self) -> None:
         """Lets go of it. What still runs is killed, which is waited for, but never long."""
@@ -205,8 +229,7 @@ class Process:
             self._stop_reading()
             os.close(self._output)
             self._output = -1
-            with suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(CLOSE_S)
+            self.reap()
         if self._keeper.poll() is None:
             self.kill()
 
@@ -233,13 +256,6 @@ class Process:
         except subprocess.TimeoutExpired:
             return False
         return True
-
-    def _enlarge(self) -> None:
-        if sys.platform == "linux":
-            import fcntl  # noqa: PLC0415 - not on every system
-
-            with suppress(OSError):
-                fcntl.fcntl(self._output, _SET_PIPE_SIZE, _PIPE_BYTES)
 
     def _read(self) -> None:
         try:

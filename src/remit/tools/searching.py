@@ -84,6 +84,9 @@ def grep(
         return _Report(workspace, search, start, page).result(mode)
 
 
+grep.gate = engines.SEARCHES
+
+
 class _Page(NamedTuple):
     offset: int
     limit: int

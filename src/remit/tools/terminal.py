@@ -31,7 +31,7 @@ from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub, without
 from remit.tools.output import Kept, Pieces
-from remit.tools.processes import KILL_S, STOP_S, Ended, Process
+from remit.tools.processes import COMMANDS, KILL_S, STOP_S, Ended, Process, launch
 from remit.tools.readings import read_command, read_folder, subjects
 from remit.tools.words import Refused, count, trouble
 from remit.tools.workspace import Workspace
@@ -96,7 +96,7 @@ def make_terminal(
         except OSError as error:
             return ToolResult(f"Not run: {trouble(error, 'the command')}", ok=False)
 
-    return tool(
+    made = tool(
         terminal,
         tier="confirm",
         # The command is stopped first, and has its say; this is for one that could not be.
@@ -106,6 +106,8 @@ def make_terminal(
         summarise=_summarise,
         inline_chars=INLINE_CHARS,
     )
+    made.gate = COMMANDS
+    return made
 
 
 def _patterns(what: str, given: object) -> tuple[str, ...]:
@@ -263,17 +265,27 @@ class _Call:
     ) -> Ended:
         if self.cancelled:
             return Ended(failed="it was not started")
-        process = Process(argv, cwd=folder, env=self.env, on_data=hear, pass_fds=fds, apart=self.apart)
+        env, apart = self.env, self.apart
+        # Not here: on a busy machine it takes a while, and the loop has others to serve.
+        launched = await self._in_thread(lambda: launch(argv, cwd=folder, env=env, pass_fds=fds, apart=apart))
+        process = Process(launched, hear)
         try:
-            try:
-                await asyncio.wait({process.ended}, timeout=self.seconds)
-                self.timed_out = not process.ended.done()
-            except asyncio.CancelledError:
-                # What it has printed so far is worth more than an exception: whoever cancelled is to have it.
-                self.cancelled = True
-            return await self._stop(process)
+            if not self.cancelled:
+                await self._wait(process)
+            ended = await self._stop(process)
+            if process.ended.done():
+                await self._in_thread(process.reap)
+            return ended
         finally:
             process.close()
+
+    async def _wait(self, process: Process) -> None:
+        try:
+            await asyncio.wait({process.ended}, timeout=self.seconds)
+            self.timed_out = not process.ended.done()
+        except asyncio.CancelledError:
+            # What it has printed so far is worth more than an exception: whoever cancelled is to have it.
+            self.cancelled = True
 
     async def _stop(self, process: Process) -> Ended:
         """How it ended; what has not ended yet is ended.

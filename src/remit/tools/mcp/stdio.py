@@ -109,7 +109,7 @@ class ProcessLink:
     async def _start(self, lines: Lines, sink: Sink, stack: ExitStack) -> Process:
         """Start it and take hold of its pipes; all that is taken is let go of with the stack."""
         try:
-            from remit.tools.processes import Process  # noqa: PLC0415 - cannot be imported on every system
+            from remit.tools.processes import Process, launch  # noqa: PLC0415 - cannot be imported on every system
         except ImportError:
             raise ServerFailed("servers that are commands cannot be started on this system") from None
         loop = asyncio.get_running_loop()
@@ -119,11 +119,10 @@ class ProcessLink:
         writing = stack.enter_context(os.fdopen(ours_in, "wb", 0))
         reading = stack.enter_context(os.fdopen(ours_out, "rb", 0))
         try:
-            process = Process(
+            launched = launch(
                 ["/bin/sh", "-c", _SHELL, "sh", str(theirs_in), str(theirs_out), *argv],
                 cwd=str(self._cwd),
                 env=self._env,
-                on_data=self._hear,
                 pass_fds=(theirs_in, theirs_out),
             )
         except OSError as error:
@@ -131,6 +130,7 @@ class ProcessLink:
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
+        process = Process(launched, self._hear)
         stack.callback(process.close)
         to_it, _ = await loop.connect_write_pipe(lambda: sink, writing)
         stack.callback(to_it.abort)
