@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -309,6 +310,29 @@ async def test_a_process_that_cannot_be_run_says_why(tmp_path: Path) -> None:
         process.close()
     assert ended.code is None
     assert "No such file" in ended.failed
+
+
+async def test_commands_are_started_and_reaped_outside_the_loop_s_thread(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start a process takes a while on a busy machine, and so may its end: the event loop does not wait for either."""
+    where: list[bool] = []
+    popen = subprocess.Popen.__init__
+    wait = subprocess.Popen.wait
+
+    def started(*args: object, **named: object) -> None:
+        where.append(threading.current_thread() is threading.main_thread())
+        popen(*args, **named)  # pyright: ignore[reportArgumentType]
+
+    def waited(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        if self.returncode is None:
+            where.append(threading.current_thread() is threading.main_thread())
+        return wait(self, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", started)
+    monkeypatch.setattr(subprocess.Popen, "wait", waited)
+    assert (await shell.run("true")).ok
+    assert where == [False, False]
 
 
 def test_what_a_supervisor_writes_is_read_with_care() -> None:
