@@ -22,7 +22,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench harness lint types layers format demo lock clean
+.PHONY: help check test torture bench blocking harness lint types layers format demo lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -49,6 +49,9 @@ bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES
 	  "$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/bench/$$number-own.json" || exit 1; \
 	done
 	@"$(VENV)/bin/python" benchmarks/draw.py $$(for number in $$(seq $(TIMES)); do echo "$(VENV)/bench/$$number-results.json" "$(VENV)/bench/$$number-own.json"; done)
+
+blocking: $(READY) ## measure how long hostile replies and results block the event loop (ARGS="--only grep,ls")
+	@"$(VENV)/bin/python" benchmarks/blocking.py $(ARGS)
 
 harness:
 	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only" \

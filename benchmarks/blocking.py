@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/blocking.py [--only grep,ls] [--store off,sqlite] [--out blocking.json]
 
 Each case is one reply (or one tool result) that is made to be expensive. It runs in a process of its own, which is
-stopped after two minutes. `cpu` is what counts: it is not changed by other programs on the machine. `wall` is the longest
-time in which the loop did not run; it includes waiting for Python's lock and for the processor. `took` is the whole run.
+stopped after two minutes. `cpu_ms` is what counts: other programs on the machine do not change it. `wall_ms` is the longest
+time in which the loop did not run: it includes waiting for Python's lock and for the processor. `took_s` is the whole run.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ def long_list(values: int) -> list[int]:
 LONG: dict[tuple[int, str], str] = {}
 
 
-def returns(chars: int, letter: str = "x") -> Case:
+def returns(chars: int, letter: str = "x", times: int = 1) -> Case:
     LONG[chars, letter] = letter * chars
-    return case([long_text], asks("long_text", {"chars": chars, "letter": letter}, 1))
+    return case([long_text], asks("long_text", {"chars": chars, "letter": letter}, times))
 
 
 def children(number: int, *, concurrency: int | None = 16, stop_after_s: float | None = None) -> Case:
@@ -171,6 +171,17 @@ def deep(levels: int) -> dict[str, object]:
     for _ in range(levels):
         value = [value]
     return {"text": value}
+
+
+NUMBERS: dict[str, object] = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+def checked_by_schema() -> Tool:
+    async def add(numbers: list[int]) -> int:
+        """Adds."""
+        return sum(numbers)
+
+    return tool(add, tier="observe", parameters={"type": "object", "properties": {"numbers": NUMBERS}})
 
 
 def wide_schema() -> Tool:
@@ -214,6 +225,14 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
         "100 MB of arguments in 1,000 calls",
         lambda: case([echo], asks("echo", {"text": "x" * 100_000}, 1_000)),
     ),
+    "args_most": (
+        "as many numbers as are accepted as arguments",
+        lambda: case([echo], asks("echo", {"text": [0] * 199_000}, 1)),
+    ),
+    "args_schema": (
+        "the same, 16 times, checked by a JSON schema",
+        lambda: case([checked_by_schema()], asks("add", {"numbers": [0] * 12_000}, 16)),
+    ),
     "deep": (
         "arguments nested 100,000 deep",
         lambda: case([echo], asks("echo", '{"text":' + "[" * 100_000 + "]" * 100_000 + "}", 1)),
@@ -230,10 +249,7 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     ),
     "results": (
         "1,000 results of 100,000 characters",
-        lambda: (
-            LONG.update({(100_000, "x"): "x" * 100_000})
-            or case([long_text], asks("long_text", {"chars": 100_000, "letter": "x"}, 1_000))
-        ),
+        lambda: returns(100_000, times=1_000),
     ),
     "unknown": ("5,000 calls of unknown tools", lambda: case([echo, plain, ls, grep], unknown(5_000))),
     "children": ("10,000 children", lambda: children(10_000)),
@@ -280,6 +296,21 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     "output": (
         "a structured answer of 50 MB",
         lambda: Case(Agent("lead", output=list[int]), Reply("[" + "1," * (25 * MB - 1) + "1]", usage=USED)),
+    ),
+    "output_most": (
+        "the longest structured answer that is accepted",
+        lambda: Case(Agent("lead", output=list[int]), Reply("[" + "1," * 2_499_990 + "1]", usage=USED)),
+    ),
+    "output_schema": (
+        "a structured answer of 100,000 numbers, checked by a JSON schema",
+        lambda: Case(Agent("lead", output=NUMBERS), Reply("[" + "1," * 100_000 + "1]", usage=USED)),
+    ),
+    "instructions": (
+        "50 children with instructions of a million characters",
+        lambda: Case(
+            Agent("lead", subagents=[Agent("kid", instructions="be careful. " * 80_000)]),
+            asks("task", {"agent": "kid", "prompt": "look"}, 50),
+        ),
     ),
     "prompts": (
         "50 children with a prompt of 1 MB each",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -192,3 +194,40 @@ def test_a_number_of_runs_that_is_none_is_told_before_anything_is_thrown_away(tm
 
 def _status(line: str) -> int:
     return subprocess.run(["sh", "-c", line], capture_output=True, timeout=50, check=False).returncode
+
+
+def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the time of the loop's thread between two iterations: work in one step is seen, in many it is not."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    blocking = importlib.import_module("blocking")
+
+    async def busy(steps: int) -> None:
+        for _ in range(steps):
+            end = time.thread_time() + 0.2 / steps
+            while time.thread_time() < end:
+                pass
+            await asyncio.sleep(0)
+
+    seen: list[float] = []
+    for steps in (1, 20):
+        watch = blocking.Watch()
+        with asyncio.Runner(loop_factory=lambda watch=watch: asyncio.SelectorEventLoop(watch)) as runner:
+            runner.run(busy(steps))
+        seen.append(watch.cpu)
+    assert seen[0] >= 0.2 > seen[1]
+
+
+def test_a_case_of_a_blocked_loop_is_measured_and_written_down(tmp_path: Path) -> None:
+    """Each case runs in a process of its own, and its figures are printed and stored."""
+    out = tmp_path / "blocking.json"
+    code, text = said("blocking.py", "--only", "args_many", "--store", "off", "--out", str(out))
+    assert code == 0, text
+    assert "status completed  calls 1  good 0" in text
+    assert json.loads(out.read_text(encoding="utf-8"))["args_many"]["off"]["cpu_ms"] >= 0
+
+
+def test_an_unknown_case_is_an_error_in_words() -> None:
+    """A slip is told before anything is measured."""
+    code, text = said("blocking.py", "--only", "grep,nonsense")
+    assert code == 2
+    assert "unknown name 'nonsense'; known names: grep, terminal" in text

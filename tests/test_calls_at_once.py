@@ -18,6 +18,7 @@ from remit import (
     Request,
     Status,
     ToolMessage,
+    UsageError,
     allow,
     resume,
     run,
@@ -27,11 +28,14 @@ from remit import (
     tool,
 )
 from remit.call_queue import CallQueue
+from remit.definitions.limit_values import parse_limits
+from remit.definitions.narrowing import narrow_limits
 from remit.events import CallEnded, CallStarted, Event, RunStarted
 from remit.phase import ENDED_TOGETHER
 from remit.policy import Decision
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
+from remit.testing.scripted import Answer
 from remit.together import STARTED_TOGETHER
 from remit.tooling import Tool
 
@@ -62,8 +66,8 @@ class Sleeper:
         self.tool: Tool = sleep
 
 
-def many(number: int, **args: object) -> object:
-    return calls(*(call("sleep", n=n, **args) for n in range(number)))
+def many(number: int, seconds: float = 1.0) -> Answer:
+    return calls(*(call("sleep", n=n, seconds=seconds) for n in range(number)))
 
 
 async def told(store: MemoryStore, outcome: Outcome) -> list[Event]:
@@ -127,7 +131,7 @@ async def test_a_child_inherits_the_limit_unless_it_has_its_own() -> None:
         "plain": [many(9), say("done")],
         "own": [many(9), say("done")],
     }
-    with ScriptedModel(scripts) as model:  # pyright: ignore[reportArgumentType]
+    with ScriptedModel(scripts) as model:
         await run(lead, "go", model=model, limits=Limits(calls_at_once=2))
     assert (plain.peak, own.peak) == (2, 5)
 
@@ -159,6 +163,15 @@ async def test_that_a_call_begins_is_recorded_when_it_begins() -> None:
         )
     seen = [(e.kind, e.call) for e in await told(store, outcome) if isinstance(e, CallStarted | CallEnded)]
     assert seen == [(kind, f"c{n}") for n in (1, 2, 3) for kind in ("call_started", "call_ended")]
+
+
+def test_the_limit_can_be_written_wherever_limits_are_written() -> None:
+    """On the command line, in variables and in files it is one of the limits; an untrusted file cannot raise it."""
+    assert parse_limits("calls_at_once=4, turns=2") == Limits(calls_at_once=4, turns=2)
+    assert parse_limits("calls_at_once=unlimited") == Limits(calls_at_once=None)
+    assert narrow_limits(Limits(calls_at_once=100)) == (Limits(calls_at_once=16), ["calls_at_once"])
+    with pytest.raises(UsageError, match="calls_at_once must be from 1"):
+        Limits(calls_at_once=0)
 
 
 # --- What does not count -------------------------------------------------------------------------
@@ -239,7 +252,7 @@ async def test_any_mix_of_calls_and_children_finishes_with_one_of_each() -> None
         *(call("sleep", n=n) if n % 2 else call("task", agent="kid", prompt=str(n)) for n in range(12))
     )
     scripts = {"lead": [mix, say("ok")], "kid": [many(3), say("done")]}
-    with ScriptedModel(scripts) as model:  # pyright: ignore[reportArgumentType]
+    with ScriptedModel(scripts) as model:
         outcome = await run(
             Agent("lead", tools=[sleeper.tool], subagents=[kid]),
             "go",
@@ -412,7 +425,7 @@ async def test_children_of_one_reply_are_started_and_stopped_a_few_at_a_time() -
         elif event.kind == "run_ended":
             ended.count()
 
-    store.append = append  # pyright: ignore[reportAttributeAccessIssue]
+    store.append = append
     limits = Limits(delegations=None, concurrency=None)
     lead = Agent("lead", subagents=[Agent("kid")])
     model = Says(lambda n: Call(f"c{n}", "task", {"agent": "kid", "prompt": "x"}), 1000)

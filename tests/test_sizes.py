@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import pytest
@@ -170,7 +170,7 @@ async def test_a_schema_of_hundreds_of_properties_is_not_told_in_full() -> None:
         return str(len(given))
 
     with pytest.raises(ShapeError) as caught:
-        wide._shape.read({})  # pyright: ignore[reportPrivateUsage]
+        wide._shape.read({})
     assert len(caught.value.problems) == MOST_LOOKED_FOR
     assert caught.value.listing.splitlines()[-1] == f"- and at least {MOST_LOOKED_FOR - 12} more"
 
@@ -238,7 +238,7 @@ async def test_a_long_structured_answer_is_read_outside_the_loop_s_thread() -> N
         where.append(threading.current_thread() is threading.main_thread())
         return value
 
-    agent: Agent[Any] | Any = Agent("lead", output=Annotated[list[int], AfterValidator(look)])
+    agent = Agent("lead", output=Annotated[list[int], AfterValidator(look)])
     for number in (3, LARGE):
         outcome = await run(agent, "go", model=Says(Reply(msgspec.json.encode([1] * number).decode())))
         assert outcome.output == [1] * number

@@ -15,12 +15,11 @@ import msgspec
 
 from remit.events import VERSION, CallEnded, CallStarted
 from remit.execution import Circles, DelegateTool, Plan, Run, RuntimeTool
-from remit.gate import Gate
 from remit.history import CallRecord
 from remit.judging import may_run
 from remit.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
 from remit.outcome import ToolCallLog
-from remit.phase import Stopped, wake
+from remit.phase import Stopped
 from remit.result import ToolResult
 from remit.sizes import LARGE, TURN_CHARS, weigh
 from remit.text import call_context, clean, describe_error, result_summary, shorten
@@ -258,31 +257,12 @@ async def _when_ready(
             kwargs = await check(run, tool, args)
         except BadArguments as problem:
             return _refused(run, str(problem))
-    if tool.gate is not None:
-        return await _in_turn(tool.gate, run, call, tool, past, kwargs)
-    return _begin(run, call, tool, past, True, kwargs)
-
-
-async def _in_turn(  # noqa: PLR0917 - as for `_begin`
-    gate: Gate,
-    run: Run,
-    call: Call,
-    tool: Tool,
-    past: CallRecord | None,
-    kwargs: dict[str, object] | None,
-) -> ToolResult:
-    """Run a call of a kind of which few run at once in this process, when it is its turn. Raises Stopped."""
-    phase, loop = run.scope.phase, run.scope.tree.loop
-    future: asyncio.Future[None] = loop.create_future()
-    place = gate.enter(lambda: loop.call_soon_threadsafe(wake, future))
-    try:
-        if not place.granted:
-            await phase.wait(future)
+    if tool.gate is None:
+        return _begin(run, call, tool, past, True, kwargs)
+    async with tool.gate.place(run.scope.phase):
         begun = _begin(run, call, tool, past, True, kwargs)
         assert begun is not None and not isinstance(begun, Plan), "tools that delegate have no gate"
         return begun if isinstance(begun, ToolResult) else await begun
-    finally:
-        gate.leave(place)
 
 
 def _refused(run: Run, why: str) -> ToolResult:

@@ -5,10 +5,14 @@ For what a machine has few of: commands and searches are processes. A run that w
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from remit.phase import Phase, wake
 
 
 class Pass:
@@ -36,6 +40,19 @@ class Gate:
         self._lock = threading.Lock()
         self._inside = 0
         self._waiting: deque[Pass] = deque()
+
+    @asynccontextmanager
+    async def place(self, phase: Phase) -> AsyncGenerator[None, None]:
+        """Wait in order for a place, and have it as long as the block takes. Raises Stopped."""
+        loop = phase.loop
+        future: asyncio.Future[None] = loop.create_future()
+        held = self.enter(lambda: loop.call_soon_threadsafe(wake, future))
+        try:
+            if not held.granted:
+                await phase.wait(future)
+            yield
+        finally:
+            self.leave(held)
 
     def enter(self, wake: Callable[[], object]) -> Pass:
         """Take a place, or wait for one in order: `wake` is called when it is granted."""

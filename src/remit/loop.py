@@ -11,7 +11,6 @@ from typing import cast
 
 import msgspec
 
-import remit.foreign as foreign
 from remit.artifacts import keep
 from remit.context import fit, learn_window, shorten_last, squeeze
 from remit.dispatch import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
@@ -25,6 +24,7 @@ from remit.phase import Stopped
 from remit.schema import parse_output
 from remit.scope import Limit, Scope
 from remit.sizes import LARGE
+from remit.trip import LARGE_S, off_loop
 
 SHORTENED = 4
 """How often a conversation that is too long for its model is made shorter and sent again."""
@@ -182,15 +182,13 @@ async def _parsed(run: Run, text: str) -> tuple[object, str]:
     output = run.agent.output
     if len(text) <= LARGE:
         return parse_output(output, text)
-    ended = await foreign.run_in_thread(
-        lambda: parse_output(output, text),
-        run.scope.phase,
-        name="the check of the answer",
-        urgent=True,
-        on_abandoned=run.scope.left_behind,
+    ended = await off_loop(
+        run, run.scope.phase, "the check of the answer", lambda: parse_output(output, text)
     )
     if ended.error is not None:
         raise ended.error
+    if ended.how == "timed_out":
+        return None, f"The answer is too long: it could not be checked in {LARGE_S:g} s."
     return cast("tuple[object, str]", ended.value)
 
 

@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def start(
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[None]:
+def aside() -> Generator[None, None, None]:
     """For a thread that waits for a run: it takes up no place meanwhile, or runs in runs could use up all threads."""
     if not _here.is_worker:
         yield

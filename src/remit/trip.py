@@ -16,6 +16,7 @@ from remit.artifacts import keep
 from remit.events import CallProgressed
 from remit.execution import Run
 from remit.foreign import Ended
+from remit.gate import Gate
 from remit.hosting import Guest
 from remit.messages import Call, JsonObject
 from remit.phase import Phase, Stopped, on_loop
@@ -23,15 +24,18 @@ from remit.result import ToolResult, failure, render
 from remit.signature import ToolContext
 from remit.sizes import LARGE, weigh
 from remit.text import clean
-from remit.tooling import Tool
+from remit.tooling import BadArguments, Tool
 
 log = logging.getLogger("remit")
 
 INLINE_CHARS = 100_000
 """How much of a result a model reads where its tool does not say."""
 
-RENDER_S = 30.0
-"""How long it may take to make text of what a tool returned."""
+LARGE_S = 30.0
+"""How long it may take to check long arguments, or to make text of a large result."""
+
+LARGE_AT_ONCE = Gate(2)
+"""Large values that are worked on at once in this process: more threads would only keep Python's lock from the loop."""
 
 PREVIEW_S = 5.0
 MOST_PREVIEW = 20_000
@@ -47,16 +51,22 @@ async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
     """As `Tool.check`, long arguments in a thread. Raises BadArguments and Stopped."""
     if weigh(args, LARGE) <= LARGE:
         return tool.check(args)
-    ended = await foreign.run_in_thread(
-        lambda: tool.check(args),
-        run.scope.phase,
-        name=f"the check of {tool.name}",
-        urgent=True,
-        on_abandoned=run.scope.left_behind,
-    )
+    ended = await off_loop(run, run.scope.phase, f"the check of {tool.name}", lambda: tool.check(args))
     if ended.error is not None:
         raise ended.error
+    if ended.how == "timed_out":
+        raise BadArguments(f"The arguments of {tool.name} could not be checked in {LARGE_S:g} s.")
     return cast("dict[str, object]", ended.value)
+
+
+async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]) -> Ended:
+    """Do work over a large value in a thread, when it is its turn. Raises Stopped."""
+    scope = run.scope
+    async with LARGE_AT_ONCE.place(phase):
+        end = scope.tree.clock() + LARGE_S
+        return await foreign.run_in_thread(
+            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=scope.left_behind
+        )
 
 
 def execute(
@@ -139,22 +149,15 @@ async def _read_large(run: Run, tool: Tool, value: object) -> ToolResult:
 
 async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
     """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
-    ended = await _in_thread(run, f"the result of {tool.name}", lambda: render(value))
+    # Not in the run's own phase: what a stopped run had is worth keeping too.
+    phase = Phase(run.scope.tree.hosts, run.scope)
+    try:
+        ended = await off_loop(run, phase, f"the result of {tool.name}", lambda: render(value))
+    except Stopped as stop:
+        ended = _returned(stop)
     if isinstance(ended.value, ToolResult):
         return ended.value
-    return failure(ended.error or TimeoutError(f"the result took more than {RENDER_S:g} s to render"))
-
-
-async def _in_thread(run: Run, name: str, work: Callable[[], object]) -> Ended:
-    """Not in the run's own phase: what a stopped run had is worth keeping too. Raises Stopped if it is left behind."""
-    scope = run.scope
-    phase, end = Phase(scope.tree.hosts, scope), scope.tree.clock() + RENDER_S
-    try:
-        return await foreign.run_in_thread(
-            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=scope.left_behind
-        )
-    except Stopped as stop:
-        return _returned(stop)
+    return failure(ended.error or TimeoutError(f"the result took more than {LARGE_S:g} s to render"))
 
 
 def _most(run: Run, tool: Tool) -> int:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shellbench import Shell, open_shell
@@ -320,9 +321,9 @@ async def test_commands_are_started_and_reaped_outside_the_loop_s_thread(
     popen = subprocess.Popen.__init__
     wait = subprocess.Popen.wait
 
-    def started(*args: object, **named: object) -> None:
+    def started(self: subprocess.Popen[bytes], *args: Any, **named: Any) -> None:
         where.append(threading.current_thread() is threading.main_thread())
-        popen(*args, **named)  # pyright: ignore[reportArgumentType]
+        popen(self, *args, **named)
 
     def waited(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
         if self.returncode is None:
