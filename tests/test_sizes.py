@@ -11,11 +11,24 @@ import msgspec
 import pytest
 from pydantic import AfterValidator
 
-from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, ToolMessage, ToolResult, run, tool
-from remit.events import ReplyReceived, encode
+from remit import (
+    Agent,
+    Call,
+    ImagePart,
+    Limits,
+    Outcome,
+    Reply,
+    Request,
+    Status,
+    ToolMessage,
+    ToolResult,
+    run,
+    tool,
+)
+from remit.events import CallEnded, ReplyReceived, encode
 from remit.messages import AssistantMessage, Thinking
 from remit.schema import MOST_LOOKED_FOR, ShapeError
-from remit.sizes import LARGE, MOST_ARGS, MOST_CALLS, MOST_TEXT, TURN_CHARS, VALUE_CHARS, weigh
+from remit.sizes import LARGE, MOST_ARGS, MOST_CALLS, MOST_MEDIA, MOST_TEXT, TURN_CHARS, VALUE_CHARS, weigh
 from remit.stores import open_store
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
@@ -296,6 +309,25 @@ async def test_a_large_result_is_kept_whole(letter: str) -> None:
     (kept,) = outcome.artifacts
     assert (kept.chars, kept.bytes) == (2_000_002, 2 + 2_000_000 * len(letter.encode()))
     assert await store.load_artifact(outcome.run_id, kept.id, 2_000_000, 10) == f"{letter}z"
+
+
+async def test_images_and_details_that_are_too_long_are_left_out_in_words() -> None:
+    """Neither the conversation nor the journal grows beyond any bound by what a tool gives besides its text."""
+
+    @tool(tier="observe")
+    async def draw() -> ToolResult:
+        """Draws."""
+        images = (ImagePart(data=b"x" * 10), ImagePart(data=b"x" * (MOST_MEDIA + 1)))
+        return ToolResult("drawn", parts=images, details={"points": "x" * (MOST_TEXT + 1)})
+
+    store = MemoryStore()
+    with ScriptedModel([call("draw"), say("ok")]) as model:
+        outcome = await run(Agent("lead", tools=[draw]), "go", model=model, store=store)
+    (result,) = results(outcome)
+    assert [len(part.data) for part in result.parts] == [10]
+    assert result.content == f"drawn\n(Images or documents of more than {MOST_MEDIA:,} bytes were left out.)"
+    ended = [event async for event in store.read(outcome.run_id) if isinstance(event, CallEnded)]
+    assert ended[0].details == {"left_out": f"The details have more than {MOST_TEXT:,} characters."}
 
 
 @pytest.mark.real_time

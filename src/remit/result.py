@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import TypeGuard, cast
+from typing import cast
 
 import msgspec
 from msgspec import Struct
 
 from remit.messages import FilePart, ImagePart, Json
+from remit.sizes import MOST_MEDIA, MOST_TEXT, weigh
 from remit.text import FOREIGN, clean, safe_str, text_of, to_json
 
 FAILURE_CHARS = 2000
@@ -68,20 +69,24 @@ def _error_text(error: BaseException) -> str:
 
 
 def _checked_result(result: ToolResult) -> ToolResult:
-    content, details = cast(object, result.content), result.details
+    content, details = text_of(cast(object, result.content)), result.details
+    if weigh(details, MOST_TEXT) > MOST_TEXT:
+        details = {"left_out": f"The details have more than {MOST_TEXT:,} characters."}
+    parts = [p for p in cast("Iterable[object]", result.parts) if isinstance(p, ImagePart | FilePart)]
+    small = [p for p in parts if weigh(p.data, MOST_MEDIA) <= MOST_MEDIA]
+    if len(small) < len(parts):
+        content = f"{content}\n(Images or documents of more than {MOST_MEDIA:,} bytes were left out.)"
     return ToolResult(
-        content=text_of(content),
+        content=content,
         ok=bool(result.ok),
         details=None if details is None else to_json(details),
         note=text_of(result.note) if result.note else "",
-        parts=tuple(p for p in cast("Iterable[object]", result.parts) if _is_media(p)),
+        parts=tuple(p for p in small if _is_media(p)),
     )
 
 
-def _is_media(part: object) -> TypeGuard[ImagePart | FilePart]:
+def _is_media(part: ImagePart | FilePart) -> bool:
     """Whether it can be shown to a model and written down."""
-    if not isinstance(part, ImagePart | FilePart):
-        return False
     try:
         msgspec.json.encode(part)
     except (TypeError, ValueError):

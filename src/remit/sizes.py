@@ -15,10 +15,13 @@ MOST_ARGS = 4_000_000
 """Characters in the arguments of one reply, all calls together. No model writes that much in one reply."""
 
 MOST_TEXT = 5_000_000
-"""Characters of a reply's text, and of its thinking; a longer text is cut."""
+"""Characters of a reply's text, of its thinking and of a result's details; a longer text is cut."""
 
 TURN_CHARS = 2_000_000
 """Characters of results that a model reads in one turn; each call has an equal share of them."""
+
+MOST_MEDIA = 20_000_000
+"""Bytes of one image or document in a result; a larger one is left out."""
 
 LARGE = 10_000
 """Above this size, a value is checked, rendered or parsed in a thread."""
