@@ -126,13 +126,12 @@ class WorkedOut(Struct, frozen=True):
 class Tool:
     """A function an agent can call.
 
-    Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with
-    the first `spec` or `check`, which raise UsageError when a type has none. `names` is where types that
-    are not global are looked up. `subjects` says what rules with a pattern look at, `paths` which parameters
-    are paths in the workspace, for the same; `preview` takes what the
-    function takes, by name, and a `ctx`, and says what the call would do. `must_ask` takes the same, and names what
-    only a person may approve, whatever rules allow; empty for nothing. The function must check `ctx.approved` itself.
-    The runtime's own names are for `Tool` itself: `tool` refuses them.
+    Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with the first `spec` or
+    `check`, which raise UsageError when a type has none. `names` is where types that are not global are looked up.
+    `subjects` says what rules with a pattern look at, `paths` which parameters are paths in the workspace, for the same;
+    `preview` takes what the function takes, by name, and a `ctx`, and says what the call would do. `must_ask` takes the
+    same, and names what only a person may approve, whatever rules allow; empty for nothing. The function must check
+    `ctx.approved` itself. The runtime's own names are for `Tool` itself: `tool` refuses them.
     """
 
     __slots__ = ("__dict__", "__weakref__", "worked_out")
@@ -141,7 +140,7 @@ class Tool:
     delegates: bool = False
     """True for the runtime's own tools that start children."""
     gate: Gate | None = None
-    """For tools whose calls start processes: how many of them run at once in this process, all runs together."""
+    """How many of its calls run at once in this process, all runs together, if few can."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """However it comes to be: a copy that was only given the attributes of another was never set any."""
@@ -481,9 +480,8 @@ def _checked_timeout(name: str, timeout_s: object) -> float | None:
 def _checked_chars(name: str, chars: object) -> int | None:
     if chars is None or (isinstance(chars, int) and not isinstance(chars, bool) and chars >= 100):
         return chars
-    raise UsageError(
-        f"Tool {name}: inline_chars must be a whole number of at least 100, or None, not {chars!r}."
-    )
+    what = "a whole number of at least 100, or None"
+    raise UsageError(f"Tool {name}: inline_chars must be {what}, not {chars!r}.")
 
 
 def _checked_parameters(made: Tool, parameters: object, signature: Signature) -> JsonObject:
