@@ -21,6 +21,9 @@ from remit.tooling import Tier
 SAVE_S = 5.0
 """How long a store may take to keep one text; the run does not wait longer for it."""
 
+SAVE_CHARS = 5_000_000
+"""Characters of a long text for which a store may take one more second."""
+
 SAVE_STOPPED_S = 1.0
 """The same for a run that was stopped."""
 
@@ -41,7 +44,7 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
     phase = Phase(scope.tree.hosts)
     phase.grace_s = SAVE_GRACE_S
-    most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S
+    most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S + len(text) / SAVE_CHARS
     end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))
     try:
         ended = await foreign.run(
