@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from remit import (
     Agent,
@@ -30,7 +32,7 @@ from remit import (
 from remit.call_queue import CallQueue
 from remit.definitions.limit_values import parse_limits
 from remit.definitions.narrowing import narrow_limits
-from remit.events import CallEnded, CallStarted, Event, RunStarted
+from remit.events import CallEnded, CallStarted, Event, RunResumed, RunStarted
 from remit.phase import ENDED_TOGETHER
 from remit.policy import Decision
 from remit.stores.memory import MemoryStore
@@ -316,8 +318,12 @@ async def test_a_stop_while_calls_are_being_started_leaves_none_of_them_open() -
     assert (outcome.status, len(results(outcome)), sleeper.now) == (Status.CANCELLED, number, 0)
 
 
-async def test_calls_that_waited_are_made_when_the_run_is_resumed() -> None:
-    """Law 13: a changing call that only waited when the process died was not made, and is not *unknown*."""
+@pytest.mark.parametrize("older", [False, True])
+async def test_calls_that_waited_are_made_when_the_run_is_resumed(older: bool) -> None:
+    """Law 13: a changing call that only waited when the process died was not made, and is not *unknown*.
+
+    A journal of an older remit, which had no such limit, is resumed with the default.
+    """
     sleeper, first = Sleeper(tier="confirm"), MemoryStore()
     lead, limits = Agent("lead", tools=[sleeper.tool]), Limits(calls_at_once=1)
     model = ScriptedModel([many(3, seconds=10)])
@@ -332,6 +338,8 @@ async def test_calls_that_waited_are_made_when_the_run_is_resumed() -> None:
     second = MemoryStore()
     await second.claim(root, new=True)
     for event in events:
+        if older and isinstance(event, RunStarted):
+            event = replace(event, limits=replace(event.limits, calls_at_once=UNSET))  # noqa: PLW2901
         second.append(event)
     await second.release(root)
     sleeper.begun.clear()
@@ -339,6 +347,8 @@ async def test_calls_that_waited_are_made_when_the_run_is_resumed() -> None:
         outcome = await resume(second, root, agent=lead, model=again, policy=["allow sleep"])
     assert sleeper.begun == [2]
     assert [m.content.partition(":")[0] for m in results(outcome)] == ["slept 0", "Unknown", "slept 2"]
+    resumed = [e async for e in second.read(root) if isinstance(e, RunResumed)]
+    assert [e.limits.calls_at_once for e in resumed] == [16 if older else 1]
 
 
 # --- The event loop ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -309,6 +309,29 @@ async def test_a_large_result_is_kept_whole(letter: str) -> None:
     (kept,) = outcome.artifacts
     assert (kept.chars, kept.bytes) == (2_000_002, 2 + 2_000_000 * len(letter.encode()))
     assert await store.load_artifact(outcome.run_id, kept.id, 2_000_000, 10) == f"{letter}z"
+
+
+class Slow(MemoryStore):
+    """Takes eight seconds for every artifact."""
+
+    async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
+        await asyncio.sleep(8)
+        await super().save_artifact(root, artifact, data)
+
+
+@pytest.mark.parametrize(("chars", "kept"), [(200_000, 0), (20_000_000, 1)])
+async def test_a_longer_text_may_take_longer_to_be_kept(chars: int, kept: int) -> None:
+    """Law 6: a store has five seconds, and one more for every five million characters; a slow one is named."""
+
+    @tool(tier="observe")
+    async def recite() -> str:
+        """Recites."""
+        return "x" * chars
+
+    with ScriptedModel([call("recite"), say("ok")]) as model:
+        outcome = await run(Agent("lead", tools=[recite]), "go", model=model, store=Slow())
+    assert len(outcome.artifacts) == kept
+    assert any("was not kept" in warning for warning in outcome.warnings) is not bool(kept)
 
 
 async def test_images_and_details_that_are_too_long_are_left_out_in_words() -> None:
