@@ -35,6 +35,7 @@ from remit.outcome import Artifact, Outcome, Rejection, ToolCallLog
 from remit.providers import Chain, Known
 from remit.result import ToolResult
 from remit.scope import Scope
+from remit.signature import AllowedBy
 from remit.sizes import TURN_CHARS
 from remit.sources import ToolSource
 from remit.tooling import Tier, Tool
@@ -127,6 +128,7 @@ class Run:
     # Written out: a data class with this many fields takes several times as long to make.
     __slots__ = (
         "agent",
+        "allowed_by",
         "approved",
         "artifacts",
         "asides",
@@ -215,6 +217,8 @@ class Run:
         """What the calls in flight are about."""
         self.approved: Mapping[str, str] = _NO_APPROVALS
         """By call: what only a person may approve, and has."""
+        self.allowed_by: dict[str, AllowedBy] = {}
+        """Why calls that were judged and have not begun yet may run."""
         self.children: Sequence[Outcome] = ()
         self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0

@@ -24,13 +24,23 @@ CHANGED = (
 
 async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult | None:
     """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
-    args = call.args
-    assert isinstance(args, dict), "what is no object is refused before anybody is asked"
+    run.allowed_by.pop(call.id, None)
     ruling = _ruling(run, call, tool)
     if isinstance(ruling, ToolResult):
         return ruling
+    if ruling.by_pattern:
+        run.allowed_by[call.id] = "pattern"
     if ruling.answer == "allow" and not tool.may_have_to_ask:
         return None
+    return await _may_run_now(run, call, tool, past, ruling)
+
+
+async def _may_run_now(
+    run: Run, call: Call, tool: Tool, past: CallRecord | None, ruling: Ruling
+) -> ToolResult | None:
+    """The same where a person may have to be asked."""
+    args = call.args
+    assert isinstance(args, dict), "what is no object is refused before anybody is asked"
     kwargs: dict[str, object] = {}
     if not isinstance(tool, RuntimeTool):
         # Nobody is asked about a call that could not run anyway.
@@ -46,11 +56,14 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
     answer = past.answer if past is not None else None
     # A yes that is recorded may have been for another change; a no stays one.
     if answer is not None and not (change and answer.allowed):
+        run.allowed_by[call.id] = "person"
         return None if answer.allowed else _denied(answer.reason)
     if ledger.left(run.scope.account).calls == 0:
         return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
     request = past.request if past is not None and answer is None else ""
     denied = await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
+    if denied is None:
+        run.allowed_by[call.id] = "person"
     if denied is None and change:
         run.approved = {**run.approved, call.id: change}
     return denied

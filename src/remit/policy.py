@@ -120,11 +120,12 @@ def judge(call: Call, tool: Tool, scope: Scope) -> Ruling:
 
 
 def _stricter(one: Ruling, other: Ruling | None) -> Ruling:
-    """Where both ask, a person is asked for the reasons of both."""
+    """Where both say the same, it is for the reasons of both."""
     if other is None:
         return one
-    if one.answer == other.answer == "ask":
-        return Ruling("ask", tuple(sorted({*one.reasons, *other.reasons})))
+    if one.answer == other.answer != "deny":
+        reasons = tuple(sorted({*one.reasons, *other.reasons}))
+        return Ruling(one.answer, reasons, one.by_pattern or other.by_pattern)
     return one if _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
 
 

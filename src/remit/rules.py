@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from remit.errors import UsageError
-from remit.tooling import Subject
+from remit.tooling import ANYTHING, Subject
 
 Answer = Literal["allow", "ask", "deny"]
 
@@ -35,8 +35,15 @@ class Rule(Struct, frozen=True):
         if not self.pattern:
             return True
         if self.answer == "allow":
-            return subject.clear and self._fits(subject.text, subject.host)
+            named = all(f"{name}=" in self.pattern for name in subject.assigned)
+            return subject.clear and named and self._fits(subject.text, subject.host)
         return any(self._fits(text, subject.host) for text in (subject.text, *subject.also))
+
+    def may_match(self, subject: Subject) -> bool:
+        """Whether a rule that asks or denies could match something that is known only when the call runs."""
+        if not self.pattern or self.answer == "allow":
+            return False
+        return not subject.clear or any(_overlaps(text, self.pattern) for text in subject.also)
 
     def _fits(self, text: str, host: str) -> bool:
         if host:
@@ -56,6 +63,32 @@ def _matches(text: str, pattern: str) -> bool:
     import fnmatch  # noqa: PLC0415 - for those who have rules
 
     return fnmatch.fnmatchcase(text, pattern)
+
+
+_BRACKETS = re.compile(r"\[!?\]?[^\]]*\]")
+
+
+def _overlaps(text: str, pattern: str) -> bool:
+    """Whether a text with `ANYTHING` in it could become one that the pattern matches.
+
+    Only the two ends have to agree: between them, both can stand for whatever the other needs.
+    """
+    if ANYTHING not in text:
+        return False
+    stem = pattern.removesuffix(":*")
+    if stem != pattern:
+        return _overlaps(text, stem) or _overlaps(text, f"{stem} *")
+    pattern = _BRACKETS.sub("?", pattern)
+    first, last = text.partition(ANYTHING)[0], text.rpartition(ANYTHING)[2]
+    if "*" not in pattern:
+        ends = (pattern, pattern) if len(first) + len(last) <= len(pattern) else None
+    else:
+        ends = (pattern.partition("*")[0], pattern.rpartition("*")[2])
+    return ends is not None and _agree(ends[0], first) and _agree(ends[1][::-1], last[::-1])
+
+
+def _agree(pattern: str, text: str) -> bool:
+    return all(wanted in ("?", char) for wanted, char in zip(pattern, text, strict=False))
 
 
 def parse(rule: object, where: str) -> Rule:
@@ -85,6 +118,8 @@ class Ruling(Struct, frozen=True):
 
     answer: Answer
     reasons: tuple[str, ...]
+    by_pattern: bool = False
+    """Whether it allows the call for what it does: a rule without a pattern would not have had to look."""
 
 
 NO_RULE = "no rule allows all of this"
@@ -106,17 +141,23 @@ def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Ruling | None:
     if denying:
         return Ruling("deny", (str(denying[0]),))
     reasons = {str(rule) for rule in found if rule is not None and rule.answer == "ask"}
-    if any(rule.pattern and rule.answer != "allow" for rule in rules) and not all(s.clear for s in subjects):
+    if any(rule.may_match(subject) for rule in rules for subject in subjects):
         reasons.add(UNCLEAR)
     if reasons:
         return Ruling("ask", tuple(sorted(reasons | {NO_RULE} if None in found else reasons)))
-    if None in found:
+    allowing = [rule for rule in found if rule is not None]
+    if len(allowing) < len(found):
         return None
-    return Ruling("allow", tuple(sorted({str(rule) for rule in found})))
+    return Ruling("allow", tuple(sorted(map(str, {*allowing}))), any(rule.pattern for rule in allowing))
 
 
 _ORDER = ("deny", "ask", "allow")
 
 
 def _strictest(rules: Sequence[Rule]) -> Rule | None:
-    return min(rules, key=lambda rule: _ORDER.index(rule.answer), default=None)
+    """Of several that allow, the one without a pattern: it allows more."""
+    return min(rules, key=_strictness, default=None)
+
+
+def _strictness(rule: Rule) -> tuple[int, bool]:
+    return _ORDER.index(rule.answer), rule.answer == "allow" and bool(rule.pattern)

@@ -8,7 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, TypeGuard, Union, cast
+from typing import TYPE_CHECKING, Literal, TypeGuard, Union, cast
 
 from msgspec import Struct
 
@@ -25,11 +25,25 @@ else:
 
 Function = Callable[..., object]
 
+AllowedBy = Literal["default", "pattern", "person"]
+"""A person approved this call, or a rule with a pattern allowed it; otherwise its tool may be used for anything."""
+
 
 class ToolContext:
     """What a tool may know of the run that called it; a parameter with this annotation is given one."""
 
-    __slots__ = ("_cancelled", "_emit", "approved", "deps", "depth", "path", "run_id", "sandbox", "workspace")
+    __slots__ = (
+        "_cancelled",
+        "_emit",
+        "allowed_by",
+        "approved",
+        "deps",
+        "depth",
+        "path",
+        "run_id",
+        "sandbox",
+        "workspace",
+    )
 
     def __init__(
         self,
@@ -43,6 +57,7 @@ class ToolContext:
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
         approved: str = "",
+        allowed_by: AllowedBy = "default",
     ) -> None:
         self.run_id = run_id
         self.path = path
@@ -55,6 +70,8 @@ class ToolContext:
         """What the run's tools may touch: for tools of your own to heed."""
         self.approved = approved
         """What `must_ask` named, once a person has approved it for this very call; empty otherwise."""
+        self.allowed_by = allowed_by
+        """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern says."""
         self._emit = emit
         self._cancelled = cancelled
 

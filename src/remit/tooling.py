@@ -95,16 +95,22 @@ def is_reserved(name: str) -> bool:
 # --- The tool ------------------------------------------------------------------------------------
 
 
+ANYTHING = "\0"
+"""In a reading of a subject: text that is known only when the call runs. No command or path contains this character."""
+
+
 class Subject(Struct, frozen=True):
     """One thing that a call is about, for rules such as `terminal(git status*)`."""
 
     text: str
     also: tuple[str, ...] = ()
-    """Other ways to read it: only rules that ask or deny are matched with these."""
+    """Other ways to read it: only rules that ask or deny are matched with these. They may hold `ANYTHING`."""
     clear: bool = True
     """Whether it can be told what it would do; what is not clear no pattern allows."""
     host: str = ""
     """The host of an address, in lower case, for patterns such as `domain:example.com`."""
+    assigned: tuple[str, ...] = ()
+    """Variables that are set for a command. A pattern that allows the command must name each of them: `NAME=`."""
 
 
 class WorkedOut(Struct, frozen=True):

@@ -21,7 +21,7 @@ from remit.hosting import Guest
 from remit.messages import Call, JsonObject
 from remit.phase import Phase, Stopped, on_loop
 from remit.result import ToolResult, failure, render
-from remit.signature import ToolContext
+from remit.signature import AllowedBy, ToolContext
 from remit.sizes import LARGE, weigh
 from remit.text import clean
 from remit.tooling import BadArguments, Tool
@@ -74,6 +74,7 @@ def execute(
 ) -> ToolResult | Awaitable[ToolResult]:
     """Have a tool do a call: the result if it is there at once, or what is to be waited for. Raises Stopped."""
     scope = run.scope
+    allowed_by = run.allowed_by.pop(call.id, "default")
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
         return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
@@ -84,7 +85,8 @@ def execute(
         limit = most
     plain = (tool.worked_out or tool.work_out()).plain
     if plain is None:
-        return _awaited(Trip(run, call, tool, limit).make(kwargs), run, call, tool, limit)
+        trip = Trip(run, call, tool, limit, allowed_by=allowed_by)
+        return _awaited(trip.make(kwargs), run, call, tool, limit)
     end = None if limit is None else scope.tree.clock() + limit
     try:
         coroutine = plain(**kwargs)
@@ -229,16 +231,24 @@ async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext
 class Trip:
     """One call out to a tool, and what the tool sees of the run meanwhile."""
 
-    __slots__ = ("call", "end", "limit", "over", "run", "tool")
+    __slots__ = ("allowed_by", "call", "end", "limit", "over", "run", "tool")
 
     def __init__(
-        self, run: Run, call: Call, tool: Tool, limit: float | None, end: float | None = None
+        self,
+        run: Run,
+        call: Call,
+        tool: Tool,
+        limit: float | None,
+        end: float | None = None,
+        *,
+        allowed_by: AllowedBy = "default",
     ) -> None:
         self.run = run
         self.call = call
         self.tool = tool
         self.limit = limit
         self.end = end
+        self.allowed_by: AllowedBy = allowed_by
         self.over = False
 
     def begin(self) -> None:
@@ -269,6 +279,7 @@ class Trip:
             cancelled=self.cancelled,
             sandbox=scope.sandbox,
             approved=self.run.approved.get(self.call.id, ""),
+            allowed_by=self.allowed_by,
         )
 
     async def _go(self, kwargs: dict[str, object]) -> Ended:

@@ -65,8 +65,8 @@ def _denied(command: str, pattern: str) -> bool:
         ("cat <<-E\n\tb\n\tE\nc", ["cat", "c"]),
         ("cat <<<'a; b'", ["cat"]),
         ("a > f", ["> f", "a"]),
-        ("a >>f 2>&1 3>| 'g h' &>i <>j >&k", ["> f", "> 'g h'", "> i", "> j", "> k", "a"]),
-        ("a >/dev/null 2>&1 </dev/null 2>/dev/stderr <f", ["a"]),
+        ("a >>f 2>&1 3>| 'g h' &>i <>j >&k", ["> f", "> 'g h'", "> i", "< j", "> j", "> k", "a"]),
+        ("a >/dev/null 2>&1 </dev/null 2>/dev/stderr <f", ["< f", "a"]),
         ("> f", ["> f"]),
         ("cat < /dev/tcp/1.2.3.4/80", ["< /dev/tcp/1.2.3.4/80", "cat"]),
         ("git commit -m 'a b' ''", ["git commit -m 'a b' ''"]),
@@ -83,7 +83,7 @@ def _denied(command: str, pattern: str) -> bool:
     ],
 )
 def test_a_command_is_taken_apart(command: str, parts: list[str]) -> None:
-    """Each simple command is a part, its words joined by one blank, and so is each file that is written."""
+    """Each simple command is a part, its words joined by one blank, and so is each file that is opened."""
     assert _texts(command) == parts
 
 

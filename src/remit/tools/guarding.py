@@ -284,22 +284,23 @@ def _settings(folder: Path, name: str) -> list[str]:
 
 
 def check_place(sandbox: Sandbox, workspace: Path, parts: tuple[str, ...]) -> None:
-    """Raises Refused for what a sandbox that can write keeps from being written; links must be resolved before.
+    """Raises Refused for what the file tools may not write; links must be resolved before.
 
     Nobody writes journals, with or without a sandbox: approvals come from people.
     """
+    shown = show("/".join(parts))
     if is_journal(database_of(workspace.joinpath(*parts))):
-        raise Refused(f"{show('/'.join(parts))} may not be written: it belongs to a journal of remit.")
+        raise Refused(f"{shown} may not be written: it belongs to a journal of remit.")
+    if repositories.is_inside(workspace, parts):
+        raise Refused(f"{shown} may not be written: a git repository is changed by git commands only.")
     if sandbox.files != "workspace-write":
         return
     check_workspace(sandbox, workspace)
-    why = "it is obeyed by programs outside the sandbox"
-    if any(part.lower() == ".git" for part in parts):
-        why = "a git repository is changed by git commands only"
-    elif by_name(workspace.joinpath(*parts)) or not _obeyed(workspace, parts):
-        # Settings of remit: a person is asked instead.
-        return
-    raise Refused(f"{show('/'.join(parts))} may not be written here (sandbox: {sandbox}): {why}.")
+    # Settings of remit: a person is asked instead.
+    if not by_name(workspace.joinpath(*parts)) and _obeyed(workspace, parts):
+        raise Refused(
+            f"{shown} may not be written here (sandbox: {sandbox}): it is obeyed by programs outside the sandbox."
+        )
 
 
 def _obeyed(workspace: Path, parts: tuple[str, ...]) -> bool:

@@ -6,9 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from remit.tooling import ANYTHING
+
 MOST_DEPTH = 40
 
 META = frozenset(" \t\n;&|<>()")
+_OPERATORS = tuple(";&|<>()")
 _PLAIN_BRACES = re.compile(
     r"\$\{(?:#?[A-Za-z_0-9][A-Za-z0-9_]*|[@*#?$!-]"
     r"|[A-Za-z_0-9][A-Za-z0-9_]*(?::[-+?]|[-+?]|##?|%%?|//?|\^\^?|,,?)[^'\"\\`$(){}<>\n]*)\}"
@@ -31,7 +34,10 @@ _ESCAPED = {
     "f": "\f",
     "v": "\v",
 }
-_QUOTED, _REPLACED = "\x01", "\x02"
+_QUOTED, _REPLACED, _HELD = "\x01", "\x02", "\x03"
+"""In a mask: quoted; replaced, perhaps by several words; replaced within one word."""
+_VARIES = re.compile(rf"[{_REPLACED}{_HELD}*?]|\[(?:.*\])?|(?:^|(?<=[=:]))~[^/]*", re.DOTALL)
+"""In a mask: what the shell replaces, globs, and a home."""
 _GROUP = re.compile(r"\{[^{}]*\}")
 MOST_WORDS = 1000
 """Words of a command that are read, those inside others included."""
@@ -63,6 +69,20 @@ class Word(NamedTuple):
         return self.expands or (
             self.globs and (self.text[:1] in ("", "-") or self.mask[:1] in ("*", "?", "[", "{"))
         )
+
+    @property
+    def splits(self) -> bool:
+        """Whether it may turn out to be several words."""
+        return _REPLACED in self.mask or any(char in self.mask for char in "*?[")
+
+    @property
+    def shape(self) -> str:
+        """The text with `ANYTHING` in place of what is replaced when it runs, from the first such piece to the last."""
+        found = list(_VARIES.finditer(self.mask))
+        if not found:
+            return self.text
+        start, end = found[0].start(), found[-1].end()
+        return self.text[:start] + ANYTHING + self.text[end:]
 
 
 class Tally:
@@ -124,9 +144,9 @@ class Lexer(ABC):
             if self.take("\\\n"):
                 continue
             if char in "'\"\\" or self.text.startswith("$'", self.at):
-                inside, replaced, simple = self._quoted()
+                inside, hidden, simple = self._quoted()
                 text.append(inside)
-                mask.append((_REPLACED if replaced else _QUOTED) * len(inside))
+                mask.append(hidden)
                 quoted, clear = True, clear and simple
             elif char in "$`" or (char in "<>" and self.text.startswith("(", self.at + 1)):
                 inside, replaced = self.expansion()
@@ -141,25 +161,35 @@ class Lexer(ABC):
                 text.append(char)
                 mask.append(char)
                 self.at += 1
-        if (not text and not quoted) or (self.heres and "\n" in self.text[start : self.at]):
+        if not text and not quoted:
             raise Unclear
+        self._check_lines(self.text[start : self.at])
         return _made("".join(text), "".join(mask), quoted=quoted, clear=clear)
 
-    def _quoted(self) -> tuple[str, bool, bool]:
-        """What is in the quotes that begin here, whether something in it is replaced, and whether it is clear."""
+    def _check_lines(self, word: str) -> None:
+        """Raises Unclear where a word goes over lines that may be read otherwise."""
+        if self.heres and "\n" in word:
+            raise Unclear
+        # The shell reads what stands on both sides of a continued line as one: `2\<newline>>` is one operator.
+        if "\\\n" in word and self.text[self.at : self.at + 1] in _OPERATORS:
+            raise Unclear
+
+    def _quoted(self) -> tuple[str, str, bool]:
+        """What is in the quotes that begin here, its mask, and whether it is clear."""
         char = self.text[self.at]
-        if char == "'":
-            return self._single(), False, True
+        simple = True
         if char == '"':
             return *self._double(), True
-        if char == "$":
+        if char == "'":
+            inside = self._single()
+        elif char == "$":
             inside, simple = self._ansi()
-            return inside, False, simple
-        escaped = self.text[self.at + 1 : self.at + 2]
-        if not escaped:
-            raise Unclear
-        self.at += 2
-        return escaped, False, True
+        else:
+            inside = self.text[self.at + 1 : self.at + 2]
+            if not inside:
+                raise Unclear
+            self.at += 2
+        return inside, _QUOTED * len(inside), simple
 
     def _single(self) -> str:
         end = self.text.find("'", self.at + 1)
@@ -169,29 +199,29 @@ class Lexer(ABC):
         self.at = end + 1
         return inside
 
-    def _double(self) -> tuple[str, bool]:
+    def _double(self) -> tuple[str, str]:
         self.at += 1
         inside: list[str] = []
-        expands = False
+        mask: list[str] = []
         while self.at < len(self.text):
-            char = self.text[self.at]
+            char, hidden = self.text[self.at], _QUOTED
             if char == '"':
                 self.at += 1
-                return "".join(inside), expands
+                return "".join(inside), "".join(mask)
             if char == "\\":
                 escaped = self.text[self.at + 1 : self.at + 2]
-                if escaped and escaped in '$`"\\':
-                    inside.append(escaped)
-                elif escaped != "\n":
-                    inside.append(char + escaped)
                 self.at += 2
+                if escaped == "\n":
+                    continue
+                char = escaped if escaped and escaped in '$`"\\' else char + escaped
             elif char in "$`":
-                text, replaced = self.expansion(in_quotes=True)
-                inside.append(text)
-                expands = expands or replaced
+                char, replaced = self.expansion(in_quotes=True)
+                # All of the arguments remain several words.
+                hidden = _QUOTED if not replaced else _REPLACED if "@" in char else _HELD
             else:
-                inside.append(char)
                 self.at += 1
+            inside.append(char)
+            mask.append(hidden * len(char))
         raise Unclear
 
     def _ansi(self) -> tuple[str, bool]:
@@ -203,7 +233,8 @@ class Lexer(ABC):
             raise Unclear
         raw = self.text[self.at + 2 : end]
         self.at = end + 1
-        return _ESCAPE.sub(_unescaped, raw), "\\" not in raw
+        # The shell ends the text at a NUL.
+        return _ESCAPE.sub(_unescaped, raw).partition("\0")[0], "\\" not in raw
 
     def expansion(self, *, in_quotes: bool = False) -> tuple[str, bool]:
         """What is replaced when it runs, as it is written; False when nothing is. Commands inside are parts."""
@@ -213,9 +244,9 @@ class Lexer(ABC):
         elif self.text[start] in "<>" or (
             self.text.startswith("$(", start) and not self.text.startswith("$((", start)
         ):
-            if self.heres:
-                raise Unclear
             self.at += 2
+            if self.heres or self.text.startswith("\\\n", self.at):
+                raise Unclear
             self.commands(")")
             if self.heres:
                 raise Unclear
@@ -226,7 +257,7 @@ class Lexer(ABC):
             self.at = simple.end()
         elif variable := _VARIABLE.match(self.text, start):
             self.at = variable.end()
-        elif self.text.startswith('$"', start) and not in_quotes:
+        elif self.text.startswith("$\\\n", start) or (self.text.startswith('$"', start) and not in_quotes):
             raise Unclear
         else:
             self.at += 1
@@ -283,7 +314,12 @@ def _unescaped(found: re.Match[str]) -> str:
 
 def _made(text: str, mask: str, *, quoted: bool, clear: bool) -> Word:
     globs = mask.startswith("~") or any(char in mask for char in "*?[") or _has_choices(mask)
-    return Word(text, quoted, _REPLACED in mask, globs, clear, mask)
+    return Word(text, quoted, _REPLACED in mask or _HELD in mask, globs, clear, mask)
+
+
+def replaced(text: str) -> Word:
+    """A word in the place of others that are known only when the command runs."""
+    return _made(text, _REPLACED * len(text), quoted=False, clear=True)
 
 
 def _has_choices(mask: str) -> bool:

@@ -12,10 +12,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+import remit.tools.git_commands as git_commands
 from remit.messages import JsonObject
-from remit.tooling import Subject
-from remit.tools.lexing import Word
+from remit.tooling import ANYTHING, Subject
+from remit.tools.lexing import Word, replaced
 from remit.tools.runners import (
+    CHANGES_PROGRAMS,
     EVALUATING,
     INTERPRETERS,
     LOADER,
@@ -43,6 +45,10 @@ MOST_NESTED = 5
 """Commands in the arguments of commands in the arguments of commands."""
 
 
+_FED = re.compile(r"-|/dev/(stdin|fd/.*)|/proc/.*/fd/.*")
+"""Names of what a program is fed, in the place of a file."""
+_TELLS = re.compile(r"--?(version|help)|-[vVh]|-[cemrp].+")
+_HARMLESS_SET = re.compile(r"[-+][euxv]*o?|pipefail|errexit|nounset|xtrace")
 _SUBSTITUTED = re.compile(r"\{\}|\{[0-9a-z]*\}")
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_WRITES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
@@ -50,7 +56,9 @@ _ORDINARY_VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,30}=")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
 _SEPARATORS = re.compile(r"[;&|\n(){}`]+|\$\(|[<>]\(?")
 _QUOTES = str.maketrans("", "", "'\"\\")
-_LEADING = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "time", "case", "for", "in"})
+_LEADING = frozenset(
+    {"if", "then", "elif", "else", "while", "until", "do", "!", "time", "case", "for", "in", "coproc"}
+)
 
 
 def subjects(args: JsonObject) -> list[Subject]:
@@ -66,7 +74,7 @@ def read_folder(cwd: object) -> list[Subject]:
         return [Subject("cd", clear=False)]
     if all(name in ("", ".") for name in cwd.split("/")) and not cwd.startswith("/"):
         return []
-    return [Subject(_join((Word("cd"), Word(cwd))))]
+    return [Subject(_join((Word("cd"), Word(cwd))), clear=not git_commands.names_git_folder(cwd))]
 
 
 def read_command(command: str) -> list[Subject]:
@@ -75,6 +83,11 @@ def read_command(command: str) -> list[Subject]:
     However long the command is, this takes a moment: rules are asked on the loop.
     """
     return list(_read_whole(command))
+
+
+def runs_git(subject: Subject) -> bool:
+    """Whether a part of a command is a git command."""
+    return any(_is_git(text) for text in (subject.text, *subject.also))
 
 
 class _Room:
@@ -104,8 +117,9 @@ class _Room:
 @functools.lru_cache(maxsize=8)
 def _read_whole(command: str) -> tuple[Subject, ...]:
     room = _Room()
-    if len(command) > MOST_CHARS:
-        beginning = command[:UNREAD_CHARS]
+    # No shell is given a NUL, and in a reading it stands for anything.
+    if len(command) > MOST_CHARS or "\0" in command:
+        beginning = command[:UNREAD_CHARS].replace("\0", " ")
         return (Subject(" ".join(beginning.split()), room.keep(_rough(beginning)), clear=False),)
     found = _read(command, 0, room)
     if room.full:
@@ -132,30 +146,55 @@ def _read_part(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
     elif part.target is not None:
         target = part.target
         clear = target.clear and not target.expands and not target.globs
+        # What is written there is obeyed by the next git command.
+        if part.sign == ">" and git_commands.names_git_folder(target.text):
+            clear = False
         yield Subject(f"{part.sign} {_show(target)}", clear=clear)
     elif part.sign == "for":
         name = part.assignments[0].text
         if not _ORDINARY_VARIABLE.fullmatch(name) or name[:-1] in os.environ or "proxy" in name:
             yield Subject(f"for {name[:-1]}", clear=False)
     else:
-        yield from _read_simple(part.words, part.assignments, nested, room)
+        yield from _read_simple(part, nested, room)
 
 
-def _read_simple(
-    words: Sequence[Word], assignments: Sequence[Word], nested: int, room: _Room
-) -> Iterator[Subject]:
+def _read_simple(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
     """A command with its words, and the commands that it would run."""
+    words, assignments = part.words, part.assignments
     text = _join([*assignments, *words])
     room.left -= len(text) + PER_SUBJECT
-    if not words:
-        yield Subject(text, clear=all(word.clear for word in assignments))
-        return
     inner = _Inner(words, nested, room)
-    clear = all(word.clear for word in (*assignments, *words)) and _is_plain(words[0]) and inner.clear
-    texts = [word.text for word in words]
-    also = room.keep(itertools.chain((_join(words),), _readings(texts), inner.readings))
-    yield Subject(text, tuple(each for each in also if each != text), clear=clear and not _evaluates(words))
+    assigned = tuple(dict.fromkeys((*map(_assigned_name, assignments), *inner.assigned)))
+    also = room.keep(itertools.chain(_all_readings(part), inner.readings, _changes_programs(assigned)))
+    clear = all(word.clear for word in (*assignments, *words)) and inner.clear
+    if words and (not _is_plain(words[0]) or _evaluates(words)):
+        clear = False
+    yield Subject(text, tuple(each for each in also if each != text), clear, assigned=assigned)
     yield from inner.subjects
+
+
+def _assigned_name(assignment: Word) -> str:
+    return assignment.text.partition("=")[0].removesuffix("+")
+
+
+def _changes_programs(assigned: Sequence[str]) -> Iterator[str]:
+    """A program that is started with another PATH or library may do anything."""
+    if any(CHANGES_PROGRAMS.fullmatch(name) for name in assigned):
+        yield ANYTHING
+
+
+def _all_readings(part: Part) -> Iterator[str]:
+    if not part.words:
+        return
+    words = part.words
+    yield _join(words)
+    yield from _readings([word.text for word in words])
+    if part.inputs:
+        # A program that reads a file through a redirection does what it does when it is given the file.
+        yield from _readings([word.text for word in (*words, *part.inputs)])
+        yield " ".join([_join(words), *(f"< {_show(word)}" for word in part.inputs)])
+    if any(word.expands or word.globs for word in words):
+        yield from _readings([word.shape for word in words])
 
 
 def _is_plain(first: Word) -> bool:
@@ -170,6 +209,11 @@ def _evaluates(words: Sequence[Word]) -> bool:
     name = words[0].text
     if name in EVALUATING:
         return True
+    # What later words write there is obeyed by git.
+    if name in ("cd", "pushd"):
+        return any(git_commands.names_git_folder(word.text) for word in words)
+    if name == "set":
+        return not all(_HARMLESS_SET.fullmatch(word.text) and not word.expands for word in words[1:])
     if name not in TESTING:
         return False
     if name == "printf" and len(words) > 1 and not words[1].loose and not words[1].text.startswith("-"):
@@ -190,6 +234,9 @@ class _Inner:
         self.clear = True
         self.subjects: list[Subject] = []
         self.readings: list[str] = []
+        self.assigned: list[str] = []
+        if not words:
+            return
         name = words[0].text.rpartition("/")[2]
         if nested >= MOST_NESTED or room.full:
             self.clear = False
@@ -201,32 +248,46 @@ class _Inner:
             self._find()
         elif name in RUNS_ANYTHING or LOADER.fullmatch(name):
             self._anything()
-        elif INTERPRETERS.fullmatch(name) and self._reads_program():
-            self.clear = False
+        elif name == "git" or name.startswith("git-"):
+            if not git_commands.is_clear(words):
+                self._anything()
+        elif INTERPRETERS.fullmatch(name):
+            self._interpreter()
 
     def _shell(self) -> None:
         """`bash -c CODE` runs the code, `bash FILE` the file, and `bash` whatever it is fed."""
         rest = self.words[1:]
-        code = next((i for i, word in enumerate(rest) if _gives_code(word.text)), -1)
-        if code >= 0 and code + 1 < len(rest):
-            program = rest[code + 1]
-            inner = _read(program.text, self.nested, self.room)
-            # An expansion is replaced before that shell reads it, and what comes of it is code then.
-            plain = not program.expands and not program.globs and not _SUBSTITUTED.search(program.text)
-            self.clear = code == 0 and rest[0].text == "-c" and plain
-            self.subjects += inner
-        elif not rest or rest[0].text.startswith(("-", "+")) or rest[0].loose:
-            self.clear = rest != () and [word.text for word in rest] == ["--version"]
+        texts = [word.text for word in rest]
+        at = next((at for at, text in enumerate(texts) if _gives_code(text)), None)
+        if at is not None:
+            # Other options may stand between `-c` and the code: then each word may be the code.
+            simple = at == 0 and texts[0] == "-c" and len(rest) > 1 and texts[1][:1] not in ("-", "+")
+            for program in rest[1:2] if simple else rest[at + 1 :]:
+                self.subjects += _read(program.text, self.nested, self.room)
+                # An expansion is replaced before that shell reads it, and what comes of it is code then.
+                if program.expands or program.globs or _SUBSTITUTED.search(program.text):
+                    simple = False
+            self.clear = simple
+        elif not rest or texts[0][:1] in ("-", "+") or rest[0].loose or _FED.fullmatch(texts[0]):
+            self.clear = texts == ["--version"]
 
     def _anything(self) -> None:
         self.clear = False
+        self._look_inside()
+
+    def _look_inside(self) -> None:
+        """Words may hold commands, also behind an `=`, as in git's `alias.x=!rm y`."""
         for word in self.words[1:]:
             if " " in word.text:
                 self.readings += _rough(word.text)
+                self.readings += _rough(word.text.partition("=")[2].lstrip("!"))
 
-    def _reads_program(self) -> bool:
+    def _interpreter(self) -> None:
+        """Without a file or code among its arguments, it runs what it is fed."""
         rest = [word.text for word in self.words[1:]]
-        return not rest or rest[0] == "-"
+        fed = all(text.startswith("-") and not _TELLS.match(text) for text in rest)
+        self.clear = not fed and not any(_FED.fullmatch(text) for text in rest)
+        self._look_inside()
 
     def _runner(self, name: str, runner: Runner) -> None:
         start = _skip(self.words, runner)
@@ -241,8 +302,14 @@ class _Inner:
             self.clear = name in ("env", "exec", "command", "nice", "sudo", "doas", "busybox")
             return
         if name == "xargs":
-            inner.append(Word("...", expands=True))
-        self.subjects += _read_simple(inner, (), self.nested, self.room)
+            inner.append(replaced("..."))
+        before = self.words[1:start]
+        self.assigned += [_assigned_name(word) for word in before if _ASSIGNED.match(word.text)]
+        self.subjects += _read_simple(Part(tuple(inner)), self.nested, self.room)
+        # git is found on a PATH that leads to `plain_git.py`; these find another one.
+        elsewhere = name in ("sudo", "doas", "env", "busybox") or (name in ("command", "exec") and before)
+        if elsewhere and any(_is_git(subject.text) for subject in self.subjects):
+            self.clear = False
 
     def _find(self) -> None:
         texts = [word.text for word in self.words]
@@ -254,7 +321,10 @@ class _Inner:
                 start = at + 1
             elif start and text in (";", "+"):
                 if at > start and not self.room.full:
-                    self.subjects += _read_simple(self.words[start:at], (), self.nested, self.room)
+                    inner = (
+                        replaced(word.text) if "{}" in word.text else word for word in self.words[start:at]
+                    )
+                    self.subjects += _read_simple(Part(tuple(inner)), self.nested, self.room)
                 start = 0
         if start:
             self.clear = False
@@ -262,7 +332,11 @@ class _Inner:
 
 def _gives_code(option: str) -> bool:
     """Whether it is `-c`, or options with it among them."""
-    return option.startswith("-") and "c" in option and option[1:].isalpha() and option.islower()
+    return option.startswith("-") and not option.startswith("--") and "c" in option
+
+
+def _is_git(text: str) -> bool:
+    return text == "git" or text.startswith("git ")
 
 
 def _skip(words: Sequence[Word], runner: Runner) -> int | None:
@@ -307,20 +381,37 @@ def _join(words: Sequence[Word]) -> str:
 
 def _readings(words: Sequence[str]) -> Iterator[str]:
     """Other texts of the same command: as it is without assignments, by its bare name, without what runs it."""
-    yield " ".join(words)
+    yield _one_text(words)
     name = words[0].rpartition("/")[2]
     if name != words[0]:
-        yield " ".join([name, *words[1:]])
+        yield _one_text([name, *words[1:]])
     if any(not word or " " in word for word in words):
         yield " ".join(" ".join(words).split())
+    if any("/" in word for word in words[1:]):
+        yield _one_text([words[0], *map(_short, words[1:])])
+    if bare := git_commands.bare_words(words):
+        yield _one_text(bare)
     start = _run_from(name, words)
     if not start:
         return
     for at in range(start, min(len(words), start + MOST_SUFFIXES)):
         if words[at] and words[at][0] not in "-+":
-            yield " ".join(words[at:])
+            yield _one_text(words[at:])
             if "/" in words[at]:
-                yield " ".join([words[at].rpartition("/")[2], *words[at + 1 :]])
+                yield _one_text([words[at].rpartition("/")[2], *words[at + 1 :]])
+            if bare := git_commands.bare_words(words[at:]):
+                yield _one_text(bare)
+
+
+def _short(word: str) -> str:
+    """A path without detours such as `./` and `x/../`; options and addresses as they are."""
+    return os.path.normpath(word) if "/" in word and word[0] != "-" and "://" not in word else word
+
+
+def _one_text(words: Sequence[str]) -> str:
+    """The words in one text. One that may be any number of words, or none, takes its blank with it."""
+    text = " ".join(words)
+    return re.sub(rf" {ANYTHING}(?= |$)", ANYTHING, text) if ANYTHING in text else text
 
 
 def _run_from(name: str, words: Sequence[str]) -> int:
@@ -339,7 +430,7 @@ def _run_from(name: str, words: Sequence[str]) -> int:
 
 def _rough(command: str) -> Iterator[str]:
     """What a command that is not understood may run: cut at everything that could be an operator."""
-    for piece in _SEPARATORS.split(command):
+    for piece in dict.fromkeys(_SEPARATORS.split(command)):
         words = piece.translate(_QUOTES).split()
         start = next((i for i, w in enumerate(words) if w not in _LEADING and not _ASSIGNED.match(w)), None)
         if start is not None:

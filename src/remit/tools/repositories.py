@@ -10,7 +10,7 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -155,6 +155,38 @@ def _found(path: str, parts: tuple[str, ...]) -> Iterator[Found]:
         yield Found(parts, info.st_mode, (info.st_dev, info.st_ino))
 
 
+# --- Whether a file is git's own -------------------------------------------------------------------
+
+_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+"""Characters that a Mac's file system leaves out of names."""
+
+
+def is_inside(workspace: Path, parts: Sequence[str]) -> bool:
+    """Whether a file is in a git folder, or would make the folder that it is in one. Links must be resolved before.
+
+    By name, however a file system may spell it, and by what makes git take a folder for a git folder: a bare
+    repository, and the one that a `.git` file leads to, can have any name.
+    """
+    if any(map(is_git_name, (*workspace.parts, *parts))):
+        return True
+    return any(_is_git_folder(workspace.joinpath(*parts[:at]), name) for at, name in enumerate(parts))
+
+
+def is_git_name(name: str) -> bool:
+    """Whether some file system takes a name for `.git`."""
+    short = _IGNORED.sub("", name).casefold().partition(":")[0].rstrip(" .")
+    return short in (".git", "git~1")
+
+
+def _is_git_folder(folder: Path, new: str) -> bool:
+    """Whether git would take a folder for a git folder, with one more name in it."""
+
+    def has(name: str) -> bool:
+        return new.casefold() == name.casefold() or os.path.lexists(folder / name)
+
+    return has("HEAD") and (has("commondir") or (has("objects") and has("refs")))
+
+
 # --- Settings ------------------------------------------------------------------------------------
 
 _SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"([^"\\]*)")?\s*\]')
@@ -223,9 +255,19 @@ def is_harmless(text: str, files: str = "") -> bool:
     for section, key, value in read_settings(text):
         if files and (section, key, value) == ("core", "worktree", files):
             continue
-        if key not in _HARMLESS.get(section, ()) or value[-1:] == "\\" or "::" in value or value[:1] == "-":
+        if value[-1:] == "\\" or not _is_harmless(section, key, value):
             return False
     return True
+
+
+def runs_nothing(name: str, value: str) -> bool:
+    """The same for one setting by its whole name, such as `user.email` or `remote.origin.url`."""
+    section, _, rest = name.lower().partition(".")
+    return _is_harmless(section, rest.rpartition(".")[2], value)
+
+
+def _is_harmless(section: str, key: str, value: str) -> bool:
+    return key in _HARMLESS.get(section, ()) and "::" not in value and value[:1] != "-"
 
 
 def named_places(folder: Path, git: Path, texts: Iterable[str], home: Path | None) -> Iterator[Path]:

@@ -80,9 +80,15 @@ EVALUATING = frozenset(
             "compopt",
         ),
         *("fc", "hash", "mapfile", "readarray", "read", "getopts", "export", "declare", "typeset", "local"),
-        *("readonly", "unset"),
+        *("readonly", "unset", "shopt"),
     }
 )
 """Builtins that run their arguments, or change what later words mean."""
 TESTING = {"test": ("-v", "-R"), "[": ("-v", "-R"), "printf": ("-",), "wait": ("-p",)}
 """Builtins that run what is in a subscript, with these options."""
+CHANGES_PROGRAMS = re.compile(
+    r"PATH|ENV|IFS|HOME|SHELL|VISUAL|LESSOPEN|LESSCLOSE|PS4|CDPATH|SHELLOPTS|BASHOPTS"
+    r"|(LD|DYLD|GIT|BASH|XDG|SSH)_\w+|(PYTHON|PERL5?|RUBY|NODE|JAVA|JDK)_?\w+"
+    r"|\w*(PAGER|EDITOR|BROWSER|ASKPASS|PRELOAD|COMMAND|WRAPPER|RSH|PLUGINS?)"
+)
+"""Variables by which a program, or the shell, runs another program or other code than it would without them."""

@@ -1,4 +1,4 @@
-"""Shell commands taken apart: which programs a command runs, with which words, and what it writes to.
+"""Shell commands taken apart: which programs a command runs, with which words, and which files it opens.
 
 Only what is fully understood is given back as such. Everything else (arithmetic, arrays, `[[`, clever quoting) is said
 to be unclear, so that nobody believes a command does less than it does. What the parts mean is in `readings.py`.
@@ -20,22 +20,25 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _OPERATOR = re.compile(r"&&|\|\||\|&|[;&|]")
 _REDIRECTION = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<|>")
-_HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 _KEYWORDS = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!"})
 _ENDINGS = (";;&", ";;", ";&")
-_TIME_OPTION = re.compile(r"-p(?=\s)")
+_TIME_OPTIONS = re.compile(r"(?:-p(?=\s)[ \t]*)?(?:--(?=\s))?")
 _ESAC = re.compile(r"esac(?=[\s;&|<>()]|$)")
-_DESCRIPTOR = re.compile(r"[0-9]+(?=[<>])")
+_DESCRIPTOR = re.compile(r"(?:[0-9]+|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})(?=[<>])")
 
 
 class Part(NamedTuple):
-    """One thing that a command does: run a program, write to a file, or something that is not understood."""
+    """One thing that a command does: run a program, open a file, or something that is not understood."""
 
     words: tuple[Word, ...] = ()
     assignments: tuple[Word, ...] = ()
     target: Word | None = None
-    """The file that is written to, for a redirection."""
+    """The file that is opened, for a redirection."""
     sign: str = ">"
+    """For a target: `>` where it is written, `<` where it is read."""
+    inputs: tuple[Word, ...] = ()
+    """The files that a program reads through redirections; each is a part of its own too."""
     unclear: str = ""
     """The text, where it is not understood."""
 
@@ -120,6 +123,8 @@ class _Parser(Lexer):
             raise Unclear
         elif self.take("("):
             self.piped = False
+            if self.text.startswith("\\\n", self.at):
+                raise Unclear
             self.commands(")")
         else:
             ended = self._command()
@@ -131,13 +136,14 @@ class _Parser(Lexer):
         """A simple command with its redirections, or the beginning of a compound one."""
         words: list[Word] = []
         assignments: list[Word] = []
+        inputs: list[Word] = []
         # After a redirection, as after an assignment, a reserved word is a program like others.
         first = True
         while True:
             self.blanks()
             if self.at >= len(self.text):
                 break
-            if self._redirection():
+            if self._redirection(inputs):
                 first = False
                 continue
             char = self.text[self.at]
@@ -159,7 +165,7 @@ class _Parser(Lexer):
                 # The name of a program that braces make up is better not understood.
                 words += self._choices(word) if words else [word]
         if words or assignments:
-            self.parts.append(Part(tuple(words), tuple(assignments)))
+            self.parts.append(Part(tuple(words), tuple(assignments), inputs=tuple(inputs)))
         return ""
 
     def _choices(self, word: Word) -> list[Word]:
@@ -176,8 +182,8 @@ class _Parser(Lexer):
             return text
         if text == "time" and not self.piped:
             self.blanks()
-            if _TIME_OPTION.match(self.text, self.at):
-                self.at += 2
+            options = _TIME_OPTIONS.match(self.text, self.at)
+            self.at = options.end() if options else self.at
             return text
         if text == "for":
             self._for()
@@ -194,8 +200,7 @@ class _Parser(Lexer):
         name = self.word()
         if not _NAME.fullmatch(name.text) or name.quoted:
             raise Unclear
-        # It sets a variable, as `name=` would.
-        self.parts.append(Part(assignments=(Word(f"{name.text}="),), sign="for"))
+        self._set(name.text)
         self.skip_lines()
         if not self.text.startswith("in", self.at):
             return
@@ -206,6 +211,10 @@ class _Parser(Lexer):
             if self.at >= len(self.text) or self.text[self.at] in ";\n":
                 return
             self.word()
+
+    def _set(self, name: str) -> None:
+        """The shell sets a variable, as `name=` would."""
+        self.parts.append(Part(assignments=(Word(f"{name}="),), sign="for"))
 
     def _case(self) -> None:
         self.blanks()
@@ -245,26 +254,29 @@ class _Parser(Lexer):
 
     # --- Redirections ----------------------------------------------------------------------------
 
-    def _redirection(self) -> bool:
-        number = _DESCRIPTOR.match(self.text, self.at)
-        start = number.end() if number else self.at
-        sign = _REDIRECTION.match(self.text, start)
+    def _redirection(self, inputs: list[Word]) -> bool:
+        descriptor = _DESCRIPTOR.match(self.text, self.at)
+        sign = _REDIRECTION.match(self.text, descriptor.end() if descriptor else self.at)
         if not sign or (sign[0] in "<>" and self.text.startswith("(", sign.end())):
             return False
+        if descriptor and descriptor["name"]:
+            self._set(descriptor["name"])
         self.at = sign.end()
         self.blanks()
         if sign[0] in ("<<", "<<-"):
             self._here(tabs=sign[0] == "<<-")
             return True
         target = self.word()
+        if sign[0] == "<<<" or target.text in _HARMLESS_TARGETS:
+            return True
         if sign[0] in (">&", "<&") and re.fullmatch(r"[0-9]*-?", target.text):
             return True
-        if sign[0] in ("<", "<&") and (target.expands or target.globs or target.text.startswith("/dev/")):
-            # bash opens connections through names such as /dev/tcp/host/port.
-            if target.text not in _HARMLESS_TARGETS:
-                self.parts.append(Part(target=target, sign="<"))
-        elif sign[0] not in ("<", "<&", "<<<") and target.text not in _HARMLESS_TARGETS:
-            self.parts.append(Part(target=target))
+        # bash also opens connections this way, through names such as /dev/tcp/host/port.
+        if "<" in sign[0]:
+            self.parts.append(Part(target=target, sign="<"))
+            inputs.append(target)
+        if ">" in sign[0]:
+            self.parts.append(Part(target=target, sign=">"))
         return True
 
     def _here(self, *, tabs: bool) -> None:

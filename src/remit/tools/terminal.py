@@ -1,19 +1,18 @@
 """The tool `terminal`: shell commands in the workspace, bounded in time and output, ended as a whole.
 
 What a command is about is read in `readings.py`, how it is run and ended in `processes.py`, what holds it in
-`bubblewrap.py`.
+`bubblewrap.py`, and what git does without in `plain_git.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import functools
 import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -25,14 +24,16 @@ import remit.tools.reporting as reporting
 from remit.errors import UsageError
 from remit.messages import Json, JsonObject
 from remit.result import ToolResult
+from remit.rules import Rule
 from remit.text import NO_OUTPUT, count_lines, shorten
 from remit.tooling import Subject, Tool, ToolContext, tool
 from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub, without
 from remit.tools.output import Kept, Pieces
+from remit.tools.plain_git import first_on_path
 from remit.tools.processes import COMMANDS, KILL_S, STOP_S, Ended, Process, launch
-from remit.tools.readings import read_command, read_folder, subjects
+from remit.tools.readings import read_command, read_folder, runs_git, subjects
 from remit.tools.words import Refused, count, trouble
 from remit.tools.workspace import Workspace
 
@@ -89,8 +90,12 @@ def make_terminal(
         """
         try:
             seconds = _seconds(timeout, timeout_s)
-            rules.check(command, cwd)
-            return await _Call(command, ctx, seconds, passed, apart=apart).run(cwd)
+            parts = rules.check(command, cwd)
+            made = _Call(command, ctx, seconds, passed, apart=apart)
+            # What a rule allows is git; what a person allows, or a sandbox holds, is whatever git makes of it.
+            ruled = ctx.allowed_by == "pattern" or (bool(rules.allow) and ctx.allowed_by != "person")
+            made.plain_git = ruled and ctx.sandbox.files == "open" and any(map(runs_git, parts))
+            return await made.run(cwd)
         except Refused as refusal:
             return ToolResult(str(refusal), ok=False)
         except OSError as error:
@@ -136,8 +141,8 @@ class _Rules(NamedTuple):
     allow: tuple[str, ...]
     deny: tuple[str, ...]
 
-    def check(self, command: str, cwd: str) -> None:
-        """Raises Refused, with the reason."""
+    def check(self, command: str, cwd: str) -> list[Subject]:
+        """The parts of the command. Raises Refused, with the reason."""
         if not command.strip():
             raise Refused("The command is empty.")
         if "\0" in command:
@@ -153,28 +158,24 @@ class _Rules(NamedTuple):
             )
         for part in (*read_folder(cwd), *parts):
             self._check_part(part)
+        return parts
 
     def _check_part(self, part: Subject) -> None:
+        """As a policy with these rules and nobody to ask."""
         shown = shorten(part.text, 200, 197)
-        for pattern in self.deny:
-            if any(_matches(text, pattern) for text in (part.text, *part.also)):
-                raise Refused(f"Refused: `{shown}` is not allowed here (the rule is {pattern!r}).")
-        if not self.allow:
-            return
-        if not part.clear:
+        denying = [Rule("deny", "terminal", pattern) for pattern in self.deny]
+        if found := next((rule for rule in denying if rule.matches(part)), None):
+            raise Refused(f"Refused: `{shown}` is not allowed here (the rule is {found.pattern!r}).")
+        allowing = [Rule("allow", "terminal", pattern) for pattern in self.allow]
+        if any(rule.may_match(part) for rule in denying) or (allowing and not part.clear):
+            listed = f" allowed are: {', '.join(self.allow)};" if allowing else ""
+            listed += f" not allowed are: {', '.join(self.deny)};" if denying else ""
             raise Refused(
                 f"Refused: it cannot be told what `{shown}` would run. Write it more plainly, as separate commands;"
-                f" allowed are: {', '.join(self.allow)}."
+                f"{listed[:-1]}."
             )
-        if not any(_matches(part.text, pattern) for pattern in self.allow):
+        if allowing and not any(rule.matches(part) for rule in allowing):
             raise Refused(f"Refused: `{shown}` is not among what is allowed here: {', '.join(self.allow)}.")
-
-
-def _matches(text: str, pattern: str) -> bool:
-    if pattern.endswith(":*"):
-        start = pattern[:-2]
-        return text == start or text.startswith(f"{start} ")
-    return fnmatch.fnmatchcase(text, pattern)
 
 
 # --- One call ------------------------------------------------------------------------------------
@@ -201,6 +202,8 @@ class _Call:
         self.cancelled = False
         self.planted: list[str] = []
         self.library = ""
+        self.plain_git = False
+        """Whether git runs without the programs that its settings name."""
 
     async def run(self, cwd: str) -> ToolResult:
         with Workspace(self.ctx.workspace) as workspace:
@@ -209,10 +212,11 @@ class _Call:
             root = workspace.real
         began = self.loop.time()
         pieces = Pieces(self.ctx.emit)
-        try:
+        with ExitStack() as stack:
+            stack.callback(pieces.close)
+            if self.plain_git:
+                await self._in_thread(lambda: stack.enter_context(first_on_path(self.env)))
             ended = await self._attempts(root, str(folder), pieces)
-        finally:
-            pieces.close()
         return await self._result(ended, self.loop.time() - began)
 
     async def _attempts(self, root: Path, folder: str, pieces: Pieces) -> Ended:
@@ -357,6 +361,8 @@ class _Call:
         else:
             how = f"exit code {ended.code}{_hint(ended.code)}{after}"
         notes = [how, *_notes(ended)]
+        if ended.code != 0 and self.plain_git:
+            notes.append("allowed by a rule: git ran without hooks, filters, aliases and other programs")
         sandbox = self.ctx.sandbox
         if ended.code != 0 and not sandbox.is_open:
             # Whoever wonders why it failed should not have to guess.
