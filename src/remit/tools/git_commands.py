@@ -64,7 +64,7 @@ def bare_words(words: Sequence[str]) -> list[str] | None:
     """The same command without options before its name, as `git push`; None for what is not git."""
     name = words[0].rpartition("/")[2]
     if name == "git":
-        return ["git", *words[1 + command_at(words[1:]) :]]
+        return ["git", *words[1 + command_at([*words[1:]]) :]]
     if name.startswith("git-"):
         return ["git", name.removeprefix("git-"), *words[1:]]
     return None

@@ -36,7 +36,7 @@ _ESCAPED = {
 }
 _QUOTED, _REPLACED, _HELD = "\x01", "\x02", "\x03"
 """In a mask: quoted; replaced, perhaps by several words; replaced within one word."""
-_VARIES = re.compile(rf"[{_REPLACED}{_HELD}*?]|\[(?:.*\])?|(?:^|(?<=[=:]))~[^/]*", re.DOTALL)
+_VARIES = re.compile(rf"[{_REPLACED}{_HELD}*?]+|\[(?:.*\])?|(?:^|(?<=[=:]))~[^/]*", re.DOTALL)
 """In a mask: what the shell replaces, globs, and a home."""
 _GROUP = re.compile(r"\{[^{}]*\}")
 MOST_WORDS = 1000

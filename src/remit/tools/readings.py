@@ -193,8 +193,9 @@ def _all_readings(part: Part) -> Iterator[str]:
         # A program that reads a file through a redirection does what it does when it is given the file.
         yield from _readings([word.text for word in (*words, *part.inputs)])
         yield " ".join([_join(words), *(f"< {_show(word)}" for word in part.inputs)])
-    if any(word.expands or word.globs for word in words):
-        yield from _readings([word.shape for word in words])
+    shapes = [word.shape for word in words]
+    if any(ANYTHING in shape for shape in shapes):
+        yield from _readings(shapes)
 
 
 def _is_plain(first: Word) -> bool:
@@ -294,7 +295,7 @@ class _Inner:
         if name == "command" and len(self.words) > 1 and self.words[1].text in ("-v", "-V"):
             return
         if start is None:
-            self.clear = False
+            self._anything()
             return
         inner = list(self.words[start:])
         if not inner:

@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub, without
 from remit.tools.output import Kept, Pieces
-from remit.tools.plain_git import first_on_path
+from remit.tools.plain_git import put_before_git
 from remit.tools.processes import COMMANDS, KILL_S, STOP_S, Ended, Process, launch
 from remit.tools.readings import read_command, read_folder, runs_git, subjects
 from remit.tools.words import Refused, count, trouble
@@ -215,7 +216,8 @@ class _Call:
         with ExitStack() as stack:
             stack.callback(pieces.close)
             if self.plain_git:
-                await self._in_thread(lambda: stack.enter_context(first_on_path(self.env)))
+                made = stack.enter_context(tempfile.TemporaryDirectory(prefix="remit-git-"))
+                await self._in_thread(lambda: put_before_git(made, self.env))
             ended = await self._attempts(root, str(folder), pieces)
         return await self._result(ended, self.loop.time() - began)
 
