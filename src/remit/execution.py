@@ -218,7 +218,7 @@ class Run:
         self.approved: Mapping[str, str] = _NO_APPROVALS
         """By call: what only a person may approve, and has."""
         self.allowed_by: dict[str, AllowedBy] = {}
-        """Why calls that were judged and have not begun yet may run."""
+        """Why calls that have not begun yet may run, where a person or a rule with a pattern allowed them."""
         self.children: Sequence[Outcome] = ()
         self.artifacts: Sequence[Artifact] = ()
         self.results_kept = 0
