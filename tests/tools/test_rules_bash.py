@@ -22,7 +22,7 @@ pytestmark = [
     ),
 ]
 _SETTINGS = settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

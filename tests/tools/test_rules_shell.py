@@ -306,6 +306,9 @@ def test_a_variable_is_allowed_only_by_name() -> None:
             "set -k",
             "set -- rm x",
             "set -o posix",
+            "zsh -c 'rm x'",
+            "fish -c 'rm x'",
+            "ksh f",
             "hash -p /tmp/x git",
             "cat\0",
             "echo 'a\0b'",
@@ -315,7 +318,20 @@ def test_a_variable_is_allowed_only_by_name() -> None:
 def test_what_a_shell_is_fed_no_pattern_allows(line: str) -> None:
     """Code that comes through the input, and options that change what later words mean, are asked about."""
     assert not _allowed(
-        line, "bash *", "sh *", "python3*", "rm *", "shopt *", "set *", "hash *", "echo *", "< f", "cat*"
+        line,
+        "bash *",
+        "sh *",
+        "zsh *",
+        "fish *",
+        "ksh *",
+        "python3*",
+        "rm *",
+        "shopt *",
+        "set *",
+        "hash *",
+        "echo *",
+        "< f",
+        "cat*",
     )
 
 

@@ -402,18 +402,6 @@ def test_bash_runs_only_what_the_parts_say(command: str) -> None:
         assert any(_says(part, words) for part in parts), (command, words, parts)
 
 
-_ONE = st.recursive(st.sampled_from(["alpha"] * 6 + list(_KNOWN)), _compound, max_leaves=4)
-
-
-@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="no bash here to compare with")
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(_ONE)
-def test_an_allow_for_one_command_lets_nothing_else_run(command: str) -> None:
-    """With one command allowed, a composition passes only when that command is all that runs."""
-    if _allowed(command, "alpha"):
-        assert all(words == ["alpha"] for words in _runs(command)), command
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="ab '\"\\$(){}[];&|<>\n#=*~!`-/\t0", max_size=60))
 def test_any_text_has_parts(command: str) -> None:

@@ -21,6 +21,7 @@ from remit.tools.runners import (
     EVALUATING,
     INTERPRETERS,
     LOADER,
+    READ_ALIKE,
     RUN_AFTER,
     RUN_LATER,
     RUNNERS,
@@ -243,6 +244,8 @@ class _Inner:
             self.clear = False
         elif name in SHELLS and not (name == "busybox" and len(words) > 1):
             self._shell()
+            # Others read the same text otherwise.
+            self.clear = self.clear and name in READ_ALIKE
         elif name in RUNNERS:
             self._runner(name, RUNNERS[name])
         elif name == "find":

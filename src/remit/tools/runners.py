@@ -62,6 +62,8 @@ RUN_AFTER = {
 RUN_LATER = frozenset({"ssh", "npx", "uvx", "pnpx", "bunx"})
 """Programs that run what one of their words begins; said only to the same."""
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox"})
+READ_ALIKE = frozenset({"sh", "bash", "dash", "ash", "rbash"})
+"""Shells that read a command as bash does, or not at all."""
 INTERPRETERS = re.compile(r"(python|perl|ruby|node|nodejs|php|lua|deno|bun|tclsh|Rscript|pypy)[0-9.]*")
 EVALUATING = frozenset(
     {
