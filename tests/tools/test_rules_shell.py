@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.rules import Rule, decide, parse
@@ -152,6 +152,7 @@ def test_what_cannot_become_a_denied_line_is_not_asked_about() -> None:
 _LETTERS = st.text("ab*?", max_size=5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab", max_size=2), min_size=2, max_size=3), _LETTERS)
 def test_overlapping_is_never_missed(pieces: list[str], pattern: str) -> None:
     """Where some text in place of the unknown makes a rule match, the rule may match."""
