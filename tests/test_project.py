@@ -21,7 +21,7 @@ SRC = ROOT / "src" / "remit"
 FLOORS = {
     "records": "errors spelling sandbox journal_files lookalikes redaction limits sizes messages outcome events commands text fields result",
     "rules": "ports history tree amounts books accounts weighing ledger lanes slots call_queue gate seat deadline phase threads hosting foreign schema",
-    "what users write": "signature tooling addressing rules sources policy agent providers",
+    "what users write": "signature subject tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
     "one run": "execution artifacts trip judging reading exchange ending together dispatch context restoring loop",
     "a tree of runs": "delegation",
@@ -42,7 +42,7 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"gate", "tooling", "result", "rules", "sandbox", "schema", "signature", "sources"}
+    table["tools"] |= {"gate", "tooling", "result", "rules", "sandbox", "schema", "signature", "sources", "subject"}
     table["definitions"] |= {"agent", "policy", "rules", "tooling", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}

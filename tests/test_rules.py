@@ -11,8 +11,8 @@ from remit import Agent, ApprovalRequest, ToolMessage, UsageError, allow, run, t
 from remit.messages import Json, JsonObject
 from remit.policy import Decision
 from remit.rules import Rule, decide, parse
+from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tooling import Subject
 
 
 def commands(args: JsonObject) -> list[Subject]:

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from remit.errors import UsageError
-from remit.tooling import ANYTHING, Subject
+from remit.subject import ANYTHING, Subject
 
 Answer = Literal["allow", "ask", "deny"]
 

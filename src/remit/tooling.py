@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
 import re
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -45,6 +44,7 @@ from remit.signature import (
     read_signature,
     source_of,
 )
+from remit.subject import Subject, place, texts
 from remit.text import (
     CONTEXT_CHARS,
     FOREIGN,
@@ -55,7 +55,6 @@ from remit.text import (
     one_line,
     read_docstring,
     shorten,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MOST_TEXTS = 1000
-"""Texts of a call that rules look at; what has more is asked about."""
 
 _RESERVED = frozenset({"task", "subagent", "read_artifact"})
 
@@ -93,24 +90,6 @@ def is_reserved(name: str) -> bool:
 
 
 # --- The tool ------------------------------------------------------------------------------------
-
-
-ANYTHING = "\0"
-"""In a reading of a subject: text that is known only when the call runs. No command or path contains this character."""
-
-
-class Subject(Struct, frozen=True):
-    """One thing that a call is about, for rules such as `terminal(git status*)`."""
-
-    text: str
-    also: tuple[str, ...] = ()
-    """Other ways to read it: only rules that ask or deny are matched with these. They may hold `ANYTHING`."""
-    clear: bool = True
-    """Whether it can be told what it would do; what is not clear no pattern allows."""
-    host: str = ""
-    """The host of an address, in lower case, for patterns such as `domain:example.com`."""
-    assigned: tuple[str, ...] = ()
-    """Variables that are set for a command. A pattern that allows the command must name each of them: `NAME=`."""
 
 
 class WorkedOut(Struct, frozen=True):
@@ -312,9 +291,9 @@ class Tool:
         """What a call is about, for rules with a pattern: by default every text among its arguments."""
         if self._paths:
             given = (args.get(key, ".") for key in self._paths)
-            return tuple(_place(value, workspace) for value in given if isinstance(value, str))
+            return tuple(place(value, workspace) for value in given if isinstance(value, str))
         if self._subjects is None:
-            return _texts(args)
+            return texts(args)
         try:
             return tuple(s if isinstance(s, Subject) else Subject(s) for s in self._subjects(args))
         except FOREIGN:
@@ -342,31 +321,6 @@ class Tool:
             return self._manner.summary(result.content, result.ok)
         own = _own_words(self._summarise, result)
         return self._manner.summary(result.content, result.ok) if own is None else own
-
-
-def _texts(args: JsonObject) -> tuple[Subject, ...]:
-    """Every text among the arguments, however deep; numbers as they are written. Beyond the bound it is unclear."""
-    found: list[Subject] = []
-    left: list[Json] = list(args.values())
-    while left and len(found) < MOST_TEXTS:
-        value = left.pop()
-        if isinstance(value, dict):
-            left += [*value, *cast(JsonObject, value).values()]
-        elif isinstance(value, list):
-            left += cast("list[Json]", value)
-        elif value is not None:
-            found.append(Subject(text_of(value)))
-    return tuple(found) if not left else (*found, Subject("", clear=False))
-
-
-def _place(path: str, workspace: Path | None) -> Subject:
-    """Where a path really leads, from the workspace; a link must not go round a rule."""
-    root = os.path.realpath(workspace or ".")
-    try:
-        real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)  # noqa: PTH118 - as the tool will
-    except (OSError, ValueError):
-        return Subject(path, clear=False)
-    return Subject(real.replace(os.sep, "/"), also=(path, os.path.normpath(path)))
 
 
 def told(words: Callable[..., object], about: object) -> str:

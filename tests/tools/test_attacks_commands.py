@@ -23,8 +23,8 @@ from remit import Agent
 from remit.messages import JsonObject
 from remit.rules import decide, parse
 from remit.sandbox import Sandbox
+from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tooling import Subject
 from remit.tools.bubblewrap import trial
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub

@@ -7,8 +7,8 @@ from netbench import PUBLIC, Network, path_of, use
 
 from remit import Agent, run
 from remit.signature import ToolContext
+from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tooling import Subject
 from remit.tools.fetching import fetch
 from remit.tools.urls import read_url
 from remit.tools.words import Refused

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.rules import Rule, decide, parse
-from remit.tooling import ANYTHING, Subject
+from remit.subject import ANYTHING, Subject
 from remit.tools.readings import read_command, subjects
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.tooling import Subject
+from remit.subject import Subject
 from remit.tools.readings import read_command, subjects
 from remit.tools.shell import MOST_CHARS
 

@@ -16,8 +16,8 @@ import remit
 import remit.tools.terminal as terminals
 from remit import Agent
 from remit.errors import UsageError
+from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tooling import Subject
 from remit.tools.environment import scrub
 from remit.tools.output import PIECE_BYTES, Kept, Pieces, tidy
 from remit.tools.terminal import INLINE_CHARS, make_terminal, terminal

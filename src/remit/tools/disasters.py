@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from remit.tooling import Subject
+from remit.subject import Subject
 
 _SYSTEM = frozenset(
     {

@@ -15,8 +15,9 @@ import anyio
 from remit.errors import UsageError
 from remit.messages import JsonObject
 from remit.result import ToolResult
+from remit.subject import Subject
 from remit.text import clean, shorten
-from remit.tooling import Subject, Tier, Tool, ToolContext, tool
+from remit.tooling import Tier, Tool, ToolContext, tool
 from remit.tools.addresses import Reach, in_thread, make_reach
 from remit.tools.pages import Page, as_result, wanted
 from remit.tools.urls import Target, follow, read_url

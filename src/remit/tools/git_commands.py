@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from remit.tooling import ANYTHING
+from remit.subject import ANYTHING
 from remit.tools.lexing import Word
 from remit.tools.plain_git import WITH_VALUE, command_at
 from remit.tools.repositories import runs_nothing

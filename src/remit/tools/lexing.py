@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from remit.tooling import ANYTHING
+from remit.subject import ANYTHING
 
 MOST_DEPTH = 40
 

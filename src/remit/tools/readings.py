@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import remit.tools.git_commands as git_commands
 from remit.messages import JsonObject
-from remit.tooling import ANYTHING, Subject
+from remit.subject import ANYTHING, Subject
 from remit.tools.lexing import Word, replaced
 from remit.tools.runners import (
     CHANGES_PROGRAMS,

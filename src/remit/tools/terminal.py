@@ -26,8 +26,9 @@ from remit.errors import UsageError
 from remit.messages import Json, JsonObject
 from remit.result import ToolResult
 from remit.rules import Rule
+from remit.subject import Subject
 from remit.text import NO_OUTPUT, count_lines, shorten
-from remit.tooling import Subject, Tool, ToolContext, tool
+from remit.tooling import Tool, ToolContext, tool
 from remit.tools.bubblewrap import cage
 from remit.tools.disasters import disaster
 from remit.tools.environment import scrub, without
