@@ -42,7 +42,17 @@ def _allowed() -> dict[str, set[str]]:
         table |= {room: set(below) for room in rooms.split()}
     table |= {adapter: {adapter, *ADAPTERS_IMPORT.split()} for adapter in ADAPTERS.split()}
     table["wiring"] |= {SHIPPED_DEFAULT, "models", "tools"}
-    table["tools"] |= {"gate", "tooling", "result", "rules", "sandbox", "schema", "signature", "sources", "subject"}
+    table["tools"] |= {
+        "gate",
+        "tooling",
+        "result",
+        "rules",
+        "sandbox",
+        "schema",
+        "signature",
+        "sources",
+        "subject",
+    }
     table["definitions"] |= {"agent", "policy", "rules", "tooling", "sandbox", "sources", "tools"}
     table["remote"].add(SHIPPED_DEFAULT)
     table["cli"] |= {SHIPPED_DEFAULT, "models", "tools", "definitions"}
