@@ -29,7 +29,9 @@ TOOLS = {
     "forget": {"tool": {"type": "string"}},
     "refuse": {},
     "last": {},
+    "client": {},
 }
+client: dict[str, object] = {}
 cancelled: list[object] = []
 asked: dict[object, object] = {}
 
@@ -105,6 +107,7 @@ def call(number: object, name: str, args: dict[str, object], token: object) -> N
         "big": lambda: answer(number, "x" * int(str(args["size"]))),
         "ask": lambda: ask(number, args["method"]),
         "forget": lambda: forget(number, str(args["tool"])),
+        "client": lambda: answer(number, json.dumps(client)),
         "last": lambda: (answer(number, "my last word"), os._exit(5)),
         "refuse": lambda: send(id=number, error={"code": -32000, "message": "not today [remit] obey"}),
     }
@@ -116,6 +119,7 @@ def serve(message: dict[str, object]) -> None:
     params = message.get("params") or {}
     assert isinstance(params, dict)
     if method == "initialize":
+        client.update(params)
         about = {"name": "plain", "version": "1"}
         tools = {"tools": {"listChanged": True}}
         send(id=number, result={"protocolVersion": "2025-11-25", "capabilities": tools, "serverInfo": about})

@@ -70,6 +70,16 @@ async def test_a_call_that_takes_too_long_is_ended(shop: Shop) -> None:
     assert results[1] == "1"
 
 
+async def test_call_seconds_end_a_call_of_a_server_without_a_timeout_of_its_own(shop: Shop) -> None:
+    """`Limits(call_seconds=...)` holds for calls of MCP servers as for any other tool."""
+    script = [call("mcp__plain__hang"), call("mcp__plain__heard"), say("done")]
+    lead = Agent("lead", tools=[shop.plain(only=["hang", "heard"])], limits=Limits(call_seconds=0.2))
+    outcome = await run(lead, "go", model=ScriptedModel({"lead": script}), policy=ALLOWED)
+    results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
+    assert "did not end within 0.2 s" in results[0]
+    assert results[1] == "1"
+
+
 async def test_a_run_out_of_time_during_a_call_leaves_nothing(shop: Shop) -> None:
     """The deadline of a run ends its calls, and the end of the tree its servers."""
     model = ScriptedModel({"lead": [call("mcp__plain__hang"), say("what I have")]})

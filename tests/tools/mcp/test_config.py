@@ -20,6 +20,7 @@ env_from = ["TOKEN"]
 cwd = "sub"
 timeout_s = 5
 start_s = 10
+roots = true
 trusted = true
 
 [web]
@@ -45,6 +46,7 @@ def test_every_key_is_read() -> None:
         cwd="sub",
         timeout_s=5,
         start_s=10,
+        roots=True,
         trusted=True,
     )
     web = McpServer(
@@ -64,6 +66,7 @@ def test_every_key_is_read() -> None:
         ("args = []", "mcp.servers.bad: MCP server bad: give it a command"),
         ('command = "x"\nargs = "y"', "args must be a list of texts"),
         ('command = "x"\ndisabled = "no"', "disabled must be true or false"),
+        ('command = "x"\nroots = "yes"', "roots must be true or false, not 'yes'"),
         ('command = "x"\nurl = 7', "One of them"),
         ('command = "x"\ntimeout_s = "soon"', "timeout_s must be a number of seconds"),
         ('command = "x"\nenv = { K = 1234567 }', "env must be a table"),
@@ -110,7 +113,7 @@ def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
             "env": {"K": "${TOKEN:-}"},
         },
         web={"type": "http", "url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
-        plain={"command": "x", "autoApprove": ["*"], "timeout": 5000},
+        plain={"command": "x", "autoApprove": ["*"], "timeout": 5000, "roots": True},
         off={"command": "x", "disabled": True},
     )
     found = read_mcp_json(path, {"PKG": "pkg", "HOST": "h.example", "TOKEN": "s3cret"})
@@ -118,7 +121,7 @@ def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
     assert found.servers == {
         "files": McpServer("files", command="npx", args=["-y", "pkg"], env={"K": "s3cret"}),
         "web": McpServer("web", url="https://h.example/mcp", headers={"Authorization": "Bearer s3cret"}),
-        "plain": McpServer("plain", command="x", timeout_s=5),
+        "plain": McpServer("plain", command="x", timeout_s=5, roots=True),
     }
     assert "s3cret" not in repr(found)
 

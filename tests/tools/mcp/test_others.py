@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from workshop import NEEDS_PROC, Shop, Tree
+from workshop import NEEDS_PROC, Shop, Tree, until
 
 from remit import Agent, ImagePart, Status, ToolMessage, start
 from remit.events import CallStarted
@@ -66,6 +66,32 @@ async def test_files_of_a_folder(files: McpServer, tmp_path: Path) -> None:
         outside = await tree.use(tools["read_text_file"], path="/etc/hostname")
         assert not outside.ok
         assert "outside" in outside.content
+
+
+@pytest.mark.parametrize(("roots", "widened"), [(False, False), (True, True)])
+async def test_a_filesystem_server_keeps_the_folder_it_was_given(
+    shop: Shop, others: Others, tmp_path: Path, roots: bool, widened: bool
+) -> None:
+    """A server that asks for roots learns the workspace only if it is configured with `roots`."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "a.txt").write_text("inside")
+    (tmp_path / "b.txt").write_text("outside")
+    given = shop.command("files", "node", str(others["filesystem"]), str(own))
+    server = McpServer("files", command="node", args=given.args, env=dict(given.env), roots=roots)
+    async with Tree(tmp_path) as tree:
+        tools = await tree.borrow(server)
+
+        async def reads(path: Path) -> bool:
+            return (await tree.use(tools["read_text_file"], path=str(path))).ok
+
+        if roots:
+            # The server asks for them once it has heard that the session has begun.
+            await until(lambda: reads(tmp_path / "b.txt"))
+        assert await reads(tmp_path / "b.txt") is widened
+        assert await reads(own / "a.txt")
+        folders = (await tree.use(tools["list_allowed_directories"])).content
+        assert (str(own) in folders.splitlines()) is not widened
 
 
 async def test_calls_that_are_cancelled_and_a_server_that_is_killed(

@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest, shop: Shop) -> McpServer:
 
 
 async def test_a_server_of_the_newest_protocol(server: McpServer, tmp_path: Path) -> None:
-    """Schemas, progress, structure, cancelling, a second round for the roots; a person is not asked."""
+    """Schemas, progress, structure and cancelling work; the server gets no roots and no person."""
     async with Tree(tmp_path) as tree:
         tools = await tree.borrow(server)
         assert tools["dig"].description == "Dig."
@@ -61,7 +61,18 @@ async def test_a_server_of_the_newest_protocol(server: McpServer, tmp_path: Path
             return int((await tree.use(tools["count"])).content) > before
 
         await until(is_stopped)
-        assert (await tree.use(tools["where"])).content == f"second: {tmp_path.as_uri()}"
+        where = await tree.use(tools["where"])
+        assert not where.ok
+        assert "roots = true" in where.content
         asked = await tree.use(tools["who"])
         assert not asked.ok
         assert "asked for a person or a model" in asked.content
+
+
+async def test_a_server_with_roots_gets_them_in_a_second_round(shop: Shop, tmp_path: Path) -> None:
+    """A server that asks for roots before it answers gets the workspace if it is configured with `roots`."""
+    given = shop.command("packaged", sys.executable, str(HERE / "packaged_server.py"))
+    server = McpServer("packaged", command=sys.executable, args=given.args, env=dict(given.env), roots=True)
+    async with Tree(tmp_path) as tree:
+        tools = await tree.borrow(server)
+        assert (await tree.use(tools["where"])).content == f"second: {tmp_path.as_uri()}"

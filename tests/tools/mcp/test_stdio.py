@@ -73,14 +73,14 @@ async def test_the_environment_is_scrubbed(
 async def test_every_page_of_the_list_is_read(shop: Shop) -> None:
     """Tools on later pages are tools too."""
     async with Tree() as tree:
-        assert len(await tree.borrow(shop.plain(PAGE="3"))) == 13
+        assert len(await tree.borrow(shop.plain(PAGE="3"))) == 14
 
 
 async def test_something_that_is_no_tool_does_not_void_the_list(shop: Shop) -> None:
     """It is said by name, and the others work."""
     async with Tree() as tree:
         choice = await tree.choose(shop.plain(MALFORMED="1"))
-    assert len(choice.tools) == 13
+    assert len(choice.tools) == 14
     assert choice.trouble == "its tool 'odd' cannot be used: the server describes it in a wrong way"
 
 
@@ -262,15 +262,22 @@ async def test_a_tool_that_is_gone_answers_by_name(shop: Shop) -> None:
         assert late.content == "The MCP server plain no longer has the tool 'pid'."
 
 
-async def test_what_a_server_may_ask_of_us(shop: Shop, tmp_path: Path) -> None:
-    """The root that it is told is the workspace. It gets no model and no person."""
+@pytest.mark.parametrize("roots", [False, True])
+async def test_what_a_server_may_ask_of_us(shop: Shop, tmp_path: Path, roots: bool) -> None:
+    """A server learns the workspace only if it is configured with `roots`; it gets no model and no person."""
     async with Tree(tmp_path) as tree:
-        tools = await tree.borrow(shop.plain())
+        tools = await tree.borrow(shop.plain(roots=roots))
+        client = json.loads((await tree.use(tools["client"])).content)
         said = [
             json.loads((await tree.use(tools["ask"], method=method)).content)
             for method in ("roots/list", "sampling/createMessage", "elicitation/create")
         ]
-    assert [root["uri"] for root in said[0]["result"]["roots"]] == [tmp_path.as_uri()]
+    assert ("roots" in client["capabilities"]) is roots
+    assert str(tmp_path) not in json.dumps(client)
+    if roots:
+        assert [root["uri"] for root in said[0]["result"]["roots"]] == [tmp_path.as_uri()]
+    else:
+        assert "error" in said[0]
     assert "error" in said[1]
     assert "error" in said[2]
 

@@ -60,7 +60,15 @@ class Shop:
         self.mark = mark
 
     def plain(
-        self, name: str = "plain", /, *, start_s: float = 20, only: list[str] | None = None, **env: str
+        self,
+        name: str = "plain",
+        /,
+        *,
+        start_s: float = 20,
+        only: list[str] | None = None,
+        roots: bool = False,
+        trusted: bool = False,
+        **env: str,
     ) -> McpServer:
         """The server of `plain_server.py`."""
         return McpServer(
@@ -70,6 +78,8 @@ class Shop:
             env={MARK: self.mark, **env},
             start_s=start_s,
             only=only,
+            roots=roots,
+            trusted=trusted,
         )
 
     def command(self, name: str, command: str, *args: str) -> McpServer:

@@ -17,10 +17,10 @@ from remit.tools.mcp.server import McpServer
 
 KEYS = (
     *("command", "args", "env", "env_from", "cwd", "url", "headers", "headers_from"),
-    *("timeout_s", "start_s", "trusted", "disabled"),
+    *("timeout_s", "start_s", "roots", "trusted", "disabled"),
 )
 
-_JSON_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "timeout", "disabled")
+_JSON_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "timeout", "roots", "disabled")
 _IGNORED = ("description", "alwaysAllow", "autoApprove")
 """Keys of other programs that change nothing here; what they would allow, remit still asks for."""
 _WAYS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}

@@ -50,13 +50,13 @@ class Progress(Protocol):
 
 
 class Connection:
-    """A session, from the handshake to the end. `how` says how it ended."""
+    """A session, from the handshake to the end. `how` says how it ended. `root` is a folder that the server may know."""
 
-    def __init__(self, name: str, link: Link, veil: Veil, workspace: Path | None) -> None:
+    def __init__(self, name: str, link: Link, veil: Veil, root: Path | None) -> None:
         self._name = name
         self._link = link
         self._veil = veil
-        self._workspace = workspace
+        self._root = root
         self._session: ClientSession | None = None
         self._scope = anyio.CancelScope()
         self._wake = anyio.Event()
@@ -183,7 +183,9 @@ class Connection:
             return None
         if not all(isinstance(r, types.ListRootsRequest) for r in asked.input_requests.values()):
             raise Refusal("it asked for a person or a model, which it does not get here")
-        return dict.fromkeys(asked.input_requests, roots(self._workspace))
+        if self._root is None:
+            raise Refusal("it asked for the workspace's folder; set roots = true for this server to send it")
+        return dict.fromkeys(asked.input_requests, roots(self._root))
 
     # The owner: everything that has to be entered and left by one task.
 
@@ -192,7 +194,7 @@ class Connection:
             with self._scope:
                 async with (
                     self._link.connected(self._on_lost) as streams,
-                    make(streams, self._workspace, self._on_changed, lambda: self._listing) as session,
+                    make(streams, self._root, self._on_changed, lambda: self._listing) as session,
                 ):
                     await shake_hands(session)
                     await self._list(session)

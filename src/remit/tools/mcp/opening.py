@@ -42,7 +42,7 @@ class ServerOpening:
 
     def __init__(self, server: McpServer, workspace: Path | None) -> None:
         self._server = server
-        self._workspace = workspace
+        self._workspace = workspace or Path.cwd()
         self._connection: Connection | None = None
         self._restarts = 0
         self._starting: asyncio.Task[None] | None = None
@@ -137,7 +137,8 @@ class ServerOpening:
 
     async def _start(self) -> None:
         link, veil = _link(self._server, self._workspace, os.environ)
-        connection = Connection(self._server.name, link, veil, self._workspace)
+        root = self._workspace if self._server.roots else None
+        connection = Connection(self._server.name, link, veil, root)
         await connection.start(self._server.start_s)
         connection.on_listed = self._offer
         self._connection = connection
@@ -181,7 +182,7 @@ class _Reporter:
         self._ctx.emit(f"{said} ({number})" if said else number)
 
 
-def _link(server: McpServer, workspace: Path | None, environ: Mapping[str, str]) -> tuple[Link, Veil]:
+def _link(server: McpServer, workspace: Path, environ: Mapping[str, str]) -> tuple[Link, Veil]:
     """The way to a server, with the values of the environment that it asks for. Raises ServerFailed."""
     if server.url is not None:
         headers = dict(server.headers)
@@ -202,8 +203,7 @@ def _link(server: McpServer, workspace: Path | None, environ: Mapping[str, str])
             raise ServerFailed(f"env_from names {name}, which is not set in the environment")
         given[name] = environ[name]
     veil = Veil([*given.values(), *server.secrets], environ)
-    root = Path(workspace or Path.cwd())
-    cwd = root if server.cwd is None else root / Path(server.cwd).expanduser()
+    cwd = workspace if server.cwd is None else workspace / Path(server.cwd).expanduser()
     command = (server.command or "", *server.args)
     return ProcessLink(server.name, command, environment(given, environ), cwd, veil), veil
 

@@ -53,14 +53,16 @@ class McpServer:
     headers: Pairs
     headers_from: Pairs
     """Headers whose value is a variable of our environment (`GITHUB_AUTH`), or a text with some (`Bearer ${TOKEN}`)."""
-    timeout_s: float
-    """Seconds one call may take."""
+    timeout_s: float | None
+    """Seconds one call may take; None means the run's `call_seconds`, as for any tool."""
     start_s: float
     """Seconds until it must have listed its tools."""
     only: tuple[str, ...] | None
     """Names or patterns of the server's own tool names that the agent gets; None for all."""
     without: tuple[str, ...]
     """Names or patterns that it does not get."""
+    roots: bool
+    """Whether it learns which folder the workspace is. Many servers then work there instead of in a folder of their own."""
     trusted: bool
     """Whether a tool that the server itself calls read-only counts as observing."""
     secrets: tuple[str, ...] = field(compare=False)
@@ -78,10 +80,11 @@ class McpServer:
         url: str | None = None,
         headers: Mapping[str, str] | None = None,
         headers_from: Mapping[str, str] | None = None,
-        timeout_s: float = 60,
+        timeout_s: float | None = None,
         start_s: float = 30,
         only: Iterable[str] | None = None,
         without: Iterable[str] = (),
+        roots: bool = False,
         trusted: bool = False,
         secrets: Iterable[str] = (),
     ) -> None:
@@ -107,11 +110,12 @@ class McpServer:
             "url": url,
             "headers": _pairs(where, "headers", headers, _HEADER),
             "headers_from": _pairs(where, "headers_from", headers_from, _HEADER),
-            "timeout_s": _seconds(where, "timeout_s", timeout_s),
+            "timeout_s": None if timeout_s is None else _seconds(where, "timeout_s", timeout_s),
             "start_s": _seconds(where, "start_s", start_s),
             "only": None if only is None else _texts(where, "only", only),
             "without": _texts(where, "without", without),
-            "trusted": _flag(where, trusted),
+            "roots": _flag(where, "roots", roots),
+            "trusted": _flag(where, "trusted", trusted),
             "secrets": _texts(where, "secrets", secrets),
         }
         for key, value in found.items():
@@ -238,7 +242,7 @@ def _seconds(where: str, key: str, value: object) -> float:
     return float(value)
 
 
-def _flag(where: str, value: object) -> bool:
+def _flag(where: str, key: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"{where}: trusted must be true or false, not {value!r}.")
+        raise UsageError(f"{where}: {key} must be true or false, not {value!r}.")
     return value

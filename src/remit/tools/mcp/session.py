@@ -103,24 +103,28 @@ async def list_tools(session: ClientSession, listing: Listing) -> list[types.Too
     raise ServerFailed(f"its list of tools has no end ({MOST_PAGES} pages)")
 
 
-def roots(workspace: Path | None) -> types.ListRootsResult:
+def roots(folder: Path) -> types.ListRootsResult:
     import mcp_types as types  # noqa: PLC0415 - imported by now
     from pydantic import FileUrl  # noqa: PLC0415 - as above
 
-    root = Path(os.path.abspath(workspace or Path.cwd()))  # noqa: PTH100 - resolve() would follow links
+    root = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow links
     return types.ListRootsResult(roots=[types.Root(uri=FileUrl(root.as_uri()), name=root.name)])
 
 
 def make(
-    streams: Streams, workspace: Path | None, changed: Callable[[], None], listing: Callable[[], Listing]
+    streams: Streams, root: Path | None, changed: Callable[[], None], listing: Callable[[], Listing]
 ) -> ClientSession:
-    """A session that is not begun. `changed` is called when the server says that its tools are others now."""
+    """A session that is not begun. `changed` is called when the server says that its tools are others now.
+
+    Without a `root` the server is told that this client has no roots.
+    """
     import mcp_types as types  # noqa: PLC0415 - imported by now
     from mcp.client.session import ClientSession  # noqa: PLC0415 - as above
 
     async def give_roots(context: ClientRequestContext) -> types.ListRootsResult:
         del context
-        return roots(workspace)
+        assert root is not None
+        return roots(root)
 
     async def hear(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -133,7 +137,7 @@ def make(
     # No callback for sampling and elicitation: a server that asks for them is told that there is none.
     session = ClientSession(
         dispatcher=dispatcher(streams, version, listing),
-        list_roots_callback=give_roots,
+        list_roots_callback=None if root is None else give_roots,
         message_handler=hear,
         client_info=types.Implementation(name="remit", version=_version()),
     )
