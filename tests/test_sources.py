@@ -24,12 +24,14 @@ class Server:
         self.name = name
         self.key = name
         self.open_seconds = 10.0
+        self.observes = True
         self.seconds = seconds
         self.fails = fails
         self.only = only
         self.opened = 0
         self.live = 0
         self.stuck = False
+        self.changes = False
 
     async def open(self, workspace: Path | None) -> Opened:
         self.opened += 1
@@ -57,7 +59,12 @@ class Opened:
             assert server.live == 1
             return f"{server.name} looked"
 
-        self.tools = (look,)
+        @tool(name=f"mcp__{server.name}__change")
+        async def change() -> str:
+            """Changes something."""
+            return "changed"
+
+        self.tools = (look, change) if server.changes else (look,)
 
     async def close(self) -> None:
         await asyncio.sleep(0.01)
@@ -199,3 +206,36 @@ def test_the_same_source_twice_is_a_mistake() -> None:
     """Two sources of one name in one agent are said at once."""
     with pytest.raises(UsageError, match="files"):
         Agent("lead", tools=[Server(), Server()])
+
+
+async def test_a_read_only_sandbox_withholds_tools_of_sources_that_change_things() -> None:
+    """A source's tools run outside every sandbox, so a run in a read-only one gets those that observe alone."""
+    server = Server()
+    server.changes = True
+    change = "mcp__files__change"
+    strict = Agent("strict", description="Reads.", tools=[server], sandbox="read-only")
+    lead = Agent("lead", tools=[server], subagents=[strict])
+    model = ScriptedModel(
+        {
+            "lead": [calls(call(change), call("task", agent="strict", prompt="x")), say("done")],
+            "strict": [calls(call(change), call(LOOK)), say("looked")],
+        }
+    )
+    outcome = await run(lead, "go", model=model, policy=["allow *"])
+    assert results(outcome)[0] == "changed"
+    (child,) = outcome.children
+    assert [log.success for log in child.calls] == [False, True]
+    assert "read-only" in " ".join(child.warnings)
+    assert change in " ".join(child.warnings)
+    offered = {spec.name for spec in model.requests[-2].tools}
+    assert offered & {LOOK, change} == {LOOK}
+
+
+async def test_a_source_without_tools_that_observe_is_not_opened_in_a_read_only_sandbox() -> None:
+    """What is opened for a source runs outside the sandbox, so nothing is opened for tools that nobody gets."""
+    server = Server()
+    server.observes = False
+    model = ScriptedModel({"user": [say("done")]})
+    outcome = await run(user(server), "go", model=model, sandbox="read-only")
+    assert server.opened == 0
+    assert "files: not opened" in " ".join(outcome.warnings)

@@ -77,6 +77,11 @@ class ToolSource(Protocol):
         """How long opening may take."""
         ...
 
+    @property
+    def observes(self) -> bool:
+        """Whether any of its tools may be of tier `observe`. If not, it is not opened for a read-only sandbox."""
+        ...
+
     async def open(self, workspace: Path | None) -> Opening: ...
 
     def choose(self, tools: Sequence[Tool]) -> Choice:

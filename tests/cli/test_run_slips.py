@@ -138,17 +138,33 @@ def test_nobody_has_more_than_tools_that_look_with_read_only(folder: Path) -> No
     said = run("Go", "--read-only", "--trust", "--agent", "helper", model=model)
     assert said.code == 0
     assert offered == [("read",)]
-    assert "warning" not in said.err
+    assert said.err.count("warning") == 1
+    assert "files: not opened: its tools may change things, and the sandbox is read-only." in said.err
 
 
 def test_an_agent_with_a_server_of_its_own_runs_with_read_only(folder: Path) -> None:
-    """The server is taken away, so what the file calls its tools is about nothing, and no mistake in it."""
+    """The read-only sandbox withholds its server, so what the file calls its tools is not a mistake."""
     more = "tools: Read, files, files_search\ndisallowedTools: files_edit\nmcpServers:\n  files:\n    command: never\n"
     _agent(folder, "helper", more)
     model = ScriptedModel({"helper": [say("Done.")]})
     said = run("Go", "--read-only", "--trust", "--agent", "helper", model=model)
     assert said.code == 0
     assert [spec.name for spec in model.requests[0].tools] == ["read"]
+
+
+@pytest.mark.parametrize("flag", [("--read-only",), ("--sandbox", "read-only")])
+def test_read_only_withholds_tools_of_servers_in_the_command_line_as_in_python(
+    folder: Path, flag: tuple[str, ...]
+) -> None:
+    """Both ways to say read-only leave the tools that a trusted server itself calls read-only, and no others."""
+    server = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
+    Path("remit.toml").write_text(
+        f'[mcp.servers.files]\ncommand = "{sys.executable}"\nargs = ["-S", "{server}"]\ntrusted = true\n'
+    )
+    model = ScriptedModel([say("Done.")])
+    assert run("Go", *flag, "--trust", model=model).code == 0
+    names = [spec.name for spec in model.requests[0].tools if spec.name.startswith("mcp__")]
+    assert names == ["mcp__files__heard", "mcp__files__die"]
 
 
 def test_calls_that_failed_are_counted_where_people_look() -> None:

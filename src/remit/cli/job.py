@@ -241,7 +241,7 @@ def _agent(options: Options, settings: Settings, models: ModelSource | None, not
     problems: list[Problem] = []
     around = settings.surroundings(usable=lambda name: _why_not(name, models))
     if options.read_only:
-        around = _only_looking(loaded, around)
+        _only_looking(loaded)
     name = options.agent or settings.agent or ""
     if name:
         model = _named(options.model, settings, models) if options.model else None
@@ -252,18 +252,11 @@ def _agent(options: Options, settings: Settings, models: ModelSource | None, not
     return agent
 
 
-def _only_looking(loaded: Loaded, around: Surroundings) -> Surroundings:
-    """Takes from all agents what does more than look, servers included: what those do is not known."""
+def _only_looking(loaded: Loaded) -> None:
+    """Takes from all agents the built-in tools that do more than look. The sandbox withholds those of servers."""
     more = tuple(ToolWord("tool", name) for name, tool in built_in().items() if tool.tier is not Tier.OBSERVE)
-    own = [one.own_servers for one in loaded.agents.values()]
     for name, one in loaded.agents.items():
-        tools = None if one.tools is None else tuple(word for word in one.tools if word.kind != "server")
-        without = (*one.without, *more)
-        loaded.agents[name] = replace(one, tools=tools, without=without, servers=(), own_servers={})
-    # Those of the files too, or what their agents call their tools would pass for misspelt.
-    servers = {*around.servers, *(name for one in own for name in one)}
-    withheld = {**around.withheld, **dict.fromkeys(servers, "--read-only was given.")}
-    return replace(around, servers={}, withheld=withheld)
+        loaded.agents[name] = replace(one, without=(*one.without, *more))
 
 
 def _why_not(name: str, models: ModelSource | None) -> str | None:
@@ -306,10 +299,9 @@ def _lead(
         agent for agent in build_all(loaded, surroundings=around, problems=problems) if agent.name != LEAD
     ]
     tools: list[Tool | str | ToolSource] = [
-        *(remit.tools.read_only() if options.read_only else remit.tools.all())
+        *(remit.tools.read_only() if options.read_only else remit.tools.all()),
+        *servers.values(),
     ]
-    if not options.read_only:
-        tools += servers.values()
     return Agent(
         LEAD,
         description="Does a piece of work, and hands on parts of it.",

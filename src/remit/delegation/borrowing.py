@@ -11,7 +11,8 @@ from remit.execution import Kit, Run
 from remit.messages import user
 from remit.restoring import restore_grants
 from remit.scope import Sent
-from remit.tooling import Tool
+from remit.sources import Choice, ToolSource
+from remit.tooling import Tier, Tool
 
 MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
 
@@ -22,8 +23,7 @@ async def borrow_tools(run: Run) -> None:
     """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
     scope, found, missing = run.scope, list[Tool](), list[str]()
     for source in run.agent.sources:
-        run.borrowed = (*run.borrowed, source)
-        choice = await scope.tree.sources.borrow(source, scope.phase)
+        choice = await _choose(run, source)
         taken = set(run.kit.tools) | {t.name for t in found}
         new, twice = _apart(choice.tools, taken)
         trouble = "; ".join(filter(None, [choice.trouble.rstrip("."), twice]))
@@ -38,6 +38,28 @@ async def borrow_tools(run: Run) -> None:
         scope.inbox += (Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"),)
 
 
+async def _choose(run: Run, source: ToolSource) -> Choice:
+    """What a run gets of a source: in a read-only sandbox only tools that observe. Raises Stopped."""
+    scope = run.scope
+    # A source's tools run outside the sandbox, and so does what is opened for them.
+    read_only = scope.sandbox.files == "read-only"
+    if read_only and not source.observes:
+        return Choice((), "not opened: its tools may change things, and the sandbox is read-only")
+    run.borrowed = (*run.borrowed, source)
+    choice = await scope.tree.sources.borrow(source, scope.phase)
+    withheld = [tool.name for tool in choice.tools if read_only and tool.tier is not Tier.OBSERVE]
+    if not withheld:
+        return choice
+    why = f"the sandbox is read-only, and these tools may change things: {_named(withheld)}"
+    kept = [tool for tool in choice.tools if tool.name not in withheld]
+    return Choice(kept, "; ".join(filter(None, [choice.trouble.rstrip("."), why])))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return ", ".join(names[:MOST_TOLD]) + more
+
+
 def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
     """The tools whose names are free, and what is said of the others: a request with two of one name is refused."""
     new: dict[str, Tool] = {}
@@ -47,9 +69,7 @@ def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
             twice.append(tool.name)
         else:
             new[tool.name] = tool
-    more = f" and {len(twice) - MOST_TOLD} more" if len(twice) > MOST_TOLD else ""
-    names = ", ".join(twice[:MOST_TOLD])
-    return list(new.values()), f"names that other tools have: {names}{more}" if twice else ""
+    return list(new.values()), f"names that other tools have: {_named(twice)}" if twice else ""
 
 
 def _widen(run: Run, found: Sequence[Tool]) -> None:

@@ -49,7 +49,11 @@ def listing(cursor: str | None) -> dict[str, object]:
     page, first = int(os.environ.get("PAGE", "100")), int(cursor or 0)
     names = list(TOOLS)[first : first + page]
     schemas = ({"type": "object", "properties": TOOLS[name]} for name in names)
-    tools: list[object] = [{"name": n, "inputSchema": s} for n, s in zip(names, schemas, strict=True)]
+    # What a server says of its own tools: "die" claims to be harmless, too.
+    tools: list[object] = [
+        {"name": n, "inputSchema": s, "annotations": {"readOnlyHint": n in ("heard", "die")}}
+        for n, s in zip(names, schemas, strict=True)
+    ]
     if os.environ.get("MALFORMED"):
         tools.append({"name": "odd", "inputSchema": "none"})
     found: dict[str, object] = {"tools": tools}

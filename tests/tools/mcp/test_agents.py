@@ -89,6 +89,18 @@ async def test_a_run_out_of_time_during_a_call_leaves_nothing(shop: Shop) -> Non
     assert shop.running() == []
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_a_read_only_sandbox_withholds_tools_that_are_not_read_only(shop: Shop, trusted: bool) -> None:
+    """A server's word that a tool is read-only counts only if the user trusts the server; else it is not started."""
+    server = shop.plain(only=["heard", "echo"], trusted=trusted)
+    model = ScriptedModel({"lead": [say("done")]})
+    outcome = await run(Agent("lead", tools=[server]), "go", model=model, sandbox="read-only")
+    offered = [spec.name for spec in model.requests[0].tools if spec.name.startswith("mcp__")]
+    assert offered == (["mcp__plain__heard"] if trusted else [])
+    said = " ".join(outcome.warnings)
+    assert ("mcp__plain__echo" if trusted else "plain: not opened") in said
+
+
 async def test_progress_is_an_event(shop: Shop) -> None:
     """Whoever watches the run sees how far the call is; the model does not."""
     model = ScriptedModel({"lead": [call("mcp__plain__steps", count=1), say("done")]})

@@ -203,6 +203,7 @@ class _Twins:
 
     name = key = "twins"
     open_seconds = 10.0
+    observes = True
 
     async def open(self, workspace: Path | None) -> _Twins:
         del workspace

@@ -144,6 +144,11 @@ class McpServer:
         # A little longer than it is given, so that the message says what the server itself said.
         return self.start_s + CLOSING_S
 
+    @property
+    def observes(self) -> bool:
+        # What a server says of its own tools counts only if the user trusts it: see `_tier` in offers.py.
+        return self.trusted
+
     def with_tools(self, *, only: Iterable[str] | None, without: Iterable[str] = ()) -> McpServer:
         """The same server, for an agent that gets other tools of it."""
         kept = {known.name: cast(object, getattr(self, known.name)) for known in fields(self)}
