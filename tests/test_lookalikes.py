@@ -1,4 +1,4 @@
-"""What looks like a secret is looked for where there are long runs of letters and digits: none is passed over for that."""
+"""What looks like a secret is looked for by names and at long runs: none is passed over for that, and little is tried."""
 
 from __future__ import annotations
 
@@ -7,29 +7,15 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import remit.lookalikes as lookalikes
-from remit.lookalikes import (
-    _AUTHORIZATION,
-    _FAR,
-    _LONG,
-    _VALUED,
-    _may_have_long,
-    _names_of_values,
-    _without_long,
-)
-
-ODD = re.compile(rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{15,}")
-"""A long run, which is odd if there are others than small letters and hyphens behind its first character."""
-
-
-def odd_runs(data: bytes) -> list[bytes]:
-    return [run for run in ODD.findall(data) if not re.fullmatch(rb".[a-z_-]*", run)]
+import remit.long_runs as long_runs
+from remit.long_runs import Finder, Shape, Span, finder
+from remit.lookalikes import _AUTHORIZATION, _VALUED, MARK, _names_of_values, without_lookalikes
+from remit.secret_patterns import CLASSES, PATTERNS, SecretPattern
 
 
 def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
@@ -37,40 +23,65 @@ def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
     return st.from_regex(re.compile(pattern.pattern.replace(b",}", b",40}"), pattern.flags), fullmatch=True)
 
 
-SECRETS = st.one_of([shaped(shape.pattern) for shape in _LONG if b"?<" not in shape.pattern.pattern])
-AROUND = st.one_of(
-    st.binary(max_size=12),
+BEFORE = st.one_of(
+    st.binary(max_size=12).map(lambda data: data + b" "),
     st.sampled_from(
-        [b"", b" ", b"\n", b'"', b"\\n", b"\\u001f", b"key-", b"/", b"+", b"x=", b"a" * 300, b"aB3/" * 80]
+        [b"", b" ", b"\n", b'"', b"\\n", b"\\u001f", b"%3D", b"/", b"x=", b"- ", b"\\n-", b"a" * 300 + b" ", b"aB3/" * 80]
     ),
 )
+AFTER = st.one_of(
+    st.binary(max_size=12).map(lambda data: b" " + data),
+    st.sampled_from([b"", b"\n", b'"', b"\\n", b"'", b",", b" " + b"a" * 300, b"\n" + b"aB3/" * 80]),
+)
+
+
+@st.composite
+def secrets(draw: st.DrawFn) -> tuple[SecretPattern, bytes]:
+    """A secret of the table."""
+    pattern = draw(st.sampled_from(PATTERNS))
+    chance = draw(st.randoms(use_true_random=False))
+    alphabet = [char for char in map(chr, range(128)) if re.match(b"[%s]" % CLASSES[pattern.chars], char.encode())]
+    size = pattern.least if pattern.exact else pattern.least + draw(st.integers(0, 30))
+    # As long in a row as keys have it, with a digit, capitals and small letters.
+    solid = [char for char in alphabet if char.isalnum()]
+    body = "".join(chance.choices(solid, k=size)) if pattern.chars != "uuid" else _uuid(chance)
+    return pattern, pattern.prefix.encode() + b"7" + body[1:-2].encode() + (b"A9" if pattern.chars != "uuid" else b"a9")
+
+
+def _uuid(chance: random.Random) -> str:
+    digits = "".join(chance.choices("0123456789abcdef", k=32))
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+@given(BEFORE, secrets(), AFTER)
+def test_every_pattern_of_the_table_finds_its_secrets(
+    before: bytes, known: tuple[SecretPattern, bytes], after: bytes
+) -> None:
+    """A secret of the table is replaced, whatever stands around it; a name before it stays."""
+    pattern, secret = known
+    kept = pattern.prefix.encode() if pattern.prefix.endswith("=") else b""
+    spans = finder().find(before + secret + after)
+    at = len(before)
+    assert (at + len(kept), at + len(secret)) in spans
 
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """Where the runs began whose neighbours were looked at."""
-    looked: list[int] = []
-    look = lookalikes._with_neighbours
+    """Where a pattern was tried."""
+    tried: list[int] = []
+    match = Shape.match
 
-    def look_and_count(data: bytes, start: int, end: int) -> tuple[bytes, int]:
-        looked.append(start)
-        return look(data, start, end)
+    def match_and_count(self: Shape, data: bytes, start: int) -> Span | None:
+        tried.append(start)
+        return match(self, data, start)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookalikes, "_with_neighbours", look_and_count)
-        yield looked
+        patch.setattr(Shape, "match", match_and_count)
+        yield tried
 
 
-@given(AROUND, SECRETS, AROUND)
-def test_what_is_found_everywhere_is_found_at_long_runs(before: bytes, secret: bytes, after: bytes) -> None:
-    """A secret that has a long run near its beginning is found, by how that begins or by what stands before it."""
-    data = before + secret + after
-    if odd_runs(secret[:_FAR]) and _without_long(data, data.lower()) is not data:
-        assert _may_have_long(data)
-
-
-def test_what_has_no_secret_is_not_searched_in_full() -> None:
-    """Ids, hashes, addresses, long names and files in base64 are looked at one by one, and left."""
+def test_no_pattern_is_tried_where_nothing_begins_like_a_secret() -> None:
+    """Ids, hashes, addresses, long names and files in base64 are passed over."""
     for text in (
         "toolu_01A09q90qw90lq917835lq9 call_a1B2c3D4e5F6g7H8i9J0k1L2",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af8, see https://example.com/Issues/A1b2C3d4E5f6G7h8",
@@ -78,17 +89,25 @@ def test_what_has_no_secret_is_not_searched_in_full() -> None:
         "class ModelCallFailedForGood1: ... # 123e4567-e89b-12d3-a456-426614174000",
         base64.b64encode(random.Random(1).randbytes(30_000)).decode(),
     ):
-        assert not _may_have_long(text.encode()), text
+        with counted() as tried:
+            assert finder().find(text.encode()) == []
+        assert tried == [], text
 
 
-def test_more_runs_than_it_takes_to_search_in_full_are_not_all_looked_at() -> None:
-    """Else a text made of names and ids would take many times as long as one that is searched at once."""
-    with counted() as looked:
-        assert _may_have_long(b"key/a1b2c3d4e5f6g7h8 " * 10_000)
-    assert 100 < len(looked) < 5_000
+def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is looked for once, also where something in it begins like a key; a key in it is found."""
+    ends: list[int] = []
+    end_of_blob = long_runs._end_of_blob
+    monkeypatch.setattr(long_runs, "_end_of_blob", lambda data, start: ends.append(start) or end_of_blob(data, start))
+    key = b"AKIA" + b"QRSTUVWX12345678"
+    data = b"aB3cD4eF5gH6iJ7kL8/" * 500 + b"AIzaAIzaAIzaAIza/" * 500 + key + b"/aB3cD4eF5gH6iJ7kL8" * 500
+    at = data.index(key)
+    assert finder().find(data) == [(at, at + len(key))]
+    assert len(ends) <= 2
 
 
-ASSIGNED = [_AUTHORIZATION.pattern, *chain.from_iterable(_VALUED.values())]
+ASSIGNED = [_AUTHORIZATION.pattern, *(shape.pattern for shape in _VALUED.values())]
+AROUND = st.one_of(BEFORE, AFTER)
 
 
 @given(AROUND, st.one_of([shaped(pattern) for pattern in ASSIGNED]), AROUND, st.integers(0, 3))
@@ -110,15 +129,23 @@ def test_values_of_other_names_are_passed_over() -> None:
     assert not _names_of_values(words)
 
 
-def test_a_run_that_only_begins_like_a_file_in_base64_is_passed_over_once() -> None:
-    """Else everything before it is looked at again and again, until the time for that is used up."""
-    text = b"internationalization " * 2_000 + b"A1" * 130 + b"_x/ and on"
-    with counted() as looked:
-        assert not _may_have_long(text)
-    assert len(looked) == 1
-
-
 def test_a_token_behind_a_long_colour_is_found() -> None:
+    """The end of an escape is not part of the token that stands behind it."""
     token = b"7416825296:AABpG7H7jOcFv0ILsf8A0pVOuf-uT6xkKvk"
     for colour in (b"\\u001b[0;1;32m", b"\\u001b[38;5;208m", b"\\u001b[1;38;5;208m", b"\\\\u001b[38;5;208m"):
-        assert token not in lookalikes.without_lookalikes(b'{"t":"bot ' + colour + token + b'"}'), colour
+        assert token not in without_lookalikes(b'{"t":"bot ' + colour + token + b'"}', finder()), colour
+
+
+def test_patterns_of_users_are_found_besides_those_of_the_table() -> None:
+    """A user's pattern has the same rules: where it begins, which characters, how many; others do not change."""
+    own = Finder((SecretPattern("acme_", 20, "hex"), SecretPattern("acme.v2:", 16)))
+    one, two = b"acme_" + b"0a1b2c3d4e" * 2, b"acme.v2:" + b"Zz9_-Yy8Xx7Ww6Vv5"
+    for frame in (b"%s", b"the %s, here", b"x=%s\\n", b'"%s"', b"https://host/%s"):
+        for secret in (one, two):
+            data = frame % secret
+            (span,) = own.find(data)
+            assert data[slice(*span)] == secret
+            assert without_lookalikes(data, own) == frame % MARK
+            assert finder().find(data) == []
+    for other in (one[:-1], b"x" + one, b"acme_quite_an_ordinary_name_of_something", b"acme_" + b"xyz1" * 8):
+        assert own.find(other) == [], other

@@ -19,7 +19,7 @@ SRC = ROOT / "src" / "remit"
 
 # From the ground up. A room imports from its own floor and from those below, never from above.
 FLOORS = {
-    "records": "errors spelling sandbox journal_files lookalikes redaction limits sizes messages outcome events commands text fields result",
+    "records": "errors spelling sandbox journal_files secret_names secret_patterns long_runs lookalikes redaction limits sizes messages outcome events commands text fields result",
     "rules": "ports history tree amounts books accounts weighing ledger lanes slots call_queue gate seat deadline phase threads hosting foreign schema",
     "what users write": "signature subject tooling addressing rules sources policy agent providers",
     "what a run carries": "stream journal scope listening approval progress",
@@ -30,7 +30,7 @@ FLOORS = {
 }
 # Adapters plug into ports: no floor but the door knows them, and they know neither the engine nor each other.
 ADAPTERS = "stores models tools definitions testing"
-ADAPTERS_IMPORT = "errors spelling sandbox journal_files limits sizes messages outcome events commands ports text threads redaction"
+ADAPTERS_IMPORT = "errors spelling sandbox journal_files limits sizes messages outcome events commands ports text threads secret_names secret_patterns redaction"
 SHIPPED_DEFAULT = "stores"
 
 

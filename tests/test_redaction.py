@@ -161,7 +161,7 @@ def test_known_shapes_are_redacted(name: str, frame: str) -> None:
     for result in both(frame.format(MORE_SECRETS[name])):
         assert MORE_SECRETS[name][8:] not in result
         assert REDACTED in result
-        assert result.replace("sk-" + REDACTED, REDACTED) == frame.format(REDACTED)
+        assert result == frame.format(REDACTED)
 
 
 @pytest.mark.parametrize("name", AROUND)
@@ -366,6 +366,17 @@ def test_usage_is_not_a_secret() -> None:
         "\\",
         "A",
         "key a1b2c3d4e5f6g7h8 ",
+        "glpat-aaaaaaaaaaaaaaaaaaaa.",
+        "/AIzaAIzaAIzaAIza",
+        "whsec_aaaaaaaaaaaaaaa/",
+        "/api/webhooks/aaaaaaaaaaaaaaaaa",
+        "eyJaaaaaaaaaaaaaa.",
+        "\nsk-aaaaaaaaaaaaaaa",
+        "12345678:AAaaaaaaaaaaaaaaaa",
+        "abc8Q~",
+        "~",
+        "-----------------",
+        '"""""""""""""""""""""""""""""""""":',
     ],
 )
 def test_adversarial_text_is_done_in_the_end(unit: str) -> None:

@@ -13,8 +13,11 @@ from typing import cast
 
 import msgspec
 
+from remit.long_runs import finder, is_random
 from remit.lookalikes import MARK, without_lookalikes
 from remit.messages import REDACTED
+from remit.secret_names import is_secret_name, names_its_value
+from remit.secret_patterns import SecretPattern
 
 LEAST_CHARS = 8
 """A value of the environment that is shorter is not looked for: it would be found everywhere."""
@@ -29,18 +32,22 @@ NEAR_CHARS, TRIES, STEP_CHARS = 512, 64, 61
 """How much around a cut is looked at, how often another is tried, and how far from it where nothing parts a text."""
 
 _OUR_NAME = re.compile(r"[a-z_]+")
-_ENV_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
 class Redactor:
-    """Replaces secrets by `REDACTED`. `secrets` are looked for as they are, besides what looks like one.
+    """Replaces secrets by `REDACTED`. `secrets` are looked for besides what looks like one: texts as they are, and
+    patterns.
 
-    `environment` is what its values are taken from: those whose names say key, token, secret, password or
-    credential. Raises nothing, whatever it is given.
+    `environment` is what further values are taken from: those whose names `secret_names.py` lists. Raises nothing,
+    whatever it is given.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, environment: Mapping[str, str] | None = None) -> None:
-        found = {secret for secret in secrets if secret}
+    def __init__(
+        self, secrets: Iterable[str | SecretPattern] = (), *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        known = tuple(secrets)
+        self._finder = finder(tuple(one for one in known if isinstance(one, SecretPattern)))
+        found = {one for one in known if isinstance(one, str) and one}
         found |= set(_of_environment(os.environ if environment is None else environment))
         # As JSON inside a text has them too, where characters are escaped.
         found |= {escaped for text in found for escaped in _as_json_has(text)}
@@ -54,7 +61,7 @@ class Redactor:
 
     def redact(self, data: bytes) -> bytes:
         """JSON in, JSON out."""
-        changed = _redact(data, self._in_json, json=True)
+        changed = self._redact(data, self._in_json, json=True)
         if changed is data:
             return data
         try:
@@ -73,16 +80,16 @@ class Redactor:
 
     def is_clean(self, data: bytes) -> bool:
         """Whether nothing would be replaced in JSON, or in many lines of it."""
-        return _redact(data, self._in_json, json=True) is data
+        return self._redact(data, self._in_json, json=True) is data
 
     def are_clean(self, texts: Collection[str]) -> bool:
         """Whether nothing would be replaced in any of these texts, or in JSON of them."""
         data = _encoded(_joined(texts))
-        return _redact(data, self._plain, json=False) is data
+        return self._redact(data, self._plain, json=False) is data
 
     def redact_text(self, text: str) -> str:
         data = _encoded(text)
-        changed = _redact(data, self._plain, json=False)
+        changed = self._redact(data, self._plain, json=False)
         return text if changed is data else changed.decode("utf-8", "surrogatepass")
 
     def cut(self, text: str) -> int:
@@ -93,10 +100,25 @@ class Redactor:
             return max(0, most)
         # Each is looked for once, not at every place: there may be many, and long ones.
         here = [one for one in self._texts if text.find(one, max(0, least - len(one)), most + len(one)) >= 0]
-        places = (at for at in _places(text, least, most) if not _parts_a_secret(text, at, here))
+        places = (at for at in _places(text, least, most) if not self._parts_a_secret(text, at, here))
         most = next(places, None) or _beside(text, most, here)
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
+
+    def _parts_a_secret(self, text: str, at: int, literals: Iterable[str]) -> bool:
+        """Whether a cut there would stand inside a secret, or between a name and its value."""
+        # Of any length, so not with what stands near alone.
+        if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in literals):
+            return True
+        before, after = _encoded(text[max(0, at - NEAR_CHARS) : at]), _encoded(text[at : at + NEAR_CHARS])
+        parts = without_lookalikes(before, self._finder) + without_lookalikes(after, self._finder)
+        return without_lookalikes(before + after, self._finder) != parts
+
+    def _redact(self, data: bytes, literals: tuple[bytes, ...], *, json: bool) -> bytes:
+        for literal in literals:
+            if literal in data:
+                data = _literal(data, literal, json=json)
+        return without_lookalikes(data, self._finder)
 
     def _redact_values(self, data: bytes) -> bytes:
         try:
@@ -118,17 +140,6 @@ class Redactor:
     def _name(self, name: str) -> str:
         """Ours stay, also where one of them is somebody's secret; what a model made up may be one."""
         return name if _OUR_NAME.fullmatch(name) else self.redact_text(name)
-
-
-def _parts_a_secret(text: str, at: int, literals: Iterable[str]) -> bool:
-    """Whether a cut there would stand inside a secret, or between a name and its value."""
-    # Of any length, so not with what stands near alone.
-    if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in literals):
-        return True
-    before, after = (
-        _encoded(part) for part in (text[max(0, at - NEAR_CHARS) : at], text[at : at + NEAR_CHARS])
-    )
-    return without_lookalikes(before + after) != without_lookalikes(before) + without_lookalikes(after)
 
 
 def _beside(text: str, at: int, literals: list[str]) -> int:
@@ -181,13 +192,6 @@ def _as_json_has(text: str) -> Iterable[str]:
     yield json.dumps(text)[1:-1]
 
 
-def _redact(data: bytes, literals: tuple[bytes, ...], *, json: bool) -> bytes:
-    for literal in literals:
-        if literal in data:
-            data = _literal(data, literal, json=json)
-    return without_lookalikes(data)
-
-
 def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
     parts: list[bytes] = []
     at = 0
@@ -215,15 +219,22 @@ def _inside_escape(data: bytes, at: int) -> bool:
 
 def _of_environment(environment: Mapping[str, str]) -> Iterable[str]:
     for name, value in environment.items():
-        parts = name.upper().rstrip("S").split("_")
-        if any(part.rstrip("S").endswith(_ENV_ENDINGS) for part in parts) and _is_secret_value(value):
+        if is_secret_name(name) and _is_secret_value(value, named=names_its_value(name)):
             yield value
 
 
-def _is_secret_value(value: str) -> bool:
-    """Not a word, a number, a path or a switch: those stand in ordinary texts too."""
-    if len(value) < LEAST_CHARS or value.startswith(("/", "~", ".")) or ":\\" in value or "://" in value:
+def _is_secret_value(value: str, *, named: bool) -> bool:
+    """Not a word, a number, a path, an address or a switch: those stand in ordinary texts too.
+
+    A value whose name does not say what it is (`named`) must look random besides.
+    """
+    if len(value) < LEAST_CHARS or value.startswith(("/", "~", ".")) or ":\\" in value:
         return False
+    if "://" in value:
+        # An address is one itself if it has something random in it, as those of webhooks have.
+        return any(is_random(_encoded(part)) for part in re.split(r"[/?&=#@:;]", value))
+    if not named:
+        return is_random(_encoded(value))
     letters = sum(char.isalpha() for char in value)
     phrase = len(value) >= PHRASE_CHARS and len(value.split()) >= PHRASE_WORDS
     return letters >= 2 and (phrase or not re.fullmatch(r"[A-Za-z_ -]+", value)) and not value.isspace()

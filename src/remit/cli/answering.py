@@ -25,7 +25,7 @@ HEARD_S = 3.0
 
 async def answer(written: str, decision: Decision, journal: str | None, *, every: bool, verb: str) -> None:
     """Answers the request that was meant, or all that a run waits for. `verb` is the command."""
-    async with places.opened(journal) as store:
+    async with places.opened(journal, posts=True) as store:
         found, waiting, after = await _waiting(store, written)
         if len(waiting) > 1 and not every:
             exits.wrong_use("\n".join(_several(found, waiting, verb)))

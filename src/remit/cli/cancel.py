@@ -37,7 +37,7 @@ def command(*, run: str, reason: tuple[str, ...], no_wait: bool, journal: str | 
 
 
 async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool) -> None:
-    async with places.opened(journal) as store:
+    async with places.opened(journal, posts=True) as store:
         found, _ = await places.look(store, written)
         if not await remote.cancel(store, found.run, reason):
             # Looked at again: it may have ended since.

@@ -34,6 +34,7 @@ from remit.limits import Limits
 from remit.ports import Model, ModelChoice
 from remit.providers import ModelSource
 from remit.sandbox import Sandbox, read_sandbox
+from remit.secret_patterns import SecretPattern
 from remit.sources import ToolSource
 from remit.spelling import suggest
 from remit.survey import survey
@@ -65,6 +66,8 @@ class Job(NamedTuple):
     workspace: Path
     journal: str | None
     """The store's address; None to keep nothing."""
+    secrets: tuple[SecretPattern, ...]
+    """Patterns for what the journal leaves out."""
     options: Options
     """What is kept, so that a later `resume` puts the same together."""
     notes: list[str]
@@ -90,6 +93,7 @@ def put_together(
         sandbox=_sandbox(options, settings),
         workspace=settings.workspace,
         journal=None if not kept or place.partition("://")[0] == "memory" else place,
+        secrets=settings.secrets,
         options=msgspec.structs.replace(options, workspace=str(settings.workspace)),
         notes=notes,
     )

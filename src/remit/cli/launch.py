@@ -100,7 +100,7 @@ async def _follow(
         for note in job.notes:
             exits.tell(note)
     async with AsyncExitStack() as stack:
-        store = open_store(job.journal) if job.journal is not None else None
+        store = open_store(job.journal, secrets=job.secrets) if job.journal is not None else None
         if store is not None:
             stack.push_async_callback(_close, store)
         approver = choose_approver(display, yes=job.options.yes, elsewhere=showing.elsewhere)

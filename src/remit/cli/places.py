@@ -18,6 +18,7 @@ import remit.cli.exits as exits
 from remit.errors import UsageError
 from remit.history import Tree
 from remit.ports import Store, TreeInfo
+from remit.secret_patterns import SecretPattern
 from remit.stores import default_path, open_store
 from remit.text import visible
 from remit.tree import fold
@@ -108,6 +109,15 @@ def find_journal(given: str | None) -> Journal:
     return _kept(Journal(settings.journal or "sqlite", settings.origin("journal")))
 
 
+def _secrets() -> tuple[SecretPattern, ...]:
+    from remit.definitions import SettingsError, load_settings  # noqa: PLC0415 - as above
+
+    try:
+        return load_settings(".").secrets if _may_have_settings() else ()
+    except SettingsError:
+        return ()
+
+
 def _may_have_settings() -> bool:
     """Whether a file could name a journal. Wider than what is read in the end, so that most are spared the reading."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "remit" / "config.toml"
@@ -140,9 +150,9 @@ def hint(command: str) -> str:
 
 
 @asynccontextmanager
-async def opened(journal: str | None) -> AsyncGenerator[Store]:
-    """The store that a command means, closed at the end."""
-    store = open_store(find_journal(journal).url)
+async def opened(journal: str | None, *, posts: bool = False) -> AsyncGenerator[Store]:
+    """The store that a command means, closed at the end. One that `posts` texts leaves out the settings' secrets."""
+    store = open_store(find_journal(journal).url, secrets=_secrets() if posts else ())
     try:
         yield store
     finally:

@@ -31,7 +31,7 @@ def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
 
 
 async def _send(written: str, text: str, journal: str | None) -> None:
-    async with places.opened(journal) as store:
+    async with places.opened(journal, posts=True) as store:
         found, tree = await places.look(store, written)
         if not await remote.send(store, found.run, text):
             called = await recall(store, found.info.root)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
 import remit.definitions.nodes as nodes
@@ -28,14 +28,22 @@ from remit.definitions.nodes import (
 )
 from remit.definitions.permissions import policy_rules, sandbox_of
 from remit.definitions.toolnames import known_words
+from remit.errors import UsageError
 from remit.rules import parse
+from remit.secret_patterns import SecretPattern
 from remit.spelling import slip_of, suggest
 
 if TYPE_CHECKING:
     from remit.tools.mcp.config import Servers
 
-KEYS = ("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp")
+KEYS = (
+    *("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp"),
+    "secrets",
+)
 """What a file may have at its top."""
+
+MOST_SECRETS = 100
+_SECRET_KEYS = ("prefix", "least", "chars", "exact", "random")
 
 _VARIABLES = {
     "REMIT_MODEL": "model",
@@ -118,6 +126,8 @@ class Layer:
             self._read_agents(node)
         elif key == "mcp":
             self._read_mcp(node)
+        elif key == "secrets":
+            self._read_secrets(node)
         else:
             self.put(key, _READERS[key](node, self), node.line)
 
@@ -164,6 +174,32 @@ class Layer:
             self.tell("error", problem.line, f"agents.{name}: {problem.text}")
         if not errors and not draft.is_off:
             self.put(f"agents.{name}", found, node.line)
+
+    def _read_secrets(self, node: Node) -> None:
+        """`[secrets.acme]`: a pattern for what the journal leaves out."""
+        table = _table(node)
+        if len(table) > MOST_SECRETS:
+            raise Wrong(f"has {len(table):,} patterns; {MOST_SECRETS} is the most", node.line)
+        for name, inner in table.items():
+            self._attempt(f"secrets.{name}", inner, partial(self._read_secret, name, inner))
+
+    def _read_secret(self, name: str, node: Node) -> None:
+        table = _table(node)
+        for key in table:
+            if key not in _SECRET_KEYS:
+                raise Wrong(
+                    f"has no key {quoted(key)}; it may have {', '.join(_SECRET_KEYS)}", table[key].line
+                )
+        if "prefix" not in table:
+            raise Wrong("needs a prefix", node.line)
+        try:
+            # The pattern checks every value that it is given.
+            made = SecretPattern(
+                **cast("dict[str, Any]", {key: to_json(inner) for key, inner in table.items()})
+            )
+        except UsageError as error:
+            raise Wrong(f"cannot be used: {str(error).rstrip('.')}", node.line) from None
+        self.put(f"secrets.{name}", made, node.line)
 
     def _read_mcp(self, node: Node) -> None:
         for key, inner in _table(node).items():

@@ -65,6 +65,8 @@ def _too_wide(key: str, value: object, settings: Settings) -> str:
         return f"it is wider than yours, {outer}" if wider else ""
     if key == "journal":
         return "it says where conversations are kept"
+    if key.startswith("secrets."):
+        return "it says what the journal leaves out"
     if key.startswith("mcp."):
         return "it would start a program or send things to a server"
     if key == "workspace":

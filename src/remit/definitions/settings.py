@@ -31,6 +31,7 @@ from remit.definitions.toml_lines import read_toml
 from remit.errors import UsageError
 from remit.limits import Limits
 from remit.sandbox import Sandbox
+from remit.secret_patterns import SecretPattern
 from remit.sources import ToolSource
 from remit.text import one_line, shorten
 from remit.tooling import Tool
@@ -90,6 +91,11 @@ class Settings:
     @property
     def sandbox(self) -> Sandbox | None:
         return cast("Sandbox | None", self._value("sandbox"))
+
+    @property
+    def secrets(self) -> tuple[SecretPattern, ...]:
+        """Patterns for what the journal leaves out."""
+        return tuple(cast(SecretPattern, value) for _, value in self._below("secrets."))
 
     @property
     def agent(self) -> str | None:

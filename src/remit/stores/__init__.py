@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from remit.errors import UsageError
 from remit.ports import Store
+from remit.secret_patterns import SecretPattern as SecretPattern
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +24,10 @@ KNOWN = ("memory", "sqlite", "postgresql", "postgres")
 FORMS = "'memory', 'sqlite', 'sqlite:///runs.db', 'sqlite:////full/path/runs.db' and 'postgresql://user@host/database'"
 
 
-def open_store(url: str, *, secrets: Sequence[str] = ()) -> Store:
+def open_store(url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> Store:
     """The store that a name or an address stands for. Nothing is opened or made before it is used.
 
-    `secrets` are kept out of it, besides what looks like one and what the environment has.
+    `secrets` are kept out of it, besides what looks like one and what the environment has: texts, and patterns.
     Raises UsageError for an address that means nothing, and for a database whose driver is not installed.
     """
     scheme, separator, rest = url.partition("://")
@@ -66,7 +67,7 @@ def _file(url: str, rest: str) -> Path:
     return Path(unquote(rest[1:]))
 
 
-def _postgres(url: str, secrets: Sequence[str]) -> Store:
+def _postgres(url: str, secrets: Sequence[str | SecretPattern]) -> Store:
     try:
         from remit.stores.postgres import PostgresStore  # noqa: PLC0415 - psycopg is an extra
     except ModuleNotFoundError as error:

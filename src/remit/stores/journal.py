@@ -30,6 +30,7 @@ from remit.events import Event, decode, decode_lines, seq_of, words
 from remit.ports import Posted, TreeInfo
 from remit.redaction import Redactor
 from remit.sandbox import Sandbox
+from remit.secret_patterns import SecretPattern
 from remit.stores.chunks import chunks
 from remit.stores.owner import new_owner
 from remit.stores.place import Link, Place
@@ -50,19 +51,29 @@ GROUP_CHUNKS = 16
 """Chunks of an artifact in one transaction: events wait no longer than for these."""
 
 
-def _checked(secrets: object) -> tuple[str, ...]:
+def _checked(secrets: object) -> tuple[str | SecretPattern, ...]:
     """Raises UsageError, without showing any of them."""
-    if isinstance(secrets, (str, bytes)):
-        raise UsageError("secrets must be a list of texts, not one text: put it in a list, secrets=[...].")
+    if isinstance(secrets, (str, bytes, SecretPattern)):
+        what = "pattern" if isinstance(secrets, SecretPattern) else "text"
+        raise UsageError(
+            f"secrets must be a list of texts and patterns, not one {what}: put it in a list, secrets=[...]."
+        )
     if isinstance(secrets, Mapping):
-        raise UsageError("secrets must be a list of texts, not a mapping: give its values in a list.")
+        raise UsageError(
+            "secrets must be a list of texts and patterns, not a mapping: give its values in a list."
+        )
     if not isinstance(secrets, Iterable):
-        raise UsageError(f"secrets must be a list of texts, not {type(secrets).__name__}.")
-    found: list[str] = []
+        raise UsageError(f"secrets must be a list of texts and patterns, not {type(secrets).__name__}.")
+    found: list[str | SecretPattern] = []
     for one in cast("Iterable[object]", secrets):
+        if isinstance(one, SecretPattern):
+            found.append(one)
+            continue
         if not isinstance(one, str) or not one.strip():
             what = "empty" if isinstance(one, str) else f"of the type {type(one).__name__}"
-            raise UsageError(f"secrets must be a list of texts: number {len(found) + 1} of them is {what}.")
+            raise UsageError(
+                f"secrets must be a list of texts and patterns: number {len(found) + 1} of them is {what}."
+            )
         if any(one in word for word in words()):
             raise UsageError(
                 f"Number {len(found) + 1} of the secrets is a part of a word that every event is written with, such as"
@@ -75,7 +86,7 @@ def _checked(secrets: object) -> tuple[str, ...]:
 class JournalStore:
     """A store in a database. See `remit.ports.Store` for what its methods promise."""
 
-    def __init__(self, place: Place, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, place: Place, secrets: Sequence[str | SecretPattern] = ()) -> None:
         self._place = place
         self._redactor = Redactor(_checked(secrets))
         self._owner = new_owner()

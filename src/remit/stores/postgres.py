@@ -16,6 +16,7 @@ import remit.journal_files as journal_files
 import remit.stores.migrations as migrations
 from remit.errors import UsageError
 from remit.sandbox import Sandbox
+from remit.secret_patterns import SecretPattern
 from remit.stores.exposure import find_text
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link, Row, Trouble
@@ -57,7 +58,7 @@ class PostgresStore(JournalStore):
     address that cannot be read.
     """
 
-    def __init__(self, url: str, *, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> None:
         super().__init__(PostgresDatabase(url), secrets)
 
 

@@ -17,6 +17,7 @@ import remit.stores.forks as forks
 import remit.stores.migrations as migrations
 from remit.journal_files import APPLICATION_ID
 from remit.sandbox import Sandbox
+from remit.secret_patterns import SecretPattern
 from remit.stores.exposure import steps
 from remit.stores.journal import JournalStore
 from remit.stores.place import Link, Row, Trouble
@@ -37,7 +38,7 @@ class SqliteStore(JournalStore):
     `secrets` are kept out of it, as are texts that look like keys and tokens.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, secrets: Sequence[str | SecretPattern] = ()) -> None:
         super().__init__(SqliteFile(Path(path)), secrets)
 
 

@@ -8,13 +8,8 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from remit.redaction import Redactor
+from remit.secret_names import is_secret_name
 
-_SECRET_NAME = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|PRIVATE|BEARER|WEBHOOK|CONNECTION_?STRING|AUTH(?!OR)"
-    r"|_(PAT|DSN|SAS|CREDS?)$|^(PGPASS|AWS|AZURE|DOCKER_AUTH)_"
-    r"|(^|_)(PW|PWD|PIN|JWT|SALT)\d*$|PASS\d*$|MNEMONIC|SEED_?PHRASE",
-    re.IGNORECASE,
-)
 _SECRET_VALUE = re.compile(
     r"[;&?](pwd|pw|pass|password|access|sig)="  # connection strings, signed addresses
     r"|\"(pw|pwd|pass|password|secret|token)\"\s*:"
@@ -38,6 +33,8 @@ _NEVER = (
     # A repository that is not the one in the workspace: they are set where remit itself runs in a git hook.
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
     *("GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*"),
+    # Which account of a cloud or a registry is used: no command needs to know.
+    *("AWS_*", "AZURE_*", "DOCKER_AUTH_*", "PGPASS_*"),
     # Programs that would ask a person.
     *("SSH_ASKPASS*", "SUDO_ASKPASS", "GIT_ASKPASS", "FORCE_COLOR", "CLICOLOR_FORCE", "PWD", "OLDPWD"),
 )
@@ -74,7 +71,7 @@ def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[st
         name: value
         for name, value in environment.items()
         if not any(fnmatch.fnmatchcase(name, never) for never in _NEVER)
-        and not _SECRET_NAME.search(name)
+        and not is_secret_name(name)
         and not _looks_secret(value)
     }
     kept |= _SET
