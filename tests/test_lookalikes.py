@@ -26,7 +26,21 @@ def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
 BEFORE = st.one_of(
     st.binary(max_size=12).map(lambda data: data + b" "),
     st.sampled_from(
-        [b"", b" ", b"\n", b'"', b"\\n", b"\\u001f", b"%3D", b"/", b"x=", b"- ", b"\\n-", b"a" * 300 + b" ", b"aB3/" * 80]
+        [
+            b"",
+            b" ",
+            b"\n",
+            b'"',
+            b"\\n",
+            b"\\u001f",
+            b"%3D",
+            b"/",
+            b"x=",
+            b"- ",
+            b"\\n-",
+            b"a" * 300 + b" ",
+            b"aB3/" * 80,
+        ]
     ),
 )
 AFTER = st.one_of(
@@ -40,12 +54,16 @@ def secrets(draw: st.DrawFn) -> tuple[SecretPattern, bytes]:
     """A secret of the table."""
     pattern = draw(st.sampled_from(PATTERNS))
     chance = draw(st.randoms(use_true_random=False))
-    alphabet = [char for char in map(chr, range(128)) if re.match(b"[%s]" % CLASSES[pattern.chars], char.encode())]
+    alphabet = [
+        char for char in map(chr, range(128)) if re.match(b"[%s]" % CLASSES[pattern.chars], char.encode())
+    ]
     size = pattern.least if pattern.exact else pattern.least + draw(st.integers(0, 30))
     # As long in a row as keys have it, with a digit, capitals and small letters.
     solid = [char for char in alphabet if char.isalnum()]
     body = "".join(chance.choices(solid, k=size)) if pattern.chars != "uuid" else _uuid(chance)
-    return pattern, pattern.prefix.encode() + b"7" + body[1:-2].encode() + (b"A9" if pattern.chars != "uuid" else b"a9")
+    return pattern, pattern.prefix.encode() + b"7" + body[1:-2].encode() + (
+        b"A9" if pattern.chars != "uuid" else b"a9"
+    )
 
 
 def _uuid(chance: random.Random) -> str:
@@ -98,7 +116,9 @@ def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch)
     """Its end is looked for once, also where something in it begins like a key; a key in it is found."""
     ends: list[int] = []
     end_of_blob = long_runs._end_of_blob
-    monkeypatch.setattr(long_runs, "_end_of_blob", lambda data, start: ends.append(start) or end_of_blob(data, start))
+    monkeypatch.setattr(
+        long_runs, "_end_of_blob", lambda data, start: ends.append(start) or end_of_blob(data, start)
+    )
     key = b"AKIA" + b"QRSTUVWX12345678"
     data = b"aB3cD4eF5gH6iJ7kL8/" * 500 + b"AIzaAIzaAIzaAIza/" * 500 + key + b"/aB3cD4eF5gH6iJ7kL8" * 500
     at = data.index(key)

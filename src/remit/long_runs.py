@@ -1,7 +1,7 @@
 """Secrets at long runs of letters and digits: every key or token that is known by its shape has one.
 
-Most texts have few such runs. At each, a few bytes are looked up in a table; only if a secret begins like that, its
-pattern is tried, right there. So the number of patterns does not matter, and no text is read more than twice.
+Most texts have few such runs. At each, three bytes are looked up in a table; a pattern is tried only where a secret
+begins with them. So the number of patterns does not matter.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def may_begin(data: bytes, at: int) -> bool:
     """Whether no word goes on there. Right after an escape one begins too, also inside a program's text."""
     ahead = data[max(0, at - _ESCAPE_BYTES) : at]
     last = ahead.rstrip(_DASHES)[-1:]
-    return not last or (last not in WORD and last != b"+") or _ESCAPE.search(ahead) is not None
+    return not last or last not in WORD or _ESCAPE.search(ahead) is not None
 
 
 def is_random(value: bytes) -> bool:
@@ -120,11 +120,7 @@ def _head(prefix: bytes) -> bytes:
 
 def _shape(pattern: SecretPattern) -> Shape:
     prefix, chars = pattern.prefix.encode(), CLASSES[pattern.chars]
-    many = (
-        rb"{%d}(?![A-Za-z0-9+=%s])" % (pattern.least, _also(chars))
-        if pattern.exact
-        else rb"{%d,}" % pattern.least
-    )
+    many = b"{%d}(?![%s])" % (pattern.least, chars) if pattern.exact else b"{%d,}" % pattern.least
     # Not words alone. Within the first bytes, so that what fails does so soon.
     body = rb"(?=[%s]{0,63}?[A-Z0-9])[%s]%s" % (chars, chars, many)
     # What a prefix with an equals sign names stays: only the value is a secret.
@@ -136,24 +132,17 @@ def _shape(pattern: SecretPattern) -> Shape:
     )
 
 
-def _also(chars: bytes) -> bytes:
-    return b"_-" if chars.endswith(b"_-") else b""
-
-
 _TOKEN = Shape(rb"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?")
 _BOT = Shape(rb"[MNO][A-Za-z0-9]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}", good=_is_number)
 _LATE = {
-    mark: Shape(re.escape(mark) + rest, good=is_random)
-    for mark, rest in (
-        # Bounded: what fails, with a slash or a plus in it, may be longer than its run.
-        (b"whsec_", rb"[A-Za-z0-9+/]{24,200}=*"),
-        (b"hooks.slack.com/", rb"(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,300})"),
-        (b"api/webhooks/", rb"([A-Za-z0-9/_-]{20,300})"),
-        (b"webhookb2/", rb"([A-Za-z0-9/@_-]{20,300})"),
-    )
+    # Bounded: what fails, with a slash or a plus in it, may be longer than its run.
+    b"whsec_": Shape(rb"whsec_[A-Za-z0-9+/]{24,200}=*"),
+    b"slack.com/": Shape(rb"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,300})"),
+    b"api/webhooks/": Shape(rb"api/webhooks/([A-Za-z0-9/_-]{20,300})", good=is_random),
+    b"webhookb2/": Shape(rb"webhookb2/([A-Za-z0-9/@_-]{20,300})", good=is_random),
 }
-"""Secrets of webhooks, and their addresses at Slack, Discord and Teams. Their first parts may be too short for a long run,
-so they are looked for before one."""
+"""Secrets of webhooks, and their addresses at Slack, Discord and Teams, by a mark before what may be random. Their first
+parts may be too short for a long run, so they are looked for before one."""
 
 STARTS: dict[bytes, Sequence[Shape]] = {
     b"eyJ": (_TOKEN,),
@@ -270,6 +259,6 @@ def _end_of_blob(data: bytes, start: int) -> int:
     return 0 if found is None else found.end()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def finder(patterns: tuple[SecretPattern, ...] = ()) -> Finder:
     return Finder(patterns)

@@ -175,15 +175,17 @@ _MARKERS = ("pass", "secret", "cred", "token", "key", "cookie", "webhook", "pwd"
 """What names have in common: those with one of these are looked for together."""
 
 
-def _is_valued(match: re.Match[bytes], value: bytes) -> bool:
-    name = max((word for word in _WORDS if match[0].startswith(word.encode())), key=len)
-    return _GOOD[name](match, value)
-
-
 def _valued(marker: str) -> _Shape:
-    words = [word for word in _WORDS if marker in word]
-    name = "|".join(sorted((word + _ENDINGS.get(word, "") for word in words), key=len, reverse=True))
-    return _Shape(re.compile(f"(?:{name})".encode() + _ASSIGNED), _is_valued, folded=True)
+    # The longest first: `password` before `pass`.
+    words = sorted((word for word in _WORDS if marker in word), key=len, reverse=True)
+    name = "|".join(word + _ENDINGS.get(word, "") for word in words)
+    checks = [(word.encode(), _GOOD[word]) for word in words]
+
+    def is_good(match: re.Match[bytes], value: bytes) -> bool:
+        good = next(good for word, good in checks if match[0].startswith(word))
+        return good(match, value)
+
+    return _Shape(re.compile(f"(?:{name})".encode() + _ASSIGNED), is_good, folded=True)
 
 
 _VALUED = {marker.encode(): _valued(marker) for marker in _MARKERS}
@@ -245,7 +247,7 @@ def _has_client_secret(data: bytes) -> bool:
 
 def _names_of_values(folded: bytes) -> list[bytes]:
     """What to look for: names by which values are given here, or by which they may be given."""
-    # Many ends are the same, and each is looked at once: without that, names in JSON would take twice as long.
+    # Each different one is looked at once: in JSON and in source text many are the same.
     ends = set(map(_end, folded.replace(b"=", b":").split(b":")))
     found = list[bytes]()
     for end in ends:
@@ -256,9 +258,8 @@ def _names_of_values(folded: bytes) -> list[bytes]:
         elif last == b"\\t" or (len(name) < _LONGEST and _is_cut(end)):
             # Before a tab of JSON, or before more quotes than there is room for, any name may stand.
             return [marker for marker in _NAMED if marker in folded]
-    return (
-        [marker for marker in _NAMED if any(marker in name for name in found)] if found else []
-    )
+    names = b" ".join(found)
+    return [marker for marker in _NAMED if marker in names]
 
 
 def _is_cut(end: bytes) -> bool:

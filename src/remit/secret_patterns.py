@@ -49,6 +49,9 @@ class SecretPattern(Struct, frozen=True):
     random: bool = False
     """Whether they must look random: for a prefix that ordinary words have, too."""
 
+    def __str__(self) -> str:
+        return f"{self.prefix} and {'exactly' if self.exact else 'at least'} {self.least} of {self.chars}"
+
     def __post_init__(self) -> None:
         # They come from settings, too: nothing is what its type says until it was looked at.
         prefix, least = cast(object, self.prefix), cast(object, self.least)
@@ -65,7 +68,9 @@ class SecretPattern(Struct, frozen=True):
             if cast(object, value) not in (True, False):
                 raise UsageError(f"{name} must be true or false, not {value!r}.")
         if self.random and self.chars in ("dotted", "base64"):
-            raise UsageError(f"random cannot be told of {self.chars} characters; choose another set of chars.")
+            raise UsageError(
+                f"random cannot be told of {self.chars} characters; choose another set of chars."
+            )
 
 
 def _all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -133,6 +134,20 @@ def test_what_is_sent_joins_the_next_turn(bench: Bench) -> None:
     assert (code, out) == (0, "")
     assert err == "Sent: it joins the next turn of abcde (lead).\n"
     assert outcome.text == "Told: be brief"
+
+
+def test_a_message_leaves_out_the_secrets_of_the_settings(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent waits in the journal, so it is redacted like everything there."""
+    root, secret = bench.interrupted(), "acme_live_" + "0a1b2c3d" * 4
+    monkeypatch.setenv("REMIT_TRUST", "1")
+    for toml, kept in (("", True), ('[secrets.acme]\nprefix = "acme_live_"\n', False)):
+        Path("remit.toml").write_text(toml, encoding="utf-8")
+        remit("send", root, "use", secret)
+        with sqlite3.connect(bench.folder / "runs.db") as journal:
+            (posted,) = journal.execute("SELECT data FROM remit_commands ORDER BY rowid DESC").fetchone()
+        assert (secret in str(posted)) is kept
 
 
 def test_a_message_to_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

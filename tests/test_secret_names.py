@@ -1,0 +1,120 @@
+"""One list of names: what a command does not get of the environment, the journal does not keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from remit.redaction import REDACTED, Redactor
+from remit.secret_names import is_secret_name, names_its_value
+from remit.tools.environment import scrub
+
+VALUE = "Tr0ub4dor-and-3"
+
+SECRET = (
+    *(
+        "DB_PASS",
+        "PASS",
+        "PGPASS",
+        "SMTP_PASS2",
+        "MYSQL_PWD",
+        "ROOT_PW",
+        "SSH_PASSPHRASE",
+        "GITHUB_PAT",
+        "PAT",
+    ),
+    *(
+        "JWT",
+        "SESSION_JWT",
+        "AUTH_COOKIE",
+        "COOKIES",
+        "SLACK_WEBHOOK",
+        "DEPLOY_WEBHOOKS",
+        "SENTRY_DSN",
+        "BLOB_SAS",
+    ),
+    *(
+        "APP_SALT",
+        "CARD_PIN",
+        "GCP_CREDS",
+        "MY_CRED",
+        "WALLET_MNEMONIC",
+        "SEED_PHRASE",
+        "STORAGE_CONNECTION_STRING",
+    ),
+    *(
+        "API_KEY",
+        "apikey",
+        "TOKENS",
+        "GITHUB_TOKEN_2",
+        "CLIENT_SECRET",
+        "DbPassword",
+        "DB-PASSWORD",
+        "GOOGLE_CREDENTIALS",
+    ),
+    *("TOKEN_GITHUB", "HTTP_BEARER"),
+)
+OTHER = (
+    *(
+        "PATH",
+        "HOME",
+        "COMPAT",
+        "BYPASS_CACHE",
+        "COMPASS_HOME",
+        "SALTED",
+        "PINNED",
+        "AUTHOR",
+        "GIT_AUTHOR_NAME",
+        "PASSED",
+    ),
+    *("LANG", "PATTERN", "DSN_HELP", "JWTS", "REPAT"),
+)
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_a_value_that_commands_do_not_get_is_not_kept_either(name: str) -> None:
+    """The terminal and the journal agree on what a secret variable is called."""
+    assert scrub({name: VALUE}).get(name) is None
+    text = f"it printed {VALUE}, twice: {VALUE}"
+    assert Redactor(environment={name: VALUE}).redact_text(text) == text.replace(VALUE, REDACTED)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_names_are_no_secrets(name: str) -> None:
+    """A word in the middle of another says nothing."""
+    assert not is_secret_name(name)
+    assert not names_its_value(name)
+    assert Redactor(environment={name: VALUE}).redact_text(VALUE) == VALUE
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AUTH_PROVIDER", "google-oauth2"),
+        ("GOPRIVATE", "example.com/acme1/*"),
+        ("TOKENIZERS_KIND", "fast-v2-small"),
+        ("KEYCLOAK_REALM", "realm-1-of-acme"),
+        ("AWS_REGION", "us-east-1"),
+        ("SLACK_WEBHOOK", "https://example.com/hooks/deploy"),
+        ("AUTH_URL", "https://login.example.com/realms/acme-1"),
+        ("SSH_AUTH_SOCK", "/tmp/ssh-XXabc123/agent.1"),
+        ("SESSION_COOKIE_NAME", "sessionid"),
+        ("COOKIE_SECURE", "true"),
+    ],
+)
+def test_a_value_that_is_about_a_secret_is_kept(name: str, value: str) -> None:
+    """Names of providers, regions, addresses and paths stay in the journal: texts are full of them."""
+    assert Redactor(environment={name: value}).redact_text(f"see {value}") == f"see {value}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLACK_WEBHOOK", "https://hooks.example.com/services/T0AB1CD2E/a1B2c3D4e5F6g7H8i9J0"),
+        ("DOCKER_AUTH", "dXNlcjpwYXNzd29yZDEyMw=="),
+        ("PRIVATE_FEED", "a1B2c3D4e5F6g7H8i9J0"),
+        ("SESSION_COOKIE", "sid=8c1f9a2b; Path=/"),
+    ],
+)
+def test_a_value_that_looks_random_is_a_secret_by_any_of_the_names(name: str, value: str) -> None:
+    """Also an address, and where the name only says what the value is about."""
+    assert Redactor(environment={name: value}).redact_text(f"see {value}.") == f"see {REDACTED}."
