@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 import remit.long_runs as long_runs
 from remit.long_runs import Finder, Shape, Span, finder
-from remit.lookalikes import _AUTHORIZATION, _VALUED, MARK, _names_of_values, without_lookalikes
+from remit.lookalikes import (
+    _AUTHORIZATION,
+    _BY_MARKER,
+    _NAMED,
+    _VALUED,
+    MARK,
+    _names_of_values,
+    without_lookalikes,
+)
 from remit.secret_patterns import CLASSES, PATTERNS, SecretPattern
 
 
@@ -58,16 +67,14 @@ def secrets(draw: st.DrawFn) -> tuple[SecretPattern, bytes]:
         char for char in map(chr, range(128)) if re.match(b"[%s]" % CLASSES[pattern.chars], char.encode())
     ]
     size = pattern.least if pattern.exact else pattern.least + draw(st.integers(0, 30))
-    # As long in a row as keys have it, with a digit, capitals and small letters.
+    # In a row, as keys have it, with digits and letters wherever chance puts them.
     solid = [char for char in alphabet if char.isalnum()]
-    body = "".join(chance.choices(solid, k=size)) if pattern.chars != "uuid" else _uuid(chance)
-    return pattern, pattern.prefix.encode() + b"7" + body[1:-2].encode() + (
-        b"A9" if pattern.chars != "uuid" else b"a9"
-    )
+    body = _uuid(chance) if pattern.chars == "uuid" else "7AB" + "".join(chance.choices(solid, k=size - 3))
+    return pattern, f"{pattern.prefix}{body}".encode()
 
 
 def _uuid(chance: random.Random) -> str:
-    digits = "".join(chance.choices("0123456789abcdef", k=32))
+    digits = "7ab" + "".join(chance.choices("0123456789abcdef", k=29))
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
@@ -89,9 +96,9 @@ def counted() -> Iterator[list[int]]:
     tried: list[int] = []
     match = Shape.match
 
-    def match_and_count(self: Shape, data: bytes, start: int) -> Span | None:
+    def match_and_count(self: Shape, data: bytes, start: int, done: int) -> Span | None:
         tried.append(start)
-        return match(self, data, start)
+        return match(self, data, start, done)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Shape, "match", match_and_count)
@@ -140,6 +147,11 @@ def test_what_has_a_name_is_looked_for_wherever_a_value_is_given(
     assert _names_of_values(data)
 
 
+def test_every_name_has_a_marker() -> None:
+    """In a text with many values, only names whose marker is there are looked for."""
+    assert set(chain.from_iterable(_BY_MARKER.values())) == set(_NAMED)
+
+
 def test_values_of_other_names_are_passed_over() -> None:
     """What a name only begins or contains is not what it ends with."""
     words = (
@@ -154,6 +166,16 @@ def test_a_token_behind_a_long_colour_is_found() -> None:
     token = b"7416825296:AABpG7H7jOcFv0ILsf8A0pVOuf-uT6xkKvk"
     for colour in (b"\\u001b[0;1;32m", b"\\u001b[38;5;208m", b"\\u001b[1;38;5;208m", b"\\\\u001b[38;5;208m"):
         assert token not in without_lookalikes(b'{"t":"bot ' + colour + token + b'"}', finder()), colour
+
+
+def test_a_secret_right_behind_another_is_found_with_it() -> None:
+    """What would be found once the first is replaced is found at once: redacting twice changes nothing."""
+    one, two = b"AKIA" + b"QRSTUVWX12345678", b"sk-" + b"a1B2c3D4e5F6g7H8i9J0"
+    for between in (b"", b"-", b"_", b"/", b"."):
+        data = one + between + two
+        redacted = without_lookalikes(data, finder())
+        assert redacted == MARK + between + MARK
+        assert without_lookalikes(redacted, finder()) is redacted
 
 
 def test_patterns_of_users_are_found_besides_those_of_the_table() -> None:

@@ -312,6 +312,7 @@ def test_a_secret_in_a_name_is_found_where_the_values_are_looked_at_one_by_one()
 
 @given(TEXTS, TEXTS, st.binary(max_size=60))
 @example(f"PASSWORD=\x1f{SECRETS['openai']}", SECRETS["openai"], b"")
+@example("", SECRETS["aws"] + SECRETS["openai"], b"")
 def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
     """Whatever an event says, its redacted JSON is that of an event; redacting it again changes nothing."""
     head = {

@@ -68,19 +68,19 @@ class Shape:
         # Few texts have any: most patterns are never needed.
         return re.compile(self._source)
 
-    def match(self, data: bytes, start: int) -> Span | None:
-        """The secret whose long run begins at `start`."""
+    def match(self, data: bytes, start: int, done: int = 0) -> Span | None:
+        """The secret whose long run begins at `start`; what is before `done` will be replaced."""
         at = start - self._back
-        found = self._pattern.match(data, at) if at >= 0 else None
-        if found is None or not may_begin(data, at):
+        found = self._pattern.match(data, at) if at >= done else None
+        if found is None or not may_begin(data, at, done):
             return None
         groups = self._pattern.groups
         return found.span(min(groups, 1)) if self._good is None or self._good(found[groups]) else None
 
 
-def may_begin(data: bytes, at: int) -> bool:
+def may_begin(data: bytes, at: int, done: int = 0) -> bool:
     """Whether no word goes on there. Right after an escape one begins too, also inside a program's text."""
-    ahead = data[max(0, at - _ESCAPE_BYTES) : at]
+    ahead = data[max(done, at - _ESCAPE_BYTES) : at]
     last = ahead.rstrip(_DASHES)[-1:]
     return not last or last not in WORD or _ESCAPE.search(ahead) is not None
 
@@ -197,11 +197,11 @@ class Finder:
                 or data[start] in _DASHES
                 or data[start : start + _KEY] in starts
             ):
-                span = self._look(data, start, end)
-            if span is not None and span[0] >= done:
+                span = self._look(data, start, end, done)
+            if span is not None:
                 spans.append(span)
-                done = span[1]
-                end = max(end, done)
+                # Another may begin right there, as it would once this one is replaced.
+                end = done = span[1]
             elif data[end : end + 1] in _PARTING:
                 # Looked for once: a file may be long, and have many runs.
                 blob = blob if end < blob else _end_of_blob(data, start)
@@ -209,23 +209,23 @@ class Finder:
             start = runs.find(_LONG_RUN, end)
         return spans
 
-    def _look(self, data: bytes, start: int, end: int) -> Span | None:
+    def _look(self, data: bytes, start: int, end: int, done: int) -> Span | None:
         """The secret that a run is of: it begins with the run, before it, or behind an escape or dashes."""
         before = data[start - 1 : start]
-        span = self._at(data, start)
+        span = self._at(data, start, done)
         if span is None and data[start] in _DASHES:
             # Those of a list or a diff.
-            span = self._at(data, end - len(data[start:end].lstrip(_DASHES)))
+            span = self._at(data, end - len(data[start:end].lstrip(_DASHES)), done)
         if span is None and before in _ESCAPING:
             for at in range(start + 1, start + _ESCAPE_ENDS + 1):
-                if span := self._at(data, at + 4 - len(data[at : at + 4].lstrip(_DASHES))):
+                if span := self._at(data, at + 4 - len(data[at : at + 4].lstrip(_DASHES)), done):
                     break
         if span is None:
-            span = _first(self._heads.get(data[start - _KEY : start], ()), data, start)
-        return _late(data, start) if span is None and before in _PARTING else span
+            span = _first(self._heads.get(data[start - _KEY : start], ()), data, start, done)
+        return _late(data, start, done) if span is None and before in _PARTING else span
 
-    def _at(self, data: bytes, at: int) -> Span | None:
-        return _first(self._starts.get(data[at : at + _KEY], ()), data, at)
+    def _at(self, data: bytes, at: int, done: int) -> Span | None:
+        return _first(self._starts.get(data[at : at + _KEY], ()), data, at, done)
 
     def _in_blob(self, data: bytes, end: int, blob: int) -> int:
         """Where to go on in a file in base64: at what begins like a secret, or at its last run, which may go on behind it."""
@@ -234,22 +234,22 @@ class Finder:
         return max(data.rfind(b"+", end, blob), data.rfind(b"/", end, blob)) + 1
 
 
-def _first(shapes: Sequence[Shape], data: bytes, start: int) -> Span | None:
+def _first(shapes: Sequence[Shape], data: bytes, start: int, done: int) -> Span | None:
     for shape in shapes:
-        if span := shape.match(data, start):
+        if span := shape.match(data, start, done):
             return span
     return None
 
 
-def _late(data: bytes, start: int) -> Span | None:
+def _late(data: bytes, start: int, done: int) -> Span | None:
     """The secret that began before the run."""
-    first = max(0, start - _BACK)
+    first = max(done, start - _BACK)
     ahead = data[first:start]
     if b"hook" not in ahead and b"whsec_" not in ahead:
         return None
     for mark, shape in _LATE.items():
         at = ahead.rfind(mark)
-        if at >= 0 and (span := shape.match(data, first + at)) and span[1] > start:
+        if at >= 0 and (span := shape.match(data, first + at, done)) and span[1] > start:
             return span
     return None
 

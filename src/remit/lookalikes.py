@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from operator import itemgetter
+from itertools import chain
+from operator import methodcaller
 from typing import NamedTuple
 
 from remit.long_runs import Finder, count_digits, count_letters, is_random, may_begin
@@ -18,11 +19,9 @@ from remit.secret_names import INSIDE, LAST
 
 MARK = REDACTED.encode()
 
-_MOST_BLANKS = 8
-
 _QUOTES = rb"[\"'\\]{0,32}"
 """As many as JSON in JSON in JSON has."""
-_BLANKS = rb"(?:[ \t]|\\{1,8}t){0,%d}" % _MOST_BLANKS
+_BLANKS = rb"(?:[ \t]|\\{1,8}t){0,8}"
 """Tabs in JSON too."""
 
 Good = Callable[[re.Match[bytes], bytes], bool]
@@ -154,8 +153,11 @@ _ASSIGNED = (
 )
 """No value goes on behind a character that JSON escapes: with the path behind it, it would look like one."""
 
-_NOT_IN_TEXTS = ("bearer", "mnemonic", "seed_phrase", "connection_string", "pw", "dsn", "sas", "pin", "salt")
-"""Names whose values are known by another shape, or not to be told from words, numbers and addresses."""
+_NOT_IN_TEXTS = (
+    *("bearer", "jwt", "webhook", "mnemonic", "seed_phrase", "connection_string"),
+    *("pw", "dsn", "sas", "pin", "salt"),
+)
+"""Names whose values have a shape of their own, or cannot be told from words, numbers and addresses."""
 
 _ENDINGS = {"key": "(?:[_-]?id)?", "secret": "(?:[_-]?(?:access)?[_-]?key)?", "credential": "s?"}
 """What a name may end in besides."""
@@ -169,33 +171,17 @@ _GOOD: dict[str, Good] = {
 }
 """What the value of each name must be like."""
 
-_WORDS = tuple(word for word in _GOOD if word not in _NOT_IN_TEXTS)
-
-_MARKERS = ("pass", "secret", "cred", "token", "key", "cookie", "webhook", "pwd", "jwt", "pat")
-"""What names have in common: those with one of these are looked for together."""
-
-
-def _valued(marker: str) -> _Shape:
-    # The longest first: `password` before `pass`.
-    words = sorted((word for word in _WORDS if marker in word), key=len, reverse=True)
-    name = "|".join(word + _ENDINGS.get(word, "") for word in words)
-    checks = [(word.encode(), _GOOD[word]) for word in words]
-
-    def is_good(match: re.Match[bytes], value: bytes) -> bool:
-        good = next(good for word, good in checks if match[0].startswith(word))
-        return good(match, value)
-
-    return _Shape(re.compile(f"(?:{name})".encode() + _ASSIGNED), is_good, folded=True)
-
-
-_VALUED = {marker.encode(): _valued(marker) for marker in _MARKERS}
+_VALUED = {
+    word.encode(): _Shape(re.compile((word + _ENDINGS.get(word, "")).encode() + _ASSIGNED), good, folded=True)
+    for word, good in _GOOD.items()
+    if word not in _NOT_IN_TEXTS
+}
 """Values by their names."""
 
 _NAMED = (b"authorization", *_VALUED)
 
 _NAME_ENDS = (
-    b"authorization",
-    *(word.encode() for word in _WORDS),
+    *_NAMED,
     b"credentials",
     b"keyid",
     b"key_id",
@@ -203,10 +189,18 @@ _NAME_ENDS = (
 )
 """What stands right before a colon or an equals sign, but for quotes and spaces, where a value is given by its name."""
 _AFTER_NAME = b"\"'\\ \t"
-_END_BYTES = 24
-_end = itemgetter(slice(-_END_BYTES, None))
-_LONGEST = max(map(len, _NAME_ENDS))
-_LAST_TWO = {name[-2:] for name in _NAME_ENDS}
+_TAB = b"\\t"
+"""As JSON writes it."""
+_LAST_TWO = {_TAB, *(name[-2:] for name in _NAME_ENDS)}
+_LONGEST = len(b"secret_access_key")
+_stripped = methodcaller("rstrip", _AFTER_NAME)
+_BY_MARKER = {
+    marker: [name for name in _NAMED if marker in name]
+    for marker in (b"authorization", b"pass", b"pwd", b"secret", b"cred", b"token", b"key", b"cookie", b"pat")
+}
+"""Names by what they have in them: these are fewer."""
+_DENSE = 48
+"""With a colon or an equals sign in fewer bytes than that, looking at each takes longer than looking for the markers."""
 
 
 def without_lookalikes(data: bytes, finder: Finder) -> bytes:
@@ -246,24 +240,22 @@ def _has_client_secret(data: bytes) -> bool:
 
 
 def _names_of_values(folded: bytes) -> list[bytes]:
-    """What to look for: names by which values are given here, or by which they may be given."""
-    # Each different one is looked at once: in JSON and in source text many are the same.
-    ends = set(map(_end, folded.replace(b"=", b":").split(b":")))
-    found = list[bytes]()
-    for end in ends:
-        name = end.rstrip(_AFTER_NAME)
-        last = name[-2:]
-        if last in _LAST_TWO and name.endswith(_NAME_ENDS):
-            found.append(name)
-        elif last == b"\\t" or (len(name) < _LONGEST and _is_cut(end)):
-            # Before a tab of JSON, or before more quotes than there is room for, any name may stand.
-            return [marker for marker in _NAMED if marker in folded]
-    names = b" ".join(found)
-    return [marker for marker in _NAMED if marker in names]
+    """The names by which values are given, or may be given where values are many."""
+    most = (len(folded) + 1_000) // _DENSE
+    parts = folded.replace(b"=", b":").split(b":", most)
+    if len(parts) > most:
+        present = [names for marker, names in _BY_MARKER.items() if marker in folded]
+        return [name for name in chain.from_iterable(present) if name in folded]
+    maybe = [_without_tabs(part) for part in map(_stripped, parts[:-1]) if part[-2:] in _LAST_TWO]
+    found = b" ".join([part[-_LONGEST:] for part in maybe if part.endswith(_NAME_ENDS)])
+    return [name for name in _NAMED if name in found]
 
 
-def _is_cut(end: bytes) -> bool:
-    return len(end) == _END_BYTES and not end.endswith(b" " * (_MOST_BLANKS + 1))
+def _without_tabs(part: bytes) -> bytes:
+    """Without those of JSON that it ends with. Not all: the backslash of `\\token` is none of a tab."""
+    while part.endswith(_TAB):
+        part = part[:-2].rstrip(_AFTER_NAME)
+    return part
 
 
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
