@@ -1,13 +1,16 @@
-"""How tests run here: async ones in virtual time, unless they are marked `real_time`."""
+"""How tests run here: async ones in virtual time, unless they are marked `real_time`; and a PostgreSQL server."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import inspect
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import pytest
@@ -41,3 +44,48 @@ def shown_path() -> Iterator[Path]:
     caches.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=caches) as folder:
         yield Path(folder)
+
+
+def load_postgres_server() -> ModuleType:
+    """The module that starts a server, in a folder that is not a package."""
+    name = "postgres_server"
+    if name not in sys.modules:
+        file = Path(__file__).parent / "stores" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def postgres_programs() -> Path:
+    """The folder of PostgreSQL's programs. Without one the test is skipped, or fails where they are required."""
+    postgres = load_postgres_server()
+    programs = postgres.find_programs()
+    if programs is None:
+        if os.environ.get("REMIT_REQUIRE_POSTGRES") == "1":
+            pytest.fail(postgres.MISSING)
+        pytest.skip(postgres.MISSING)
+    return programs
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_programs: Path) -> Iterator[str]:
+    """The address of a server that only these tests use."""
+    with load_postgres_server().server(postgres_programs) as address:
+        yield address
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a database that only this test uses."""
+    import psycopg
+    from psycopg import sql
+
+    name = f"test_{abs(hash(request.node.nodeid))}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield postgres_server.rpartition("/")[0] + f"/{name}"
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
