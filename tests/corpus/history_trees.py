@@ -1,155 +1,28 @@
-"""Recorded histories: journals that every later version has to read, and read the same.
-
-`tests/histories/NAME.jsonl` is a journal as it was written; `NAME.tree.json` is what `fold` makes of it. A change that
-makes one of these tests fail breaks trees that people have stored: change the reading, not the recording.
-
-To record one that is new, add its function to `RECORDERS` and run, from the root of the checkout,
-`.venv/bin/python tests/test_histories.py NAME`. With `--trees` instead of names only the snapshots are written anew:
-for a fact that is added to them, after a look at what else has changed.
-"""
+"""The trees whose journals are in `histories/`: one function each, which runs a tree in virtual time in a given store."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-import msgspec
-import pytest
+from parts import Decision, JsonObject, Line, MemoryStore
 
-from remit import Agent, Limits, Request, Usage, allow, deny, resume, run, start, tool
-from remit.events import CallStarted, Event, TurnStarted, decode, decode_lines, encode
-from remit.history import RunRecord, Tree, elapsed
-from remit.messages import AssistantMessage, JsonObject, Message, ToolMessage
-from remit.policy import ApprovalRequest, Decision
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, fail, run_virtual, say, wrapped
-from remit.testing.scripted import Line
-from remit.tree import fold
-
-FOLDER = Path(__file__).parent / "histories"
-NAMES = sorted(path.name.removesuffix(".jsonl") for path in FOLDER.glob("*.jsonl"))
-
-
-def read(name: str) -> list[Event]:
-    return list(decode_lines((FOLDER / f"{name}.jsonl").read_bytes()))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_history_folds_as_it_did(name: str) -> None:
-    """What was stored stays readable, and means the same in every later version."""
-    expected = (FOLDER / f"{name}.tree.json").read_text(encoding="utf-8")
-    assert picture(fold(read(name))) == expected
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_beginning_of_a_recorded_history_folds(name: str) -> None:
-    """A journal that was cut off anywhere is read as far as it goes."""
-    events = read(name)
-    for cut in range(1, len(events)):
-        tree = fold(events[:cut])
-        assert tree.seq == events[cut - 1].seq
-        assert picture(tree)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_history_can_be_stored_again(name: str) -> None:
-    """What was read and is written again, as when a journal moves to another store, is read as the same."""
-    events = read(name)
-    assert [decode(encode(event)) for event in events] == events
-
-
-def test_every_recorder_has_its_history() -> None:
-    """No history is without a way to make one like it, and the other way round."""
-    assert sorted(RECORDERS) == NAMES
-
-
-def test_a_field_that_is_not_known_is_passed_over() -> None:
-    """A later version may say more of an event; what is known of it is read."""
-    line = encode(read("plain")[0])
-    assert decode(line[:-1] + b',"mood":"fine","nested":{"a":[1]}}') == decode(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b'"text"',
-        b"\xff\xfe",
-        b'{"kind":"dreamt","seq":1}',
-        b'{"seq":1}',
-        b"[" * 5000,
-    ],
+from remit import (
+    Agent,
+    ApprovalRequest,
+    AssistantMessage,
+    Limits,
+    Request,
+    Usage,
+    allow,
+    deny,
+    resume,
+    run,
+    start,
+    tool,
 )
-def test_what_is_no_event_is_a_decode_error(line: bytes) -> None:
-    """An unknown kind, a cut line or garbage raises one kind of error, whatever is wrong with it."""
-    with pytest.raises(msgspec.DecodeError):
-        decode(line)
-
-
-@pytest.mark.parametrize("broken", ["kind", "seq", "at", "run", "root", "path", "v", "task"])
-def test_an_event_that_lacks_something_is_a_decode_error(broken: str) -> None:
-    """Every field without a default has to be there, and to be of its type."""
-    whole = msgspec.json.decode(encode(read("plain")[0]))
-    for wrong in ({k: v for k, v in whole.items() if k != broken}, {**whole, broken: {"x": [None]}}):
-        with pytest.raises(msgspec.DecodeError):
-            decode(msgspec.json.encode(wrong))
-
-
-def picture(tree: Tree) -> str:
-    """What fold gives, for people and for comparing: the facts that others rely on, not how they are kept."""
-    facts = {
-        "root": tree.root,
-        "status": tree.status,
-        "seq": tree.seq,
-        "usage": tree.usage(),
-        "intents": [list(msgspec.structs.astuple(intent)) for intent in tree.intents()],
-        "requests": list(tree.requests),
-        "asked": tree.asked,
-        "grants": [list(msgspec.structs.astuple(grant)) for grant in tree.grants],
-        "commands": sorted(tree.commands),
-        "artifacts": tree.artifacts,
-        "runs": [_run(tree, record) for record in tree.runs.values()],
-    }
-    return msgspec.json.format(msgspec.json.encode(facts), indent=1).decode() + "\n"
-
-
-def _run(tree: Tree, record: RunRecord) -> dict[str, object]:
-    outcome = tree.outcomes()[record.id]
-    bare = msgspec.structs.replace(outcome, children=(), messages=())
-    return {
-        "id": record.id,
-        "parent": record.parent,
-        "path": record.path,
-        "label": record.label,
-        "tools": record.tools,
-        "limits": record.limits,
-        "seconds": round(elapsed(record, tree.at), 6),
-        "spending": tree.spending()[record.id]._asdict(),
-        "messages": [_message(m) for m in record.messages],
-        "calls": [
-            [c.turn, c.call.name, c.call.args, c.started, c.child, c.ended and c.ended.summary]
-            for c in record.calls
-        ],
-        "asking": record.asking is not None,
-        "unanswered": record.unanswered is not None,
-        "asides": sorted(record.asides),
-        "overran": sorted(record.overran),
-        "children": record.children,
-        "outcome": msgspec.structs.replace(bare, duration_s=round(bare.duration_s, 6)),
-    }
-
-
-def _message(message: Message) -> list[object]:
-    if isinstance(message, ToolMessage):
-        return ["tool", message.call_id, message.ok, message.content, message.note]
-    if isinstance(message, AssistantMessage):
-        return ["assistant", message.text, [c.id for c in message.calls]]
-    return ["user", message.text]
+from remit.events import CallStarted, Event, TurnStarted
+from remit.testing import ScriptedModel, call, calls, fail, say, wrapped
 
 
 @tool(tier="observe")
@@ -359,16 +232,3 @@ async def record(name: str) -> list[Event]:
     store = MemoryStore()
     await RECORDERS[name](store)
     return [event async for event in store.read("r1")]
-
-
-def main(asked: list[str]) -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name in NAMES if asked == ["--trees"] else asked or sorted(RECORDERS):
-        if asked != ["--trees"]:
-            lines = [encode(event) + b"\n" for event in run_virtual(record, name)]
-            (FOLDER / f"{name}.jsonl").write_bytes(b"".join(lines))
-        (FOLDER / f"{name}.tree.json").write_text(picture(fold(read(name))), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
