@@ -261,6 +261,7 @@ class Shed:
     """A source of tools that can be locked."""
 
     open_seconds = 10.0
+    observes = True
 
     def __init__(self, name: str, *, locked: bool = False) -> None:
         self.name = self.key = name
