@@ -27,9 +27,9 @@ try:
     from remit import Agent, Call, Limits, Outcome, Reply, Request, Tool, Usage, start, tool
 except ModuleNotFoundError:
     sys.exit("This Python has no remit: use the one that `make demo` sets up, .venv/bin/python.")
-from remit.tools.listing import ls
-from remit.tools.searching import grep
-from remit.tools.terminal import terminal
+from remit.tools.builtin.search.grepping import grep
+from remit.tools.builtin.search.listing import ls
+from remit.tools.builtin.terminal.terminal import terminal
 
 TARGET_MS = 100.0
 """The most that a case should block the loop for, in CPU time."""

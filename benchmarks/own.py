@@ -29,8 +29,8 @@ try:
 except ModuleNotFoundError:
     sys.exit("This Python has no remit: use the one that `make demo` sets up, .venv/bin/python.")
 from remit.events import Event
-from remit.ports import Store
 from remit.stores import open_store
+from remit.types.ports import Store
 
 USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 RESULT = "x" * 2048

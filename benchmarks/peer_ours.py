@@ -12,8 +12,8 @@ from typing import Protocol
 from common import SYSTEM_CHILD, SYSTEM_PARENT  # pyright: ignore[reportMissingImports]
 
 from remit import Agent, Call, Limits, Price, Reply, Request, ToolMessage, Usage, run, tool
-from remit.messages import Message
-from remit.ports import Store
+from remit.types.messages import Message
+from remit.types.ports import Store
 
 DIST = "remit"
 IMPORT = "from remit import Agent, Limits, run, tool"

@@ -9,8 +9,8 @@ from pathlib import Path
 import peer_ours
 from peer_ours import DIST, IMPORT, chain, echo, fanout
 
-from remit.ports import Store
 from remit.stores import open_store
+from remit.types.ports import Store
 
 __all__ = ["DIST", "IMPORT", "chain", "echo", "fanout"]
 

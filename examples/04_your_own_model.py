@@ -28,8 +28,8 @@ from remit import (
 )
 from remit.errors import ModelErrorKind
 from remit.events import CallEnded, DeltaReceived, ModelCallFailed, ReplyReceived
-from remit.messages import Message, Stop
-from remit.ports import Emit
+from remit.types.messages import Message, Stop
+from remit.types.ports import Emit
 
 Wire = dict[str, object]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import msgspec
 
 from remit import Outcome, Request, tool
-from remit.events import ArtifactSaved, Event
-from remit.history import Tree
-from remit.messages import AssistantMessage
+from remit.history.fold import fold
+from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
 from remit.testing import wrapped
 from remit.testing.scripted import Line
-from remit.tree import fold
+from remit.types.events import ArtifactSaved, Event
+from remit.types.messages import AssistantMessage
 
 DAY_S = 86_400.0
 

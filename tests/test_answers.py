@@ -24,10 +24,10 @@ from remit import (
     run,
     tool,
 )
-from remit.events import Event, LimitMet, TurnStarted
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wait, wrapped
 from remit.testing.scripted import Answer, Line
+from remit.types.events import Event, LimitMet, TurnStarted
 
 
 @tool(tier="observe")

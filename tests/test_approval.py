@@ -24,9 +24,9 @@ from remit import (
     start,
     tool,
 )
-from remit.events import ApprovalAnswered, ApprovalRequested, RunEnded
-from remit.policy import Decision, Policy
 from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import Decision, Policy
+from remit.types.events import ApprovalAnswered, ApprovalRequested, RunEnded
 
 LONG = 10_000.0
 Verdict = Literal["allow", "ask", "deny"]

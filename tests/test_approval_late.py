@@ -6,10 +6,10 @@ import asyncio
 
 import remit.remote as remote
 from remit import Agent, ApprovalRequest, Limits, Running, Status, ToolMessage, allow, deny, run, start, tool
-from remit.events import ApprovalAnswered, ApprovalRequested, Event
-from remit.policy import Decision
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import Decision
+from remit.types.events import ApprovalAnswered, ApprovalRequested, Event
 
 done: list[str] = []
 

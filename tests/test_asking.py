@@ -14,9 +14,16 @@ from pathlib import Path
 import pytest
 
 from remit import ApprovalRequest, Usage
-from remit.asking import HEAD_LINES, QUESTION, TAIL_LINES, ask_in_terminal, in_words, read_answer
-from remit.messages import JsonObject
-from remit.policy import Decision, allow, deny
+from remit.engine.terminal_prompt import (
+    HEAD_LINES,
+    QUESTION,
+    TAIL_LINES,
+    ask_in_terminal,
+    in_words,
+    read_answer,
+)
+from remit.tools.policy import Decision, allow, deny
+from remit.types.messages import JsonObject
 
 
 def asked(

@@ -35,12 +35,12 @@ from remit import (
     start,
     tool,
 )
-from remit.events import RunEnded, RunStarted, decode, encode
-from remit.messages import Thinking
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Emit
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import RunEnded, RunStarted, decode, encode
+from remit.types.messages import Thinking
+from remit.types.ports import Emit
 
 
 class Fn:

@@ -17,22 +17,22 @@ import pytest
 import remit.remote as remote
 import remit.stores.journal as journal
 import remit.stores.sqlite as sqlite
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit import Agent, Outcome, Request, Status, StoreError, UsageError, allow, resume, run, start, tool
-from remit.commands import Answer, Cancel, Send
-from remit.events import ApprovalRequested, Event, RunStarted, Warned
-from remit.limits import Limits
-from remit.messages import AssistantMessage, ToolMessage, user
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Posted
-from remit.redaction import REDACTED, Redactor
+from remit.history.fold import fold, going_on
+from remit.history.redaction import REDACTED, Redactor
 from remit.stores import open_store
 from remit.stores.memory import MemoryStore
-from remit.stores.place import Trouble
+from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Line
-from remit.tree import fold, going_on
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.commands import Answer, Cancel, Send
+from remit.types.events import ApprovalRequested, Event, RunStarted, Warned
+from remit.types.limits import Limits
+from remit.types.messages import AssistantMessage, ToolMessage, user
+from remit.types.ports import Posted
 
 ODD: Any = None
 """What careless code hands over, without a type checker's eye."""

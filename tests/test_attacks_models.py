@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from remit import Agent, Call, Limits, ModelError, Outcome, Reply, Request, Status, Usage, run, tool
-from remit.events import Compacted, Event, ResultCut, TurnStarted
-from remit.execution import message_tokens
-from remit.messages import ToolMessage
+from remit.engine.run.state import message_tokens
 from remit.survey import survey
+from remit.types.events import Compacted, Event, ResultCut, TurnStarted
+from remit.types.messages import ToolMessage
 
 HOUR = 3600.0
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import remit.slots as slots
-import remit.threads as threads
+import remit.engine.budget.slots as slots
+import remit.tasks.threads as threads
 from remit import (
     Agent,
     Call,
@@ -29,14 +29,14 @@ from remit import (
     start,
     tool,
 )
-from remit.events import ApprovalAnswered, CallEnded, decode, encode
-from remit.messages import Json
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Emit
-from remit.slots import Pool
+from remit.engine.budget.slots import Pool
+from remit.history.fold import fold
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, run_virtual, say
-from remit.tree import fold
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import ApprovalAnswered, CallEnded, decode, encode
+from remit.types.messages import Json
+from remit.types.ports import Emit
 
 
 class Fn:

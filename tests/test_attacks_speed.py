@@ -18,10 +18,10 @@ import remit.agent
 from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, start, tool
 from remit.agent import PerAgent
 from remit.errors import StoreError
-from remit.events import Event, Overran, RunStarted
-from remit.messages import NO_DETAILS, AssistantMessage, JsonObject
-from remit.ports import Emit, Model
 from remit.stores.memory import MemoryStore
+from remit.types.events import Event, Overran, RunStarted
+from remit.types.messages import NO_DETAILS, AssistantMessage, JsonObject
+from remit.types.ports import Emit, Model
 
 
 @tool(tier="observe")

@@ -26,11 +26,11 @@ from remit import (
     start,
     tool,
 )
-from remit.events import decode, encode
-from remit.messages import ToolMessage
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tooling import Tier
+from remit.tools.tool import Tier
+from remit.types.events import decode, encode
+from remit.types.messages import ToolMessage
 
 pytestmark = pytest.mark.real_time
 

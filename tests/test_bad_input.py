@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, ToolMessage, Usage, run, tool
-from remit.events import DelegationRejected, Event, RunStarted, encode
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
 from remit.testing.scripted import Line
+from remit.types.events import DelegationRejected, Event, RunStarted, encode
 
 UGLY = re.compile(
     r"Traceback|NoneType|\bNone\b|\bTrue\b|\bFalse\b|<class|<function|object at 0x|remit itself failed|"

@@ -11,8 +11,8 @@ import pytest
 
 import remit.tools
 from remit import Agent, Limits, Reply, Request, TextPart, UsageError, allow, run, run_sync, start, tool
-from remit.events import Event, decode, encode
 from remit.testing import ScriptedModel, call, say
+from remit.types.events import Event, decode, encode
 
 BROKEN = "half \ud800 a pair"
 

@@ -28,9 +28,9 @@ from remit import (
     start,
     tool,
 )
-from remit.events import ReplyReceived, decode, encode
 from remit.stores.memory import MemoryStore
 from remit.testing import fail
+from remit.types.events import ReplyReceived, decode, encode
 
 # Without a type checker's eye, as most people write.
 E: Any = ModelError

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import remit.spelling as spelling
+import remit.types.text_spelling as spelling
 from remit import Agent, Limits, UsageError
 
 # Without a type checker's eye, as most people write.

@@ -10,6 +10,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+import remit.tasks.threads as threads
 from remit import (
     Agent,
     ApprovalRequest,
@@ -26,20 +27,19 @@ from remit import (
     run,
     run_sync,
     start,
-    threads,
     tool,
 )
-from remit.call_queue import CallQueue
-from remit.definitions.limit_values import parse_limits
-from remit.definitions.narrowing import narrow_limits
-from remit.events import CallEnded, CallStarted, Event, RunResumed, RunStarted
-from remit.phase import ENDED_TOGETHER
-from remit.policy import Decision
+from remit.definitions.agent_files.limit_values import parse_limits
+from remit.definitions.project_trust.narrowing import narrow_limits
+from remit.engine.budget.call_queue import CallQueue
+from remit.engine.run.parallel_calls import STARTED_TOGETHER
 from remit.stores.memory import MemoryStore
+from remit.tasks.cancel import ENDED_TOGETHER
 from remit.testing import ScriptedModel, call, calls, say, wrapped
 from remit.testing.scripted import Answer
-from remit.together import STARTED_TOGETHER
-from remit.tooling import Tool
+from remit.tools.policy import Decision
+from remit.tools.tool import Tool
+from remit.types.events import CallEnded, CallStarted, Event, RunResumed, RunStarted
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

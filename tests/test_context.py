@@ -21,11 +21,11 @@ from remit import (
     run,
     tool,
 )
-from remit.events import Compacted, Event, ResultCut
-from remit.execution import message_tokens
-from remit.messages import Message
+from remit.engine.run.state import message_tokens
+from remit.history.fold import fold
 from remit.stores.memory import MemoryStore
-from remit.tree import fold
+from remit.types.events import Compacted, Event, ResultCut
+from remit.types.messages import Message
 
 TURNS = 12
 

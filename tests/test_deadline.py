@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from remit.deadline import Alarm, Deadline
+from remit.tasks.deadline import Alarm, Deadline
 
 
 class Bells:

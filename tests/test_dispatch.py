@@ -15,11 +15,11 @@ import pytest
 from pydantic import BaseModel
 
 from remit import Agent, Outcome, ToolMessage, ToolResult, run, tool
-from remit.events import CallEnded, CallStarted, Event
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Answer
-from remit.tooling import Tool
+from remit.tools.tool import Tool
+from remit.types.events import CallEnded, CallStarted, Event
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

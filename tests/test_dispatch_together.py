@@ -11,10 +11,10 @@ from contextvars import ContextVar
 import pytest
 
 from remit import Agent, AssistantMessage, Limits, Outcome, ToolContext, ToolMessage, run, tool
-from remit.events import CallEnded, Event
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tooling import Tool
+from remit.tools.tool import Tool
+from remit.types.events import CallEnded, Event
 
 
 @tool(tier="observe")

@@ -12,11 +12,11 @@ from typing import get_args
 
 import pytest
 
-from remit.delegation.surfaces import AdhocTool
+from remit.engine.delegation.delegate_tools import AdhocTool
+from remit.engine.run.model_call import RETRIES
 from remit.errors import RETRYABLE_KINDS, ModelErrorKind
-from remit.exchange import RETRIES
-from remit.limits import ROOT_DEFAULTS, SHARED, Limits
-from remit.outcome import Status
+from remit.types.limits import ROOT_DEFAULTS, SHARED, Limits
+from remit.types.outcome import Status
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "remit"
@@ -40,10 +40,10 @@ SAID = {
     "01_first_tree.py": [
         "The model here is a script: no network, no key.",
         "      explorer (stopping)  starts: Where is Phase?",
-        "          reader  read phase.py -> 1 line",
+        "          reader  read tasks/cancel.py -> 1 line",
         "  lead  completed, 30 tokens",
         "The answer (completed):",
-        "  Account is in accounts.py.",
+        "  Account is in engine/budget/account.py.",
         "In total: 5 runs, 11 model calls, 165 tokens; the lead alone: 2 calls.",
         "Try next",
     ],

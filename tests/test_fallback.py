@@ -6,8 +6,8 @@ import pytest
 
 from remit import Agent, Limits, ModelError, Price, Reply, Request, Usage, UsageError, run, start
 from remit.errors import ModelErrorKind
-from remit.events import ModelCallFailed, ModelSwitched
 from remit.testing import ScriptedModel, call, say
+from remit.types.events import ModelCallFailed, ModelSwitched
 
 USAGE = Usage(1, 10, 5)
 

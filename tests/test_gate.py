@@ -11,14 +11,14 @@ import threading
 import pytest
 
 from remit import Agent, Limits, Outcome, Status, ToolMessage, run, start, tool
-from remit.events import CallEnded, CallStarted
-from remit.gate import Gate, Pass
 from remit.stores.memory import MemoryStore
+from remit.tasks.semaphore import Gate, Pass
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tools.engines import SEARCHES
-from remit.tools.processes import COMMANDS, MOST_COMMANDS
-from remit.tools.searching import grep
-from remit.tools.terminal import make_terminal, terminal
+from remit.tools.builtin.search.engines import SEARCHES
+from remit.tools.builtin.search.grepping import grep
+from remit.tools.builtin.terminal.terminal import make_terminal, terminal
+from remit.tools.processes.process import COMMANDS, MOST_COMMANDS
+from remit.types.events import CallEnded, CallStarted
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:
@@ -174,7 +174,7 @@ def test_a_gate_holds_over_threads() -> None:
 def test_a_forked_process_begins_with_an_empty_gate() -> None:
     """What the parent runs does not keep its child waiting."""
     code = (
-        "import os\nfrom remit.gate import Gate\ngate = Gate(1)\ngate.enter(print)\npid = os.fork()\n"
+        "import os\nfrom remit.tasks.semaphore import Gate\ngate = Gate(1)\ngate.enter(print)\npid = os.fork()\n"
         "os._exit(not gate.enter(print).granted) if pid == 0 else None\n"
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
     )

@@ -13,11 +13,11 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-import remit.foreign as foreign
-import remit.hosting as hosting
-from remit.foreign import begin
-from remit.hosting import Ended, Guest, Hosts
-from remit.phase import Phase, Stopped
+import remit.tasks.guest as foreign
+import remit.tasks.guest_hosts as hosting
+from remit.tasks.cancel import Phase, Stopped
+from remit.tasks.guest import begin
+from remit.tasks.guest_hosts import Ended, Guest, Hosts
 
 pytestmark = pytest.mark.real_time
 

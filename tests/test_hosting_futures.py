@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-import remit.foreign as foreign
-from remit.hosting import Ended, Hosts
-from remit.phase import Phase
+import remit.tasks.guest as foreign
+from remit.tasks.cancel import Phase
+from remit.tasks.guest_hosts import Ended, Hosts
 
 pytestmark = pytest.mark.real_time
 

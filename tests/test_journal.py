@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from remit import Agent, Limits, Outcome, StoreError, resume, run, start, tool
+from remit.engine.tree.journal import Journal
 from remit.errors import TreeOwned
-from remit.events import Event
-from remit.journal import Journal
-from remit.messages import AssistantMessage
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import Event
+from remit.types.messages import AssistantMessage
 
 ran: list[str] = []
 

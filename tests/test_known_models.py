@@ -12,9 +12,9 @@ import pytest
 
 from remit import Agent, Limits, Price, Reply, Request, Usage, UsageError, run
 from remit.agent import PerAgent
-from remit.ports import new_command_id
-from remit.providers import look_at
+from remit.engine.budget.model_choice import look_at
 from remit.testing import ScriptedModel, say
+from remit.types.ports import new_command_id
 
 USED = Usage(1, 10, 5)
 

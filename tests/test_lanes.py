@@ -9,9 +9,9 @@ import pytest
 from grazing import grazing
 
 from remit import Agent, Call, Limits, ModelError, Reply, Request, Usage, run
-from remit.events import Event, ModelCallFailed
-from remit.lanes import Lane
+from remit.engine.budget.rate_limit import Lane
 from remit.testing import run_virtual
+from remit.types.events import Event, ModelCallFailed
 
 USAGE = Usage(1, 10, 5)
 

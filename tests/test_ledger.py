@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import ledger
-from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
-from remit.books import Left
-from remit.ledger import Account, Over, Reservation, Ticket
-from remit.limits import Limits
-from remit.ports import Price
+import remit.engine.budget.ledger as ledger
+from remit.engine.budget.account_amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
+from remit.engine.budget.account_book import Left
+from remit.engine.budget.ledger import Account, Over, Reservation, Ticket
+from remit.types.limits import Limits
+from remit.types.ports import Price
 
 ONE_A_TOKEN = Price(1.0, 1.0)
 

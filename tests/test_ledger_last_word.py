@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from remit import Agent, Usage, ledger, resume, run, start, tool
-from remit.amounts import NOTHING, Amount, Want
-from remit.events import Warned
-from remit.ledger import Account, Over, Overrun, Reservation, Ticket
-from remit.limits import Limits
-from remit.ports import Price
+import remit.engine.budget.ledger as ledger
+from remit import Agent, Usage, resume, run, start, tool
+from remit.engine.budget.account_amounts import NOTHING, Amount, Want
+from remit.engine.budget.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import Warned
+from remit.types.limits import Limits
+from remit.types.ports import Price
 
 ONE_A_TOKEN = Price(1.0, 1.0)
 

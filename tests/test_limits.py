@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from remit import Agent, Limits, Reply, Request, Status, Usage, UsageError, run
-from remit.limits import OWN, ROOT_DEFAULTS, SHARED, to_micros, total
-from remit.ports import Emit, Price
+from remit.types.limits import OWN, ROOT_DEFAULTS, SHARED, to_micros, total
+from remit.types.ports import Emit, Price
 
 WHOLE = (
     "depth",

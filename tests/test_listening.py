@@ -8,14 +8,14 @@ import pytest
 from stories import by_turn, change, journal, stare
 
 from remit import Agent, Outcome, StoreError, allow, deny, reopen, resume, start
-from remit.commands import Answer, AnyCommand, Cancel, Send
-from remit.events import ApprovalAnswered, CancelRequested, MessageJoined
-from remit.messages import ToolMessage
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Posted
+from remit.history.fold import fold
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tree import fold
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.commands import Answer, AnyCommand, Cancel, Send
+from remit.types.events import ApprovalAnswered, CancelRequested, MessageJoined
+from remit.types.messages import ToolMessage
+from remit.types.ports import Posted
 
 LEAF = Agent("leaf", tools=[stare, change])
 LEAD = Agent("lead", subagents=[LEAF])

@@ -25,19 +25,8 @@ from remit import (
     start,
     tool,
 )
-from remit.events import (
-    ApprovalRequested,
-    CallProgressed,
-    DeltaReceived,
-    EventsMissed,
-    RunEnded,
-    RunStarted,
-    decode,
-    encode,
-)
-from remit.policy import Decision
+from remit.engine.tree.stream import BUFFER
 from remit.stores.memory import MemoryStore
-from remit.stream import BUFFER
 from remit.testing import (
     ScriptedModel,
     VirtualTimeLoop,
@@ -48,6 +37,17 @@ from remit.testing import (
     run_virtual,
     say,
     wrapped,
+)
+from remit.tools.policy import Decision
+from remit.types.events import (
+    ApprovalRequested,
+    CallProgressed,
+    DeltaReceived,
+    EventsMissed,
+    RunEnded,
+    RunStarted,
+    decode,
+    encode,
 )
 
 LONG = 10_000.0

@@ -21,12 +21,12 @@ from remit import (
     run,
     tool,
 )
-from remit.events import ApprovalRequested
-from remit.judging import CHANGED
-from remit.policy import Decision
+from remit.engine.run.gate import CHANGED
+from remit.engine.run.tool_run import INLINE_CHARS
 from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Answer
-from remit.trip import INLINE_CHARS
+from remit.tools.policy import Decision
+from remit.types.events import ApprovalRequested
 
 LONG = "".join(f"{n:09d}\n" for n in range(30_000))
 

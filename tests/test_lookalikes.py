@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import remit.long_runs as long_runs
-from remit.long_runs import Finder, Shape, Span, finder
-from remit.lookalikes import (
+import remit.history.secret_runs as long_runs
+from remit.history.secret_patterns import CLASSES, PATTERNS, SecretPattern
+from remit.history.secret_runs import Finder, Shape, Span, finder
+from remit.history.secret_shapes import (
     _AUTHORIZATION,
     _BY_MARKER,
     _NAMED,
@@ -24,7 +25,6 @@ from remit.lookalikes import (
     _names_of_values,
     without_lookalikes,
 )
-from remit.secret_patterns import CLASSES, PATTERNS, SecretPattern
 
 
 def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:

@@ -9,12 +9,12 @@ from typing import Literal
 import pytest
 
 from remit import Agent, ApprovalRequest, Limits, Outcome, Status, ToolMessage, allow, run, start, tool
-from remit.events import DelegationRejected, Event, RunEnded, RunStarted
-from remit.messages import Request
-from remit.policy import Decision
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, crash, say, wait, wrapped
 from remit.testing.scripted import Line
+from remit.tools.policy import Decision
+from remit.types.events import DelegationRejected, Event, RunEnded, RunStarted
+from remit.types.messages import Request
 
 Surface = Literal["task", "subagent_<name>"]
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from remit import Agent, Call, Limits, Outcome, Price, Reply, Request, ToolContext, Usage, run, start, tool
-from remit.scope import current_run
+from remit.engine.tree.node import current_run
 from remit.testing import ScriptedModel, say
 
 CALLS_PER_TURN = 178

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from remit import Agent, Limits, Usage, start
-from remit.events import (
+from remit.testing import ScriptedModel, call, say
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
@@ -45,7 +47,7 @@ from remit.events import (
     decode_lines,
     encode,
 )
-from remit.messages import (
+from remit.types.messages import (
     AssistantMessage,
     Call,
     Delta,
@@ -61,9 +63,7 @@ from remit.messages import (
     UserMessage,
     user,
 )
-from remit.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
-from remit.policy import ApprovalRequest, Decision
-from remit.testing import ScriptedModel, call, say
+from remit.types.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 
 HEAD = {
     "seq": 1,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remit.events import CallEnded, RunStarted, decode, encode
-from remit.limits import Usage
-from remit.messages import ImagePart, TextPart, Thinking, UserMessage
-from remit.redaction import HELD_CHARS, REDACTED, Redactor
+from remit.history.redaction import HELD_CHARS, REDACTED, Redactor
+from remit.types.events import CallEnded, RunStarted, decode, encode
+from remit.types.limits import Usage
+from remit.types.messages import ImagePart, TextPart, Thinking, UserMessage
 
 REDACTOR = Redactor(environment={})
 

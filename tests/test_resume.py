@@ -20,7 +20,10 @@ from remit import (
     start,
     tool,
 )
-from remit.events import (
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallEnded,
@@ -31,11 +34,8 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.messages import FilePart, ToolMessage
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Price
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, say
+from remit.types.messages import FilePart, ToolMessage
+from remit.types.ports import Price
 
 WORKER = Agent("worker", tools=[look, stare, change])
 

@@ -8,8 +8,12 @@ import pytest
 from stories import a, by_turn, change, died, journal, look, stare
 
 from remit import Agent, Limits, Outcome, Usage, allow, resume, run, start, tool
-from remit.dispatch import NOT_FINISHED, UNKNOWN
-from remit.events import (
+from remit.engine.run.tool_calls import NOT_FINISHED, UNKNOWN
+from remit.history.fold import fold
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, say, wrapped
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     ApprovalAnswered,
     CallEnded,
     CallStarted,
@@ -22,11 +26,7 @@ from remit.events import (
     TurnStarted,
     Warned,
 )
-from remit.messages import REDACTED, ToolMessage
-from remit.policy import ApprovalRequest, Decision
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, say, wrapped
-from remit.tree import fold
+from remit.types.messages import REDACTED, ToolMessage
 
 WORKER = Agent("worker", tools=[look, stare, change])
 

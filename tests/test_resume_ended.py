@@ -9,12 +9,12 @@ import pytest
 from stories import DAY_S, a, by_turn, died, folded, journal, look, stare, timeless
 
 from remit import Agent, Limits, Outcome, Request, Usage, reopen, resume, run, start
-from remit.events import CancelRequested, Event, ReplyReceived, RunResumed, TurnStarted
-from remit.messages import AssistantMessage, ToolMessage
-from remit.ports import Price
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wait, wrapped
 from remit.testing.scripted import Line
+from remit.types.events import CancelRequested, Event, ReplyReceived, RunResumed, TurnStarted
+from remit.types.messages import AssistantMessage, ToolMessage
+from remit.types.ports import Price
 
 
 def asked(model: ScriptedModel) -> list[tuple[str, int]]:

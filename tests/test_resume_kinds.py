@@ -10,7 +10,11 @@ import pytest
 from stories import by_turn, journal, timeless
 
 from remit import Agent, Limits, Outcome, Request, Usage, resume, run, tool
-from remit.events import (
+from remit.history.fold import fold
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, fail, say
+from remit.testing.scripted import Line
+from remit.types.events import (
     ArtifactSaved,
     CallEnded,
     CallStarted,
@@ -22,11 +26,7 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.messages import ToolMessage
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, fail, say
-from remit.testing.scripted import Line
-from remit.tree import fold
+from remit.types.messages import ToolMessage
 
 DELEGATING = ("task", "subagent", "subagent_helper")
 

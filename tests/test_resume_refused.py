@@ -8,9 +8,9 @@ import pytest
 
 from remit import Agent, Limits, StoreError, UsageError, reopen, resume, run, start, tool
 from remit.errors import TreeOwned
-from remit.events import Event, RunStarted
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import Event, RunStarted
 
 
 @tool(tier="observe")

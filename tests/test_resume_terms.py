@@ -8,10 +8,10 @@ import pytest
 from stories import a, by_turn, died
 
 from remit import Agent, Outcome, ToolContext, ToolMessage, UsageError, resume, run, tool
-from remit.events import CallEnded
-from remit.messages import Call
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, say
+from remit.types.events import CallEnded
+from remit.types.messages import Call
 
 
 @tool(tier="observe")

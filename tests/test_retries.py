@@ -8,9 +8,9 @@ import pytest
 
 from remit import Agent, Event, Limits, ModelError, Outcome, Price, Reply, Request, Status, Usage, run, start
 from remit.errors import RETRYABLE_KINDS, ModelErrorKind
-from remit.events import ModelCallFailed, ReplyReceived, RunEnded, TurnStarted
-from remit.ports import Emit
 from remit.testing import ScriptedModel, call, calls, crash, fail, run_virtual, say
+from remit.types.events import ModelCallFailed, ReplyReceived, RunEnded, TurnStarted
+from remit.types.ports import Emit
 
 LASTING: tuple[ModelErrorKind, ...] = ("auth", "quota", "not_found", "context", "filter", "invalid", "bug")
 

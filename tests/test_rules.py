@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import remit.checks as checks
+import remit.engine.checks as checks
 from remit import Agent, ApprovalRequest, ToolMessage, UsageError, allow, run, tool
-from remit.messages import Json, JsonObject
-from remit.policy import Decision
-from remit.rules import Rule, decide, parse
-from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
+from remit.tools.policy import Decision
+from remit.tools.policy_rules import Rule, decide, parse
+from remit.tools.policy_subject import Subject
+from remit.types.messages import Json, JsonObject
 
 
 def commands(args: JsonObject) -> list[Subject]:

@@ -19,10 +19,17 @@ from remit import (
     start,
     tool,
 )
-from remit.events import DelegationRejected, Event, LimitMet, ModelCallFailed, ReplyReceived, TurnStarted
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wait, wrapped
 from remit.testing.scripted import Line
+from remit.types.events import (
+    DelegationRejected,
+    Event,
+    LimitMet,
+    ModelCallFailed,
+    ReplyReceived,
+    TurnStarted,
+)
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

@@ -25,10 +25,10 @@ from remit import (
     start,
     tool,
 )
-from remit.events import Event, MessageJoined, Overran, RunStarted
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
 from remit.testing.scripted import Answer, Line
+from remit.types.events import Event, MessageJoined, Overran, RunStarted
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

@@ -1,4 +1,4 @@
-"""Laws of `remit.schema`: shapes, their problems in words, structured answers."""
+"""Laws of `remit.tools.schema`: shapes, their problems in words, structured answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject
-from remit.schema import MOST_PROBLEMS, SchemaShape, ShapeError, TypeShape, output_schema, parse_output
+from remit.tools.schema import MOST_PROBLEMS, SchemaShape, ShapeError, TypeShape, output_schema, parse_output
+from remit.types.messages import Json, JsonObject
 
 
 class Circle(BaseModel):

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from remit import seat
-from remit.hosting import Hosts
-from remit.phase import Phase, Stopped
-from remit.seat import Seat
-from remit.slots import Pool
+import remit.engine.budget.slots_seat as seat
+from remit.engine.budget.slots import Pool
+from remit.engine.budget.slots_seat import Seat
+from remit.tasks.cancel import Phase, Stopped
+from remit.tasks.guest_hosts import Hosts
 
 
 def new_phase() -> Phase:

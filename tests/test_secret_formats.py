@@ -10,7 +10,7 @@ import pytest
 from secret_formats import BY_PLACE, BY_PREFIX, FRAMES, make, ordinary_texts
 
 from remit.errors import UsageError
-from remit.redaction import REDACTED, Redactor
+from remit.history.redaction import REDACTED, Redactor
 from remit.stores import SecretPattern
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import new_tree, started, warned

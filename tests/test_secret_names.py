@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from remit.redaction import REDACTED, Redactor
-from remit.secret_names import is_secret_name, names_its_value
-from remit.tools.environment import scrub
+from remit.history.redaction import REDACTED, Redactor
+from remit.history.secret_names import is_secret_name, names_its_value
+from remit.tools.builtin.terminal.environment import scrub
 
 VALUE = "Tr0ub4dor-and-3"
 

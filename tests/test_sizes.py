@@ -25,14 +25,23 @@ from remit import (
     run,
     tool,
 )
-from remit.events import CallEnded, ReplyReceived, encode
-from remit.messages import AssistantMessage, Thinking
-from remit.schema import MOST_LOOKED_FOR, ShapeError
-from remit.sizes import LARGE, MOST_ARGS, MOST_CALLS, MOST_MEDIA, MOST_TEXT, TURN_CHARS, VALUE_CHARS, weigh
+from remit.engine.run.tool_run import INLINE_CHARS
 from remit.stores import open_store
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.trip import INLINE_CHARS
+from remit.tools.schema import MOST_LOOKED_FOR, ShapeError
+from remit.types.events import CallEnded, ReplyReceived, encode
+from remit.types.messages import AssistantMessage, Thinking
+from remit.types.sizes import (
+    LARGE,
+    MOST_ARGS,
+    MOST_CALLS,
+    MOST_MEDIA,
+    MOST_TEXT,
+    TURN_CHARS,
+    VALUE_CHARS,
+    weigh,
+)
 
 
 def results(outcome: Outcome) -> list[ToolMessage]:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from remit import slots
-from remit.slots import Place, Pool
+import remit.engine.budget.slots as slots
+from remit.engine.budget.slots import Place, Pool
 
 PICK = st.integers(0, 30)
 MANY = 20_000

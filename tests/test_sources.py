@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import remit.sources as sources
+import remit.tools.source as sources
 from remit import Agent, Limits, Outcome, Status, Tool, ToolMessage, UsageError, run, start, tool
-from remit.events import ToolsOpened
-from remit.sources import Choice
 from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.source import Choice
+from remit.types.events import ToolsOpened
 
 
 class Server:

@@ -26,7 +26,8 @@ from remit import (
     start,
     tool,
 )
-from remit.events import (
+from remit.testing import ScriptedModel, call, calls, fail, say, wait, wrapped
+from remit.types.events import (
     ApprovalRequested,
     CallStarted,
     CancelRequested,
@@ -36,7 +37,6 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.testing import ScriptedModel, call, calls, fail, say, wait, wrapped
 
 LONG = 10_000.0
 FREE = Limits(seconds=None, call_seconds=None, stall_seconds=None)

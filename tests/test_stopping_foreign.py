@@ -30,10 +30,10 @@ from remit import (
     start,
     tool,
 )
-from remit.events import CallStarted, CancelRequested, RunEnded, TurnStarted
-from remit.foreign import MOST_ABANDONED
-from remit.ports import Emit
+from remit.tasks.guest import MOST_ABANDONED
 from remit.testing import ScriptedModel, VirtualTimeLoop, call, calls, fixed_ids, say, wait, wrapped
+from remit.types.events import CallStarted, CancelRequested, RunEnded, TurnStarted
+from remit.types.ports import Emit
 
 LONG = 10_000.0
 FREE = Limits(seconds=None, call_seconds=None, stall_seconds=None)

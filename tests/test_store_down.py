@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from remit import Agent, Outcome, StoreError, resume, run, start, tool
-from remit.events import CallEnded, Event, RunEnded
-from remit.messages import AssistantMessage, ToolMessage
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import CallEnded, Event, RunEnded
+from remit.types.messages import AssistantMessage, ToolMessage
 
 ran: list[str] = []
 

@@ -9,10 +9,10 @@ import pytest
 
 import remit.models.offline as offline
 from remit import Agent, Limits, Outcome, Request, UsageError, run
-from remit.messages import AssistantMessage, Call, ToolMessage, ToolSpec, user
 from remit.models.facts import Facts, merge, of_listing, parse, render
 from remit.models.offline import LABEL, Offline
 from remit.survey import survey
+from remit.types.messages import AssistantMessage, Call, ToolMessage, ToolSpec, user
 
 pytestmark = pytest.mark.real_time
 

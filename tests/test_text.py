@@ -1,4 +1,4 @@
-"""Laws of `remit.text`: valid text, sizes, call logs, docstrings."""
+"""Laws of `remit.types.text`: valid text, sizes, call logs, docstrings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import text
-from remit.text import call_context, clean, clean_json, cut_bytes, cut_chars, result_summary, shorten, text_of
+import remit.types.text as text
+from remit.types.text import (
+    call_context,
+    clean,
+    clean_json,
+    cut_bytes,
+    cut_chars,
+    result_summary,
+    shorten,
+    text_of,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 ANY_JSON = st.recursive(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import remit
-from remit import threads
+import remit.tasks.threads as threads
 
 pytestmark = pytest.mark.real_time
 
@@ -174,7 +174,7 @@ def test_the_process_exits_with_a_job_that_never_ends() -> None:
     """Neither an abandoned job nor a running one keeps the process alive."""
     program = (
         "import asyncio, threading\n"
-        "from remit import threads\n"
+        "import remit.tasks.threads as threads\n"
         "async def main():\n"
         "    loop = asyncio.get_running_loop()\n"
         "    threads.start(threading.Event().wait, loop).abandon()\n"
@@ -199,7 +199,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     """After a fork, jobs are not given to threads that stayed in the parent."""
     program = (
         "import asyncio, os\n"
-        "from remit import threads\n"
+        "import remit.tasks.threads as threads\n"
         "async def main():\n"
         "    job = threads.start(lambda: 7, asyncio.get_running_loop())\n"
         "    await job.wait()\n"

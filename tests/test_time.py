@@ -25,10 +25,10 @@ from remit import (
     start,
     tool,
 )
-from remit.events import LimitMet, ModelCallFailed, RunEnded, TurnStarted
-from remit.policy import Decision
-from remit.ports import Emit
 from remit.testing import ScriptedModel, call, calls, fail, run_virtual, say, wait, wrapped
+from remit.tools.policy import Decision
+from remit.types.events import LimitMet, ModelCallFailed, RunEnded, TurnStarted
+from remit.types.ports import Emit
 
 LONG = 10_000.0
 

@@ -1,4 +1,4 @@
-"""Laws of `remit.tooling`: functions as tools, their arguments, their words, their results."""
+"""Laws of `remit.tools.tool`: functions as tools, their arguments, their words, their results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing_extensions import TypedDict
 
 import remit
 from remit.errors import UsageError
-from remit.messages import JsonObject
-from remit.result import ToolResult, failure, render
-from remit.tooling import BadArguments, Tier, Tool, ToolContext, is_reserved, tool
+from remit.tools.result import ToolResult, failure, render
+from remit.tools.tool import BadArguments, Tier, Tool, ToolContext, is_reserved, tool
+from remit.types.messages import JsonObject
 
 if TYPE_CHECKING:
     from remit.nowhere import Missing  # pyright: ignore[reportMissingImports]
@@ -486,7 +486,7 @@ def test_importing_tools_does_not_import_pydantic() -> None:
     """pydantic and jsonschema are imported with the first schema, not with the module or the decorator."""
     code = """
 import sys
-from remit.tooling import tool
+from remit.tools.tool import tool
 @tool
 def f(a: int) -> int: return a
 heavy = {"pydantic", "pydantic_core", "jsonschema", "referencing"}

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from remit import Agent, Limits, Usage, allow, resume, run, start, tool
-from remit.events import (
+from remit.history.fold import fold, going_on
+from remit.history.records import Grant, Intent, Spending, elapsed
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     VERSION,
     ApprovalAnswered,
     ApprovalRequested,
@@ -30,13 +35,8 @@ from remit.events import (
     TurnStarted,
     Warned,
 )
-from remit.history import Grant, Intent, Spending, elapsed
-from remit.messages import Call, Reply, ToolMessage, user
-from remit.outcome import Artifact, Outcome, Status
-from remit.policy import ApprovalRequest, Decision
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, say
-from remit.tree import fold, going_on
+from remit.types.messages import Call, Reply, ToolMessage, user
+from remit.types.outcome import Artifact, Outcome, Status
 
 
 class Book:

@@ -1,6 +1,6 @@
 """remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
 
-`run`, `run_sync` and `start` are in `door.py`, `resume` in `reopening.py`; agents, tools, limits and outcomes in the rooms
+`run`, `run_sync` and `start` are in `engine/start.py`, `resume` in `engine/resume.py`; agents, tools, limits and outcomes in the rooms
 of their names. A room is opened with the first of its names that is used: a command that lists runs needs no engine.
 """
 
@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remit.agent import Agent
-    from remit.approval import Approver
-    from remit.asking import ask_in_terminal
-    from remit.door import run, run_sync, start
+    from remit.engine.handle import Running
+    from remit.engine.resume import reopen, resume
+    from remit.engine.start import run, run_sync, start
+    from remit.engine.terminal_prompt import ask_in_terminal
+    from remit.engine.tree.approvals import Approver
     from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
-    from remit.events import Event
-    from remit.limits import Limits, Usage
-    from remit.messages import (
+    from remit.tools.policy import ApprovalRequest, allow, deny
+    from remit.tools.result import ToolResult
+    from remit.tools.signature import ToolContext
+    from remit.tools.tool import Tier, Tool, tool
+    from remit.types.events import Event
+    from remit.types.limits import Limits, Usage
+    from remit.types.messages import (
         AssistantMessage,
         Call,
         Delta,
@@ -27,15 +33,9 @@ if TYPE_CHECKING:
         ToolMessage,
         UserMessage,
     )
-    from remit.outcome import Outcome, Rejection, Status, ToolCallLog
-    from remit.policy import ApprovalRequest, allow, deny
-    from remit.ports import Model, Price, Store
-    from remit.reopening import reopen, resume
-    from remit.result import ToolResult
-    from remit.running import Running
-    from remit.sandbox import Sandbox
-    from remit.signature import ToolContext
-    from remit.tooling import Tier, Tool, tool
+    from remit.types.outcome import Outcome, Rejection, Status, ToolCallLog
+    from remit.types.ports import Model, Price, Store
+    from remit.types.sandbox import Sandbox
 
 __all__ = [
     "Agent",
@@ -88,22 +88,22 @@ __version__ = "0.1.0.dev0"
 
 _ROOMS = {
     "agent": "Agent",
-    "approval": "Approver",
-    "asking": "ask_in_terminal",
-    "door": "run run_sync start",
+    "engine.tree.approvals": "Approver",
+    "engine.terminal_prompt": "ask_in_terminal",
+    "engine.start": "run run_sync start",
     "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
-    "events": "Event",
-    "limits": "Limits Usage",
-    "messages": "AssistantMessage Call Delta FilePart ImagePart Reply Request TextPart ToolMessage UserMessage",
-    "outcome": "Outcome Rejection Status ToolCallLog",
-    "policy": "ApprovalRequest allow deny",
-    "ports": "Model Price Store",
-    "reopening": "reopen resume",
-    "result": "ToolResult",
-    "running": "Running",
-    "sandbox": "Sandbox",
-    "signature": "ToolContext",
-    "tooling": "Tier Tool tool",
+    "types.events": "Event",
+    "types.limits": "Limits Usage",
+    "types.messages": "AssistantMessage Call Delta FilePart ImagePart Reply Request TextPart ToolMessage UserMessage",
+    "types.outcome": "Outcome Rejection Status ToolCallLog",
+    "tools.policy": "ApprovalRequest allow deny",
+    "types.ports": "Model Price Store",
+    "engine.resume": "reopen resume",
+    "tools.result": "ToolResult",
+    "engine.handle": "Running",
+    "types.sandbox": "Sandbox",
+    "tools.signature": "ToolContext",
+    "tools.tool": "Tier Tool tool",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _SHIPPED = frozenset({"definitions", "events", "models", "remote", "stores", "survey", "testing", "tools"})

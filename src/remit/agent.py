@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Generic, Literal, ParamSpec, TypeVar, cast
 
 from remit.errors import UsageError
-from remit.limits import Limits
-from remit.messages import Json
-from remit.policy import Policy, PolicyFunction, compile_policy
-from remit.ports import EMPTY_MODEL, ModelChoice, is_model, model_hint
-from remit.sandbox import Sandbox, SandboxChoice, read_sandbox
-from remit.schema import output_schema
-from remit.sources import ToolSource
-from remit.text import clean
-from remit.tooling import Tool, is_reserved
+from remit.tools.policy import Policy, PolicyFunction, compile_policy
+from remit.tools.schema import output_schema
+from remit.tools.source import ToolSource
+from remit.tools.tool import Tool, is_reserved
+from remit.types.limits import Limits
+from remit.types.messages import Json
+from remit.types.ports import EMPTY_MODEL, ModelChoice, is_model, model_hint
+from remit.types.sandbox import Sandbox, SandboxChoice, read_sandbox
+from remit.types.text import clean
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
@@ -65,7 +65,7 @@ def _named(init: Callable[P, None]) -> Callable[P, None]:
 def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Mapping[str, object]) -> None:
     from inspect import signature  # noqa: PLC0415 - only for those who mistype
 
-    from remit.spelling import check_names  # noqa: PLC0415 - as above
+    from remit.types.text_spelling import check_names  # noqa: PLC0415 - as above
 
     name = unnamed[0] if unnamed else named.get("name")
     known, example = list(signature(init).parameters)[1:], "Agent(name, instructions=...)"
@@ -292,7 +292,8 @@ def _tools_hint(wrong: object) -> str:
         return " It is a list in the list: put a * in front of it."
     if not callable(wrong):
         return ""
-    if str(getattr(wrong, "__module__", "")).startswith("remit.tools"):
+    module = str(getattr(wrong, "__module__", ""))
+    if module == "remit.tools" or module.startswith("remit.tools.builtin."):
         return f" Call it: remit.tools.{getattr(wrong, '__name__', '')}()."
     return " Decorate it with @remit.tool."
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from remit.limits import Usage
-    from remit.outcome import Outcome
+    from remit.types.limits import Usage
+    from remit.types.outcome import Outcome
 
 ModelErrorKind = Literal[
     "rate_limit",
@@ -78,7 +78,7 @@ class ModelError(RemitError):
 
 def unknown_kind(kind: object) -> str:
     """What is wrong with a kind of failure that does not exist."""
-    from remit.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.text_spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
     return f"kind must be one of {', '.join(KINDS)}, not {repr(kind)[:60]}.{suggest(kind, KINDS)}"
 

@@ -19,14 +19,14 @@ from typing import Literal
 
 import anyio
 
-import remit.checks as checks
-from remit.commands import Answer, AnyCommand, Cancel, Send
+import remit.engine.checks as checks
 from remit.errors import StoreError, UsageError
-from remit.history import REOPENED, Tree
-from remit.policy import ApprovalRequest, Decision, allow, deny
-from remit.ports import Store, new_command_id
+from remit.history.fold import fold
+from remit.history.records import REOPENED, Tree
 from remit.stores import open_store
-from remit.tree import fold
+from remit.tools.policy import ApprovalRequest, Decision, allow, deny
+from remit.types.commands import Answer, AnyCommand, Cancel, Send
+from remit.types.ports import Store, new_command_id
 
 
 async def cancel(store: Store | str, run: str, reason: str = "", *, by: str = "") -> bool:

@@ -8,7 +8,7 @@ With `model="offline"` it is rules that do it (`models/offline.py`); a real mode
 from __future__ import annotations
 
 from remit.agent import Agent
-from remit.delegation.kit import built_in
+from remit.engine.delegation.delegate_tools_kit import built_in
 
 LEVELS = 3
 """Surveyors below the lead, one below the other: each may hand on what is too large for it."""

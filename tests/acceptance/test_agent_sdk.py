@@ -25,8 +25,12 @@ from remit import (
     start,
     tool,
 )
-from remit.approval import Approver
-from remit.events import (
+from remit.engine.tree.approvals import Approver
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, crash, fail, refuse, say, wait
+from remit.testing.scripted import Answer, Line, Script
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     CallEnded,
     CallStarted,
     Event,
@@ -34,10 +38,6 @@ from remit.events import (
     RunEnded,
     TurnStarted,
 )
-from remit.policy import ApprovalRequest, Decision
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, crash, fail, refuse, say, wait
-from remit.testing.scripted import Answer, Line, Script
 
 
 def ask(name: str = "child", task: str = "look") -> Answer:

@@ -24,12 +24,12 @@ from remit import (
     start,
     tool,
 )
-from remit.events import CallEnded, DelegationRejected, Event, RunStarted, TurnStarted, encode
-from remit.policy import ApprovalRequest, Decision
-from remit.progress import ChildProgress
+from remit.engine.tree.stream_progress import ChildProgress
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wait, wrapped
 from remit.testing.scripted import Answer, Line, Script
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import CallEnded, DelegationRejected, Event, RunStarted, TurnStarted, encode
 
 
 def ask(name: str = "child", task: str = "look") -> Answer:

@@ -17,12 +17,12 @@ from remit import (
     start,
     tool,
 )
-from remit.events import CallEnded, DelegationRejected, Event, RunStarted
-from remit.messages import ToolSpec
-from remit.outcome import Rejection
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, crash, fail, say
 from remit.testing.scripted import Answer, Line
+from remit.types.events import CallEnded, DelegationRejected, Event, RunStarted
+from remit.types.messages import ToolSpec
+from remit.types.outcome import Rejection
 
 
 def task(agent: str = "child", prompt: str = "look") -> Answer:

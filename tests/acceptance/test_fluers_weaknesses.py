@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from remit import Agent, Limits, Outcome, Status, ToolMessage, UsageError, run, start, tool
-from remit.events import DelegationRejected, Event, RunEnded, RunStarted, TurnStarted, encode
-from remit.outcome import Rejection
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, say, wait, wrapped
 from remit.testing.scripted import Answer, Line
+from remit.types.events import DelegationRejected, Event, RunEnded, RunStarted, TurnStarted, encode
+from remit.types.outcome import Rejection
 
 
 def task(agent: str = "child", prompt: str = "look") -> Answer:

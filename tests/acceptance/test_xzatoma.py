@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from remit import Agent, Event, Limits, Outcome, Request, Status, Tool, ToolMessage, start, tool
-from remit.events import CallEnded, DelegationRejected, RunStarted
 from remit.testing import ScriptedModel, call, calls, say, wrapped
+from remit.types.events import CallEnded, DelegationRejected, RunStarted
 
 E = TypeVar("E", bound=Event)
 

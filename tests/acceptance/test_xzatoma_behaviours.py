@@ -25,8 +25,8 @@ from remit import (
     start,
     tool,
 )
-from remit.events import CallEnded, DelegationRejected, RunStarted, TurnStarted
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wrapped
+from remit.types.events import CallEnded, DelegationRejected, RunStarted, TurnStarted
 
 E = TypeVar("E", bound=Event)
 

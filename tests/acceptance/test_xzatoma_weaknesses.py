@@ -25,8 +25,8 @@ from remit import (
     start,
     tool,
 )
-from remit.events import CallEnded, Overran, RunStarted
 from remit.testing import ScriptedModel, call, calls, crash, fail, refuse, say, wait, wrapped
+from remit.types.events import CallEnded, Overran, RunStarted
 
 E = TypeVar("E", bound=Event)
 

@@ -32,7 +32,9 @@ from remit import (
     start,
     tool,
 )
-from remit.events import (
+from remit.stores.memory import MemoryStore
+from remit.testing import ScriptedModel, call, calls, crash, fail, say, wait
+from remit.types.events import (
     CallEnded,
     CallStarted,
     DelegationRejected,
@@ -41,8 +43,6 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.stores.memory import MemoryStore
-from remit.testing import ScriptedModel, call, calls, crash, fail, say, wait
 
 E = TypeVar("E", bound=Event)
 

@@ -19,10 +19,10 @@ import remit.remote as remote
 from remit import Agent, Limits, Outcome, Reply, Request, start, tool
 from remit.cli.main import main
 from remit.cli.options import Options
-from remit.events import Event
-from remit.ports import Emit, Model, Store, new_root_id
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import Event
+from remit.types.ports import Emit, Model, Store, new_root_id
 
 IDS = ("abcdefghjk", "mnpqrstuvw", "xyz2345678", "abcdxyz234", "qrstuvwxyz", "ghjkmnpqrs")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from remit.cli.main import main
-from remit.ports import Model
+from remit.types.ports import Model
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 

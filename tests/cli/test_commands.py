@@ -16,16 +16,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
-import remit.cli.answering as answering
-import remit.cli.cancel as cancel
+import remit.cli.commands.cancel as cancel
+import remit.cli.commands.rm as rm
 import remit.cli.following as following
+import remit.cli.jobs.answering as answering
 import remit.cli.places as places
-import remit.cli.rm as rm
 import remit.remote as remote
 from remit import Agent, Status
-from remit.events import ApprovalRequested, RunEnded, TurnStarted
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, calls, say
+from remit.types.events import ApprovalRequested, RunEnded, TurnStarted
 
 pytestmark = pytest.mark.real_time
 

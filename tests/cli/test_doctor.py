@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, make_bench, remit, two_scouts
 
-import remit.tools.bubblewrap as bubblewrap
-import remit.tools.engines as engines
+import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
+import remit.tools.builtin.search.engines as engines
 from remit.errors import UsageError
 from remit.models import Shelf
 

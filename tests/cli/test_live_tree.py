@@ -16,16 +16,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from terminals import check_screen
 
-import remit.cli.words as words
-import remit.events as events
+import remit.cli.views.words as words
+import remit.types.events as events
 from remit import Agent, Limits, start, tool
-from remit.cli.lines import LineDisplay
-from remit.cli.live import LiveDisplay
-from remit.cli.tree_view import TreeView, frame, shown, summary, whole
-from remit.events import Event
+from remit.cli.views.lines import LineDisplay
+from remit.cli.views.live import LiveDisplay
+from remit.cli.views.tree_view import TreeView, frame, shown, summary, whole
+from remit.history.fold import fold
 from remit.remote import ask_elsewhere
 from remit.testing import ScriptedModel, call, calls, fail, fixed_ids, say
-from remit.tree import fold
+from remit.types.events import Event
 
 
 @tool(tier="observe")
@@ -226,7 +226,7 @@ def test_no_text_breaks_a_line(label: str, width: int, height: int) -> None:
 
 
 def _task(text: str) -> events.UserMessage:
-    from remit.messages import user
+    from remit.types.messages import user
 
     return user(text)
 
@@ -245,7 +245,7 @@ async def test_painting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
     now = [history[0].at]
     clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-    monkeypatch.setattr("remit.cli.live.time", clock)
+    monkeypatch.setattr("remit.cli.views.live.time", clock)
     stream = _Pretend()
     display = LiveDisplay(TreeView(), stream)
     display.begin()

@@ -14,12 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
-import remit.cli.answering as answering
+import remit.cli.commands.watch as watch
 import remit.cli.following as following
-import remit.cli.watch as watch
+import remit.cli.jobs.answering as answering
 from remit.cli.places import Found
-from remit.events import ApprovalRequested
 from remit.testing import ScriptedModel, call, refuse, say
+from remit.types.events import ApprovalRequested
 
 pytestmark = pytest.mark.real_time
 

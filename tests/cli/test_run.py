@@ -17,11 +17,11 @@ from terminals import environment
 
 import remit.cli.exits as exits
 from remit import Limits, Request, Status
-from remit.cli.conduct import Interrupts
-from remit.events import decode
-from remit.messages import FilePart, ImagePart, UserMessage
+from remit.cli.jobs.conduct import Interrupts
 from remit.testing import ScriptedModel, call, fail, refuse, say, wrapped
 from remit.testing.scripted import Answer, Failure
+from remit.types.events import decode
+from remit.types.messages import FilePart, ImagePart, UserMessage
 
 pytestmark = pytest.mark.real_time
 
@@ -93,7 +93,7 @@ def test_json_is_one_object() -> None:
 
 
 def test_stream_json_is_events_and_the_result() -> None:
-    """--output-format stream-json: every line but the last is an event that `remit.events.decode` reads."""
+    """--output-format stream-json: every line but the last is an event that `remit.types.events.decode` reads."""
     said = run("Go", "--output-format", "stream-json", model=ScriptedModel([call("ls"), say("Fine.")]))
     *history, last = said.out.splitlines()
     kinds = [decode(line).kind for line in history]
@@ -460,8 +460,8 @@ def test_wrong_use(args: tuple[str, ...], words: str) -> None:
 
 def test_second_signal_is_the_end() -> None:
     """The first request to stop has the reason; later ones do not change it."""
-    from remit.cli.display import NoDisplay
-    from remit.cli.tree_view import TreeView
+    from remit.cli.views.display import NoDisplay
+    from remit.cli.views.tree_view import TreeView
 
     stops = Interrupts(NoDisplay(TreeView()), lambda: "")
     stops.stop("Ctrl-C")

@@ -16,14 +16,14 @@ from runbench import Said, project, remit, run
 import remit.cli.exits as exits
 import remit.cli.options as options
 from remit import Agent, Reply, Request, start
-from remit.cli.launch import conversation
+from remit.cli.jobs.launch import conversation
 from remit.cli.options import Options
-from remit.messages import AssistantMessage, Call, ToolMessage, user
-from remit.outcome import Outcome, Status
-from remit.ports import Emit
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, say, wrapped
 from remit.testing.scripted import Answer
+from remit.types.messages import AssistantMessage, Call, ToolMessage, user
+from remit.types.outcome import Outcome, Status
+from remit.types.ports import Emit
 
 pytestmark = pytest.mark.real_time
 

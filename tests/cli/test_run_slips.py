@@ -14,8 +14,8 @@ from runbench import project, remit, run
 
 import remit.cli.exits as exits
 from remit import Agent, Limits, Reply, Request, Status, run_sync, tool
-from remit.ports import Emit
 from remit.testing import ScriptedModel, call, say
+from remit.types.ports import Emit
 
 pytestmark = pytest.mark.real_time
 

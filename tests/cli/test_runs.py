@@ -18,15 +18,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, make_bench, remit, two_scouts
 
+import remit.cli.commands.runs as runs
 import remit.cli.places as places
-import remit.cli.runs as runs
 from remit import Limits
-from remit.cli.columns import table
+from remit.cli.views.columns import table
 from remit.errors import UsageError
-from remit.events import ApprovalRequested
-from remit.ports import TreeInfo
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, fail, say
+from remit.types.events import ApprovalRequested
+from remit.types.ports import TreeInfo
 
 pytestmark = pytest.mark.real_time
 

@@ -15,8 +15,8 @@ import commandbench
 from commandbench import LEAD, Bench, make_bench, remit, two_scouts
 
 from remit import Agent, Limits
-from remit.events import ApprovalRequested, TurnStarted, decode
 from remit.testing import ScriptedModel, call, calls, refuse, say
+from remit.types.events import ApprovalRequested, TurnStarted, decode
 
 pytestmark = pytest.mark.real_time
 

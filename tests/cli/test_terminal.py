@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from terminals import PROGRAM, Terminal, check_screen, environment, remit_in, settle_on, stable
 
 from remit import Agent, Status, start
-from remit.cli.demo import Paced
-from remit.events import TurnStarted
+from remit.cli.commands.demo import Paced
+from remit.types.events import TurnStarted
 
 pytestmark = [
     pytest.mark.real_time,

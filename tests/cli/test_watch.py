@@ -14,15 +14,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
-import remit.asking as asking
+import remit.cli.commands.watch as watch
 import remit.cli.following as following
-import remit.cli.watch as watch
+import remit.engine.terminal_prompt as asking
 import remit.remote as remote
 from remit import Agent, ApprovalRequest, Limits
 from remit.cli.places import Found, find
-from remit.events import ApprovalRequested, Event, RunEnded
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, calls, crash, refuse, say, wrapped
+from remit.types.events import ApprovalRequested, Event, RunEnded
 
 pytestmark = pytest.mark.real_time
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from remit.cli.main import main as run_command
 from remit.cli.options import Options
 from remit.cli.options import keep as keep_options
-from remit.commands import Answer, AnyCommand, Cancel, Send
-from remit.history import RunRecord, Tree, elapsed
-from remit.messages import JsonObject, Message
-from remit.outcome import RejectionKind
-from remit.policy import Decision
-from remit.ports import Emit, Posted, TreeInfo
-from remit.sources import Choice
+from remit.history.fold import fold
+from remit.history.records import RunRecord, Tree, elapsed
 from remit.stores.memory import MemoryStore
 from remit.testing.scripted import Answer as Step
 from remit.testing.scripted import Line
 from remit.testing.virtual import EPOCH
-from remit.tree import fold
+from remit.tools.policy import Decision
+from remit.tools.source import Choice
+from remit.types.commands import Answer, AnyCommand, Cancel, Send
+from remit.types.messages import JsonObject, Message
+from remit.types.outcome import RejectionKind
+from remit.types.ports import Emit, Posted, TreeInfo
 
 __all__ = [
     "EPOCH",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import remit.definitions.building as building
-import remit.definitions.nodes as nodes
+import remit.definitions.syntax.nodes as nodes
 from remit.definitions import (
     Loaded,
     Settings,
@@ -23,11 +23,11 @@ from remit.definitions import (
     load_agents,
     load_settings,
 )
-from remit.definitions.header_lines import Lines
-from remit.definitions.loading import MOST_ALL
-from remit.definitions.modelnames import read_model
-from remit.definitions.nodes import MOST_TOLD, Wrong
-from remit.definitions.toml_lines import read_toml
+from remit.definitions.agent_files.loading import MOST_ALL
+from remit.definitions.agent_files.model_names import read_model
+from remit.definitions.syntax.header_lines import Lines
+from remit.definitions.syntax.nodes import MOST_TOLD, Wrong
+from remit.definitions.syntax.toml_lines import read_toml
 from remit.tools.bounded_toml import DEEPEST, MOST_MARKS
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import remit.definitions.consent as consent
-import remit.definitions.places as places
+import remit.definitions.agent_files.places as places
+import remit.definitions.project_trust.consent as consent
 from remit import Limits, UsageError, run_sync
 from remit.definitions import build, distrust, is_trusted, load_settings, trust, trusted_folders
 from remit.testing import ScriptedModel, call, say

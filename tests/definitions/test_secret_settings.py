@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit.definitions import Settings, SettingsError, load_settings
-from remit.secret_patterns import SecretPattern
+from remit.history.secret_patterns import SecretPattern
 
 ACME = '[secrets.acme]\nprefix = "acme_"\nleast = 24\nchars = "hex"\n'
 

@@ -10,9 +10,9 @@ import pytest
 
 from remit import Limits, UsageError
 from remit.definitions import Settings, SettingsError, load_settings, parse_limits, trust
-from remit.definitions.toolnames import known_words
-from remit.sandbox import Sandbox
+from remit.definitions.agent_files.tool_names import known_words
 from remit.tools import built_in
+from remit.types.sandbox import Sandbox
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_rules_are_read_without_the_tools(project: Path) -> None:
     (project / "remit.toml").write_text('[policy]\ndeny = ["terminal(rm *)"]\n')
     code = (
         "import sys; from remit.definitions import load_settings; load_settings('.');"
-        " sys.exit('remit.tools.terminal' in sys.modules)"
+        " sys.exit('remit.tools.builtin.terminal.terminal' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=project, check=True, timeout=50)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.definitions.nodes import Node, Wrong, to_json
-from remit.definitions.toml_lines import read_toml
+from remit.definitions.syntax.nodes import Node, Wrong, to_json
+from remit.definitions.syntax.toml_lines import read_toml
 
 DOCUMENT = '''# first
 title = "a"

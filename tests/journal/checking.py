@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from killing import Stage, Story
 
 from remit import Outcome
-from remit.dispatch import UNKNOWN
-from remit.events import (
+from remit.engine.run.tool_calls import UNKNOWN
+from remit.history.fold import fold
+from remit.types.events import (
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
@@ -24,9 +25,8 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.limits import total
-from remit.messages import AssistantMessage, Call, Message, ToolMessage
-from remit.tree import fold
+from remit.types.limits import total
+from remit.types.messages import AssistantMessage, Call, Message, ToolMessage
 
 Key = tuple[str, int]
 """A run and the number of its turn: one model call, however often it is tried."""

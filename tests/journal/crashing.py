@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterable
 from pathlib import Path
 
-from remit.events import CallEnded, CallStarted, Event
 from remit.stores.sqlite import SqliteStore
+from remit.types.events import CallEnded, CallStarted, Event
 
 
 class Crashing(SqliteStore):

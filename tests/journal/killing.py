@@ -20,10 +20,10 @@ from players import OUTSIDE
 from worker import ROOT, Job, Result, Told
 
 from remit import Outcome
-from remit.commands import AnyCommand
-from remit.events import AnyEvent, Event
-from remit.ports import TreeInfo
 from remit.stores.sqlite import SqliteStore
+from remit.types.commands import AnyCommand
+from remit.types.events import AnyEvent, Event
+from remit.types.ports import TreeInfo
 
 E = TypeVar("E", bound=Event)
 

@@ -27,8 +27,8 @@ from remit import (
     UserMessage,
     tool,
 )
-from remit.messages import Message
-from remit.ports import Emit
+from remit.types.messages import Message
+from remit.types.ports import Emit
 
 RESULT_CHARS = 200
 OUTSIDE = "outside.txt"

@@ -16,7 +16,7 @@ from checking import Plain, changing_and_open, check_all, check_story, walk
 from killing import Say, Stage, Story
 
 from remit import Outcome, Status
-from remit.events import AnyEvent, TurnStarted
+from remit.types.events import AnyEvent, TurnStarted
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(600)]
 

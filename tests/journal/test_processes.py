@@ -12,9 +12,10 @@ from killing import Say, Stage, Story, until
 from worker import ROOT
 
 from remit import Status
-from remit.commands import Answer, Cancel, Send
-from remit.dispatch import UNKNOWN
-from remit.events import (
+from remit.engine.run.tool_calls import UNKNOWN
+from remit.history.fold import fold
+from remit.types.commands import Answer, Cancel, Send
+from remit.types.events import (
     ApprovalAnswered,
     ApprovalRequested,
     CallEnded,
@@ -23,9 +24,8 @@ from remit.events import (
     ReplyReceived,
     RunResumed,
 )
-from remit.messages import ToolMessage, UserMessage
-from remit.ports import new_command_id
-from remit.tree import fold
+from remit.types.messages import ToolMessage, UserMessage
+from remit.types.ports import new_command_id
 
 pytestmark = pytest.mark.real_time
 

@@ -24,11 +24,11 @@ from msgspec import Struct
 from players import AGENTS, HttpModel, Life, pause, publish
 
 import remit.stores.owner as owner
-import remit.stores.pages as pages
-import remit.stores.writer as writer
+import remit.stores.writing.pages as pages
+import remit.stores.writing.writer as writer
 from remit import ApprovalRequest, Outcome, RemitError, Store, allow, resume, run
-from remit.policy import Decision
-from remit.ports import new_root_id
+from remit.tools.policy import Decision
+from remit.types.ports import new_root_id
 
 ROOT = "tree"
 """Every story has a store of its own, so its tree can have the same id."""

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from remit import Agent, Call, Limits, ModelError, Outcome, Reply, Request, Usage, start, tool
-from remit.events import (
+from remit.types.events import (
     CallEnded,
     CallStarted,
     Event,
@@ -26,9 +26,9 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.limits import total
-from remit.messages import AssistantMessage, ToolMessage
-from remit.ports import Emit
+from remit.types.limits import total
+from remit.types.messages import AssistantMessage, ToolMessage
+from remit.types.ports import Emit
 
 DELAYS = (0.0, 0.0, 0.1, 1.0, 7.0)
 

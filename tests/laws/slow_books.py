@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from remit.amounts import NOTHING, Amount, Want
-from remit.ledger import Account, Reservation, Ticket
-from remit.limits import Limits
-from remit.ports import Price
+from remit.engine.budget.account_amounts import NOTHING, Amount, Want
+from remit.engine.budget.ledger import Account, Reservation, Ticket
+from remit.types.limits import Limits
+from remit.types.ports import Price
 
 
 @dataclass(frozen=True)

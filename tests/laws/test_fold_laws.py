@@ -24,18 +24,18 @@ from remit import (
     start,
     tool,
 )
-from remit.events import Event, RunEnded, RunStarted, decode, encode
-from remit.history import Tree
-from remit.ledger import Account
-from remit.limits import total
-from remit.messages import AssistantMessage
-from remit.outcome import Status
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Emit, Price
-from remit.running import Running
+from remit.engine.budget.ledger import Account
+from remit.engine.handle import Running
+from remit.history.fold import fold
+from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
 from remit.testing import run_virtual
-from remit.tree import fold
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import Event, RunEnded, RunStarted, decode, encode
+from remit.types.limits import total
+from remit.types.messages import AssistantMessage
+from remit.types.outcome import Status
+from remit.types.ports import Emit, Price
 
 MANY = 10**9
 """A cap that is never met: accounts without any do not count."""

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 from slow_books import Asked, Books, Caps, Run, add, is_within
 
-from remit import ledger
-from remit.amounts import LEAST_OUTPUT, NOTHING, Amount, Want
-from remit.ledger import Account, Over, Reservation, Ticket
-from remit.ports import Price
+import remit.engine.budget.ledger as ledger
+from remit.engine.budget.account_amounts import LEAST_OUTPUT, NOTHING, Amount, Want
+from remit.engine.budget.ledger import Account, Over, Reservation, Ticket
+from remit.types.ports import Price
 
 PRICES = (Price(2.0, 10.0), Price(0.5, 1.5), Price(0.0, 3.0))
 LEAST_WANT = Want(0, 1, Price(0.0, 1.0))

@@ -14,7 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Agent, Call, Limits, ModelError, Outcome, Reply, Request, Usage, allow, reopen, start, tool
-from remit.events import (
+from remit.engine.handle import Running
+from remit.history.fold import fold
+from remit.history.records import Intent, Tree
+from remit.stores.memory import MemoryStore
+from remit.testing import run_virtual
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import (
     ApprovalAnswered,
     ApprovalRequested,
     ArtifactSaved,
@@ -25,15 +31,9 @@ from remit.events import (
     RunStarted,
     TurnStarted,
 )
-from remit.history import Intent, Tree
-from remit.limits import total
-from remit.messages import AssistantMessage, ToolMessage
-from remit.policy import ApprovalRequest, Decision
-from remit.ports import Emit
-from remit.running import Running
-from remit.stores.memory import MemoryStore
-from remit.testing import run_virtual
-from remit.tree import fold
+from remit.types.limits import total
+from remit.types.messages import AssistantMessage, ToolMessage
+from remit.types.ports import Emit
 
 DEAD_S = 10_000.0
 """How long nobody runs a tree before it is resumed: longer than any limit here."""

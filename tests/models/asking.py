@@ -11,8 +11,8 @@ from unittest.mock import patch
 from wire_formats import Format
 from wire_server import Answer, Play, Server
 
-from remit.messages import AssistantMessage, Delta, Message, Reply, Request, ToolMessage, ToolSpec, user
 from remit.models import Shelf
+from remit.types.messages import AssistantMessage, Delta, Message, Reply, Request, ToolMessage, ToolSpec, user
 
 LOOK = ToolSpec(
     "look",

@@ -14,8 +14,8 @@ from wire_formats import ANTHROPIC, CHAT, GOOGLE, RESPONSES, Format, Talk, forma
 from wire_server import Answer, Seen, Server
 
 from remit import ModelError
-from remit.messages import Delta
 from remit.models import Shelf
+from remit.types.messages import Delta
 
 
 def answer(seen: Seen) -> Answer:

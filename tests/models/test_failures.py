@@ -16,8 +16,8 @@ from wire_server import Answer, failing
 
 from remit import ModelError
 from remit.errors import ModelErrorKind
-from remit.limits import Usage
 from remit.models import Shelf
+from remit.types.limits import Usage
 
 pytestmark = pytest.mark.real_time
 

@@ -6,7 +6,7 @@ import pytest
 from asking import asking, stage
 from wire_formats import FORMATS, Format, Talk
 
-from remit.messages import AssistantMessage, Call, ToolMessage
+from remit.types.messages import AssistantMessage, Call, ToolMessage
 
 pytestmark = pytest.mark.real_time
 

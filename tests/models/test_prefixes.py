@@ -12,7 +12,8 @@ from asking import asking, results, said, stage
 from wire_formats import ANTHROPIC, CHAT, FORMATS, GOOGLE, RESPONSES, Format, Talk
 
 import remit.models.clients as clients
-from remit.messages import (
+from remit.models.conversation import MOST_RUNS, Conversations
+from remit.types.messages import (
     AssistantMessage,
     Call,
     ImagePart,
@@ -22,7 +23,6 @@ from remit.messages import (
     UserMessage,
     user,
 )
-from remit.models.conversation import MOST_RUNS, Conversations
 
 each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
 

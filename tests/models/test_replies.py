@@ -11,8 +11,8 @@ from wire_formats import ANTHROPIC, CHAT, FORMATS, GOOGLE, RESPONSES, Format, Ta
 from wire_server import Seen
 
 from remit import ModelError, UsageError
-from remit.limits import Usage
-from remit.messages import (
+from remit.types.limits import Usage
+from remit.types.messages import (
     AssistantMessage,
     Call,
     Delta,

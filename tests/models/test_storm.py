@@ -13,7 +13,7 @@ from wire_formats import CHAT, Talk
 from wire_server import Answer, Seen, Server, failing
 
 from remit import Agent, Event, Limits, run
-from remit.events import ModelCallFailed
+from remit.types.events import ModelCallFailed
 
 CHILDREN = 50
 PLACES = 5

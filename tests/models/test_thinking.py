@@ -11,7 +11,7 @@ from asking import asking, results, said, stage
 from wire_formats import ANTHROPIC, CHAT, GOOGLE, RESPONSES, Talk
 from wire_server import Answer
 
-from remit.messages import AssistantMessage, Delta, Message, Reply, Thinking
+from remit.types.messages import AssistantMessage, Delta, Message, Reply, Thinking
 
 pytestmark = pytest.mark.real_time
 

@@ -12,7 +12,7 @@ from wire_formats import ANTHROPIC, CHAT, Format, Talk, format_of
 from wire_server import Answer, Seen
 
 from remit import Agent, Limits, Status, run, start, tool
-from remit.events import DeltaReceived, Event, ModelCallFailed, ReplyReceived
+from remit.types.events import DeltaReceived, Event, ModelCallFailed, ReplyReceived
 
 pytestmark = pytest.mark.real_time
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from remit.errors import StoreError
-from remit.events import ReplyReceived
-from remit.limits import Usage
-from remit.messages import Call, Reply
-from remit.redaction import HELD_CHARS, Redactor
-from remit.stores.chunks import chunks
+from remit.history.redaction import HELD_CHARS, Redactor
 from remit.stores.sqlite import SqliteStore
+from remit.stores.writing.chunks import chunks
 from remit.testing.specimens import head
+from remit.types.events import ReplyReceived
+from remit.types.limits import Usage
+from remit.types.messages import Call, Reply
 
 
 def asked(root: str, args: dict[str, object]) -> ReplyReceived:

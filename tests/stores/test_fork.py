@@ -34,9 +34,10 @@ def tell(store):
     "What a child prints: how its tree ended, or why there was none."
     try:
         outcome = run_sync(agent, "go", model=model(), store=store, policy=["allow *"])
-        print(outcome.text, outcome.warnings, flush=True)
+        # In one write: the lines of several children do not mix.
+        print(f"{outcome.text} {outcome.warnings}\n", end="", flush=True)
     except StoreError as error:
-        print(error, flush=True)
+        print(f"{error}\n", end="", flush=True)
 
 def fork(store):
     "A child that ends as a program does: what it inherited is freed."
@@ -141,7 +142,7 @@ def test_children_run_trees_on_a_server_that_their_parent_uses(postgres_url: str
 
 HELD = """
 from pathlib import Path
-import remit.tools.seen as seen
+import remit.tools.builtin.files.seen as seen
 
 held = seen.changing(Path("/w"), ("a",))
 threading.Thread(target=lambda: (held.acquire(), time.sleep(60)), daemon=True).start()

@@ -14,20 +14,20 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import remit.journal
+import remit.engine.tree.journal
 import remit.stores.journal as port
 import remit.stores.sqlite as sqlite
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit import Agent, start, tool
-from remit.phase import Phase
-from remit.ports import Store
+from remit.engine.handle import Running
 from remit.remote import look
-from remit.running import Running
 from remit.stores.journal import JournalStore
-from remit.stores.place import Link
 from remit.stores.postgres import PostgresStore
+from remit.stores.sql.database import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
+from remit.tasks.cancel import Phase
 from remit.testing import ScriptedModel, call, say
+from remit.types.ports import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -40,7 +40,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (writer, port):
         monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
-    monkeypatch.setattr(remit.journal, "AGAIN_S", 0.02)
+    monkeypatch.setattr(remit.engine.tree.journal, "AGAIN_S", 0.02)
 
 
 def locked_file(path: Path) -> tuple[Store, Outage]:
@@ -137,15 +137,15 @@ async def go_through_two_outages(store: Store, outage: Outage, monkeypatch: pyte
     ran: list[str] = []
     waited: list[str] = []
     held: list[contextlib.AbstractContextManager[None]] = []
-    flush = remit.journal.Journal.flush
+    flush = remit.engine.tree.journal.Journal.flush
 
-    async def seen(self: remit.journal.Journal, phase: Phase | None = None) -> str:
+    async def seen(self: remit.engine.tree.journal.Journal, phase: Phase | None = None) -> str:
         trouble = await flush(self, phase)
         if phase is not None:
             waited.append("refused" if trouble else "ran")
         return trouble
 
-    monkeypatch.setattr(remit.journal.Journal, "flush", seen)
+    monkeypatch.setattr(remit.engine.tree.journal.Journal, "flush", seen)
 
     @tool
     async def change(what: str) -> str:
@@ -187,5 +187,5 @@ async def go_through_two_outages(store: Store, outage: Outage, monkeypatch: pyte
         await store.close()
 
 
-def journal_of(running: Running) -> remit.journal.Journal:
+def journal_of(running: Running) -> remit.engine.tree.journal.Journal:
     return running._inside().journal

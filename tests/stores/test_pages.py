@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-import remit.stores.migrations as migrations
-import remit.stores.pages as pages
+import remit.stores.sql.migrations as migrations
+import remit.stores.writing.pages as pages
 from remit.errors import StoreError
-from remit.events import Event, ReplyReceived, TurnStarted, Warned, encode
-from remit.journal_files import APPLICATION_ID
-from remit.limits import Usage
-from remit.messages import Call, JsonObject, Reply, user
+from remit.history.journal_files import APPLICATION_ID
 from remit.stores.sqlite import SqliteStore
-from remit.stores.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
+from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
 from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
+from remit.types.events import Event, ReplyReceived, TurnStarted, Warned, encode
+from remit.types.limits import Usage
+from remit.types.messages import Call, JsonObject, Reply, user
 
 pytestmark = pytest.mark.real_time
 

@@ -16,18 +16,18 @@ import pytest
 from msgspec import structs
 
 from remit.errors import StoreError, TreeOwned
-from remit.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
-from remit.limits import Usage
-from remit.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
-from remit.outcome import Outcome, Status
-from remit.ports import Store
-from remit.stores.pages import PAGE_BYTES, TOGETHER
-from remit.stores.place import Trouble
 from remit.stores.postgres import PostgresStore
+from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import CHANGEABLE, WEIGHTS, weigh
-from remit.stores.worker import Worker
+from remit.stores.writing.pages import PAGE_BYTES, TOGETHER
+from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh
+from remit.stores.writing.worker import Worker
 from remit.testing.specimens import head, known, new_tree, read, refused, warned
+from remit.types.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
+from remit.types.limits import Usage
+from remit.types.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
+from remit.types.outcome import Outcome, Status
+from remit.types.ports import Store
 
 pytestmark = pytest.mark.real_time
 

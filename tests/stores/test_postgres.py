@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit.errors import StoreError, TreeOwned, UsageError
 from remit.stores.postgres import PostgresStore
 from remit.testing.specimens import known, new_tree, read, refused, send, started, together, warned

@@ -15,14 +15,14 @@ import pytest
 
 import remit
 import remit.remote as remote
-import remit.tools.bubblewrap as bubblewrap
+import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
 from remit import Agent, UsageError, tool
-from remit.events import CallEnded
-from remit.policy import ApprovalRequest, Decision
-from remit.sandbox import Sandbox
 from remit.stores.postgres import PostgresDatabase, PostgresStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tools.terminal import make_terminal
+from remit.tools.builtin.terminal.terminal import make_terminal
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import CallEnded
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from remit.errors import UsageError
-from remit.ports import Store
 from remit.stores.memory import MemoryStore
 from remit.stores.retention import prune
 from remit.testing.specimens import started, warned
+from remit.types.ports import Store
 
 
 async def filled(*lasts: int) -> MemoryStore:

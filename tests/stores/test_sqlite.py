@@ -18,12 +18,12 @@ import anyio
 import pytest
 
 import remit.stores.owner as owner
-import remit.stores.writer as writer
-from remit.commands import Send
+import remit.stores.writing.writer as writer
 from remit.errors import StoreError, TreeOwned
-from remit.events import RunEnded
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import ended, info, known, new_tree, read, refused, send, started, warned
+from remit.types.commands import Send
+from remit.types.events import RunEnded
 
 pytestmark = pytest.mark.real_time
 

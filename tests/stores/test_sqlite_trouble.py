@@ -16,12 +16,12 @@ import pytest
 
 import remit.stores.journal as journal
 import remit.stores.sqlite as sqlite
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit.errors import StoreError
-from remit.events import Event, TurnStarted
 from remit.stores.sqlite import SqliteFile, SqliteLink, SqliteStore
-from remit.stores.waiting import HEED_EVENTS, WAITING_BYTES
+from remit.stores.writing.waiting import HEED_EVENTS, WAITING_BYTES
 from remit.testing.specimens import head, known, new_tree, read, refused, send, started, together, warned
+from remit.types.events import Event, TurnStarted
 
 pytestmark = pytest.mark.real_time
 
@@ -180,7 +180,7 @@ async def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 LIMITED = """
 import asyncio, resource, sys
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit.errors import StoreError
 from remit.stores.sqlite import SqliteStore
 from remit.testing.specimens import started, warned

@@ -13,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from remit.events import (
+from remit.history.redaction import Redactor
+from remit.stores.writing.pages import pages_of
+from remit.stores.writing.texts import LONG_CHARS, MOST_SEARCHED, TEXTS, Searched, texts_of
+from remit.stores.writing.waiting import CHANGEABLE, Waiting, weigh, weighed
+from remit.testing.specimens import head
+from remit.types.events import (
     CallEnded,
     CallStarted,
     Event,
@@ -23,14 +28,9 @@ from remit.events import (
     TurnStarted,
     encode,
 )
-from remit.limits import Usage
-from remit.messages import NO_DETAILS, Call, Json, JsonObject, Reply, user
-from remit.outcome import Outcome, Status
-from remit.redaction import Redactor
-from remit.stores.pages import pages_of
-from remit.stores.texts import LONG_CHARS, MOST_SEARCHED, TEXTS, Searched, texts_of
-from remit.stores.waiting import CHANGEABLE, Waiting, weigh, weighed
-from remit.testing.specimens import head
+from remit.types.limits import Usage
+from remit.types.messages import NO_DETAILS, Call, Json, JsonObject, Reply, user
+from remit.types.outcome import Outcome, Status
 
 SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 OURS = {"run", "parent", "root", "path", "agent", "run_id", "parent_id"}

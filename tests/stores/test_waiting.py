@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from remit.errors import StoreError
-from remit.events import Event, RunStarted, TurnStarted, encode
-from remit.stores.place import Trouble
+from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import WAITING_BYTES, Claim, weigh, weighed
+from remit.stores.writing.waiting import WAITING_BYTES, Claim, weigh, weighed
 from remit.testing.specimens import head, new_tree, read, refused, started, warned
+from remit.types.events import Event, RunStarted, TurnStarted, encode
 
 pytestmark = pytest.mark.real_time
 
@@ -119,7 +119,7 @@ async def test_a_tree_that_is_let_go_in_trouble_is_written_when_that_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever released it was told that it is late, not that it is lost."""
-    monkeypatch.setattr("remit.stores.writer.PATIENCE_S", 0.3)
+    monkeypatch.setattr("remit.stores.writing.writer.PATIENCE_S", 0.3)
     store = SqliteStore(tmp_path / "runs.db")
     root, other = await new_tree(store), await new_tree(store)
     sound, passed = SqliteLink.commit, threading.Event()

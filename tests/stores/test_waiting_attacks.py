@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import remit.stores.journal as journal
-from remit.events import Event, TurnStarted
-from remit.limits import Usage
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.waiting import Claim, Waiting, Weighed, weighed
-from remit.stores.worker import Worker
-from remit.stores.writer import Writer
+from remit.stores.writing.waiting import Claim, Waiting, Weighed, weighed
+from remit.stores.writing.worker import Worker
+from remit.stores.writing.writer import Writer
 from remit.testing.specimens import head, known, new_tree, read, replied, warned
+from remit.types.events import Event, TurnStarted
+from remit.types.limits import Usage
 
 pytestmark = pytest.mark.real_time
 
@@ -119,7 +119,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("slow_disk")
 async def test_events_that_never_stop_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one batch is written, the next events are there already. Others want to begin, and claims to live."""
-    monkeypatch.setattr("remit.stores.writer.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("remit.stores.writing.writer.HEARTBEAT_S", 0.1)
     store = SqliteStore(tmp_path / "runs.db")
     root, beats, sound = await new_tree(store), list[float](), Writer._beat
 
@@ -146,7 +146,7 @@ async def test_events_that_never_stop_hold_up_nobody(tmp_path: Path, monkeypatch
 async def test_jobs_that_never_stop_do_not_let_claims_die(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remit.stores.writer.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("remit.stores.writing.writer.HEARTBEAT_S", 0.1)
     store = SqliteStore(tmp_path / "runs.db")
     root, beats, sound = await new_tree(store), list[float](), Writer._beat
 
@@ -234,7 +234,7 @@ def test_loops_that_come_at_once_share_one_thread(monkeypatch: pytest.MonkeyPatc
 
     worker = Worker("a writer", lambda: None, lambda: True, lambda: None)
     loops = [threading.Thread(target=worker.start) for _ in range(4)]
-    monkeypatch.setattr("remit.stores.worker.threading.Thread", Slow)
+    monkeypatch.setattr("remit.stores.writing.worker.threading.Thread", Slow)
     for loop in loops:
         loop.start()
     for loop in loops:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import remit.stores.worker as worker
+import remit.stores.writing.worker as worker
 from remit.errors import StoreError
 
 

@@ -16,14 +16,14 @@ from typing import Generic, TypeVar
 import pytest
 
 import remit.stores.journal as journal
-import remit.stores.writer as writer
+import remit.stores.writing.writer as writer
 from remit.errors import StoreError
-from remit.redaction import Redactor
+from remit.history.redaction import Redactor
 from remit.stores import open_store
 from remit.stores.journal import JournalStore
-from remit.stores.place import Link
+from remit.stores.sql.database import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
-from remit.stores.worker import Promise, Worker
+from remit.stores.writing.worker import Promise, Worker
 from remit.testing.specimens import new_tree, read, refused, send, started, stream, together, warned
 
 pytestmark = pytest.mark.real_time

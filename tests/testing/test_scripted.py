@@ -11,9 +11,6 @@ import pytest
 
 from remit import Agent, Limits, run
 from remit.errors import ModelError
-from remit.limits import Usage
-from remit.messages import AssistantMessage, Call, Delta, Message, Reply, Request, ToolChoice, user
-from remit.ports import Model, Price
 from remit.testing import (
     ScriptedModel,
     ScriptError,
@@ -27,6 +24,9 @@ from remit.testing import (
     wait,
     wrapped,
 )
+from remit.types.limits import Usage
+from remit.types.messages import AssistantMessage, Call, Delta, Message, Reply, Request, ToolChoice, user
+from remit.types.ports import Model, Price
 
 
 def ask(

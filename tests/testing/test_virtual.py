@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import threads
-from remit.ports import new_root_id
+import remit.tasks.threads as threads
 from remit.testing import VirtualTimeLoop, fixed_ids, run_virtual
+from remit.types.ports import new_root_id
 
 
 def now() -> float:

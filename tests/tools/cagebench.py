@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 from shellbench import Shell, open_shell
 
-import remit.tools.bubblewrap as bubblewrap
-from remit.messages import JsonObject
-from remit.result import ToolResult, render
-from remit.sandbox import Sandbox
-from remit.tooling import Tool, ToolContext
+import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
+from remit.tools.result import ToolResult, render
+from remit.tools.tool import Tool, ToolContext
+from remit.types.messages import JsonObject
+from remit.types.sandbox import Sandbox
 
 _TROUBLE = bubblewrap.trial()
 _REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"

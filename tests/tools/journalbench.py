@@ -9,10 +9,10 @@ from pathlib import Path
 from cagebench import python_inside
 
 from remit import Agent, Outcome, tool
-from remit.policy import ApprovalRequest, Decision
-from remit.sandbox import SandboxChoice
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tools.terminal import terminal
+from remit.tools.builtin.terminal.terminal import terminal
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.sandbox import SandboxChoice
 
 ran: list[str] = []
 """The calls of `publish` that ran."""

@@ -11,13 +11,13 @@ import anyio.lowlevel
 import httpcore2
 import pytest
 
-import remit.tools.addresses as addresses
-import remit.tools.wire as wire
-from remit.result import ToolResult, render
-from remit.sandbox import OPEN, Sandbox
-from remit.tooling import Tool, ToolContext
-from remit.tools.fetching import fetch
-from remit.tools.urls import Address
+import remit.tools.builtin.web.addresses as addresses
+import remit.tools.builtin.web.wire as wire
+from remit.tools.builtin.web.fetching import fetch
+from remit.tools.builtin.web.urls import Address
+from remit.tools.result import ToolResult, render
+from remit.tools.tool import Tool, ToolContext
+from remit.types.sandbox import OPEN, Sandbox
 
 PUBLIC = "93.184.216.34"
 Said = bytes | list[bytes]

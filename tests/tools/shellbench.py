@@ -12,11 +12,11 @@ from typing import cast
 
 import pytest
 
-from remit.messages import JsonObject
-from remit.result import ToolResult, render
-from remit.sandbox import OPEN, Sandbox
-from remit.tooling import Tool, ToolContext
-from remit.tools.terminal import terminal
+from remit.tools.builtin.terminal.terminal import terminal
+from remit.tools.result import ToolResult, render
+from remit.tools.tool import Tool, ToolContext
+from remit.types.messages import JsonObject
+from remit.types.sandbox import OPEN, Sandbox
 
 MARK = "REMIT_TEST_MARK"
 

@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 from shellbench import Shell, open_shell
 
 import remit
-import remit.tools.terminal as terminals
+import remit.tools.builtin.terminal.terminal as terminals
 from remit import Agent
-from remit.messages import JsonObject
-from remit.rules import decide, parse
-from remit.sandbox import Sandbox
-from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tools.bubblewrap import trial
-from remit.tools.disasters import disaster
-from remit.tools.environment import scrub
-from remit.tools.processes import Process, launch
-from remit.tools.readings import MOST_READ, PER_SUBJECT, read_command, subjects
-from remit.tools.shell import MOST_CHARS
-from remit.tools.terminal import MOST_COMMAND, make_terminal, terminal
+from remit.tools.builtin.sandbox.bubblewrap import trial
+from remit.tools.builtin.terminal.disasters import disaster
+from remit.tools.builtin.terminal.environment import scrub
+from remit.tools.builtin.terminal.readings import MOST_READ, PER_SUBJECT, read_command, subjects
+from remit.tools.builtin.terminal.shell import MOST_CHARS
+from remit.tools.builtin.terminal.terminal import MOST_COMMAND, make_terminal, terminal
+from remit.tools.policy_rules import decide, parse
+from remit.tools.policy_subject import Subject
+from remit.tools.processes.process import Process, launch
+from remit.types.messages import JsonObject
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

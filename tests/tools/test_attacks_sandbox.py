@@ -24,10 +24,10 @@ from cagebench import (
 )
 from shellbench import Shell
 
-import remit.tools.bubblewrap as bubblewrap
-import remit.tools.terminal as terminal_module
-from remit.sandbox import Sandbox
-from remit.tools.mounts import Mount, Table
+import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
+import remit.tools.builtin.terminal.terminal as terminal_module
+from remit.tools.builtin.sandbox.mounts import Mount, Table
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

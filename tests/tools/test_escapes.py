@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.folders as folders
+import remit.tools.builtin.folders as folders
 from remit.tools import built_in
 
 TOOLS = built_in()

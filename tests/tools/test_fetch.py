@@ -13,14 +13,14 @@ import pytest
 from netbench import PUBLIC, Network, header_lines, moved, page, served, use
 
 import remit
-import remit.tools.pages as pages
-import remit.tools.wire as wire
+import remit.tools.builtin.web.pages as pages
+import remit.tools.builtin.web.wire as wire
 from remit import Agent, Limits, ToolMessage, UsageError, allow, run
-from remit.messages import ImagePart
-from remit.policy import ApprovalRequest, Decision
-from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tools.fetching import fetch, make_fetch
+from remit.tools.builtin.web.fetching import fetch, make_fetch
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.messages import ImagePart
+from remit.types.sandbox import Sandbox
 
 SITE = "site.example.org"
 URL = f"https://{SITE}/"
@@ -399,9 +399,9 @@ async def test_a_run_asks_before_it_fetches(net: Network) -> None:
 def test_importing_is_light() -> None:
     """The HTTP library is imported with the first call, and its absence is told in words."""
     code = (
-        "import sys, asyncio, remit.tools.fetching as f; assert not {'httpcore2', 'httpx2', 'h11', 'idna', 'pydantic'} & set(sys.modules)\n"
+        "import sys, asyncio, remit.tools.builtin.web.fetching as f; assert not {'httpcore2', 'httpx2', 'h11', 'idna', 'pydantic'} & set(sys.modules)\n"
         "sys.modules['httpcore2'] = None\n"
-        "import remit.signature as s\n"
+        "import remit.tools.signature as s\n"
         "ctx = s.ToolContext(run_id='r', path=(), depth=0, workspace=None, deps=None, emit=print, cancelled=bool)\n"
         "print(asyncio.run(f.fetch.invoke({'url': 'https://example.org/'}, ctx)).content)"
     )

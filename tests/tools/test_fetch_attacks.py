@@ -7,10 +7,10 @@ import threading
 import anyio
 import pytest
 
-import remit.threads as threads
-import remit.tools.addresses as addresses
-import remit.tools.readable as readable
-from remit.tools.urls import read_url
+import remit.tasks.threads as threads
+import remit.tools.builtin.web.addresses as addresses
+import remit.tools.builtin.web.readable as readable
+from remit.tools.builtin.web.urls import read_url
 
 
 def test_links_without_words_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

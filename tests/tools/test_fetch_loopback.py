@@ -14,9 +14,9 @@ import anyio.lowlevel
 import pytest
 from netbench import page, path_of, use
 
-import remit.tools.addresses as addresses
-from remit.tools.fetching import make_fetch
-from remit.tools.wire import read
+import remit.tools.builtin.web.addresses as addresses
+from remit.tools.builtin.web.fetching import make_fetch
+from remit.tools.builtin.web.wire import read
 
 pytestmark = pytest.mark.real_time
 here = make_fetch(private=["127.0.0.1", "localhost"], seconds=20)

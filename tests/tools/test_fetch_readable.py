@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import remit.tools.readable as readable
-from remit.tools.readable import to_text
+import remit.tools.builtin.web.readable as readable
+from remit.tools.builtin.web.readable import to_text
 
 URL = "https://site.example.org/docs/page.html"
 

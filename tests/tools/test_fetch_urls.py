@@ -6,11 +6,11 @@ import pytest
 from netbench import PUBLIC, Network, path_of, use
 
 from remit import Agent, run
-from remit.signature import ToolContext
-from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tools.fetching import fetch
-from remit.tools.urls import read_url
+from remit.tools.builtin.web.fetching import fetch
+from remit.tools.builtin.web.urls import read_url
+from remit.tools.policy_subject import Subject
+from remit.tools.signature import ToolContext
 from remit.tools.words import Refused
 
 

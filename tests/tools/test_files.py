@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.files as files
-import remit.tools.folders as folders
-import remit.tools.loading as loading
-import remit.tools.seen as seen
-from remit.messages import ImagePart
+import remit.tools.builtin.files.loading as loading
+import remit.tools.builtin.files.read_write_edit as files
+import remit.tools.builtin.files.seen as seen
+import remit.tools.builtin.folders as folders
+from remit.types.messages import ImagePart
 
 pytestmark = pytest.mark.real_time
 

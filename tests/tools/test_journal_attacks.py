@@ -18,14 +18,14 @@ from journalbench import attack, forge, lead, nobody, ran, result_of
 from shellbench import Shell
 
 import remit
-import remit.journal_files as journal_files
+import remit.history.journal_files as journal_files
 from remit import Agent, Limits, Outcome, UsageError
-from remit.ports import Store
-from remit.sandbox import Sandbox, SandboxChoice
-from remit.stores.place import Trouble
+from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteFile, SqliteStore
 from remit.testing import ScriptedModel, call, say
-from remit.tools.terminal import terminal
+from remit.tools.builtin.terminal.terminal import terminal
+from remit.types.ports import Store
+from remit.types.sandbox import Sandbox, SandboxChoice
 
 pytestmark = pytest.mark.real_time
 

@@ -11,8 +11,8 @@ from workbench import Bench
 
 import remit.tools
 from remit import Agent, ToolMessage, allow, run
-from remit.policy import ApprovalRequest, Decision
 from remit.testing import ScriptedModel, call, calls, say
+from remit.tools.policy import ApprovalRequest, Decision
 
 READ_ONLY = ["read", "ls", "glob", "grep"]
 CHANGING = ["write", "edit", "terminal", "fetch"]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.diffing as diffing
+import remit.tools.builtin.files.diffing as diffing
 from remit import Agent, allow, run
-from remit.policy import ApprovalRequest, Decision
-from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tooling import Tool, ToolContext
-from remit.tools.files import edit, read, write
+from remit.tools.builtin.files.read_write_edit import edit, read, write
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.tools.tool import Tool, ToolContext
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

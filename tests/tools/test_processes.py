@@ -20,12 +20,12 @@ import pytest
 from shellbench import Shell, open_shell
 
 import remit
-import remit.tools.processes as processes
-import remit.tools.terminal as terminals
+import remit.tools.builtin.terminal.terminal as terminals
+import remit.tools.processes.process as processes
 from remit import Agent, Limits
 from remit.testing import ScriptedModel, call, say
-from remit.tools.processes import KILLED, MARK, Ended, Process, launch, marked, read_ended, sweep
-from remit.tools.terminal import make_terminal, terminal
+from remit.tools.builtin.terminal.terminal import make_terminal, terminal
+from remit.tools.processes.process import KILLED, MARK, Ended, Process, launch, marked, read_ended, sweep
 
 pytestmark = [
     pytest.mark.real_time,
@@ -217,8 +217,8 @@ async def test_our_death_is_the_end_of_the_command(shell: Shell) -> None:
     program = textwrap.dedent(f"""
         import asyncio, os
         from pathlib import Path
-        from remit.tooling import ToolContext
-        from remit.tools.terminal import make_terminal, terminal
+        from remit.tools.tool import ToolContext
+        from remit.tools.builtin.terminal.terminal import make_terminal, terminal
         ctx = ToolContext(run_id="r", path=(), depth=0, workspace=Path({str(shell.workspace)!r}), deps=None,
                           emit=lambda text: print(text, end="", flush=True), cancelled=lambda: False)
         asyncio.run(terminal({f"echo up; setsid sleep 99 & {_DAEMON} & {_STUBBORN}"!r}, ctx))

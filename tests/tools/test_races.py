@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-from remit.result import ToolResult
 from remit.tools import built_in
+from remit.tools.result import ToolResult
 
 pytestmark = pytest.mark.real_time
 

@@ -11,8 +11,8 @@ from bashbench import Bash
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.rules import decide, parse
-from remit.tools.readings import subjects
+from remit.tools.builtin.terminal.readings import subjects
+from remit.tools.policy_rules import decide, parse
 
 pytestmark = [
     pytest.mark.real_time,

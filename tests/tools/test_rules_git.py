@@ -12,13 +12,13 @@ from shellbench import Shell
 
 import remit
 from remit import Agent, ApprovalRequest, ToolMessage, allow
-from remit.policy import Decision
-from remit.sandbox import OPEN, Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tools.files import edit, read, write
-from remit.tools.plain_git import command_at, switched_off
-from remit.tools.repositories import is_git_name
-from remit.tools.terminal import make_terminal, terminal
+from remit.tools.builtin.files.read_write_edit import edit, read, write
+from remit.tools.builtin.sandbox.repositories import is_git_name
+from remit.tools.builtin.terminal.plain_git import command_at, switched_off
+from remit.tools.builtin.terminal.terminal import make_terminal, terminal
+from remit.tools.policy import Decision
+from remit.types.sandbox import OPEN, Sandbox
 
 pytestmark = pytest.mark.real_time
 

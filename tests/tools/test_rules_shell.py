@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.rules import Rule, decide, parse
-from remit.subject import ANYTHING, Subject
-from remit.tools.readings import read_command, subjects
+from remit.tools.builtin.terminal.readings import read_command, subjects
+from remit.tools.policy_rules import Rule, decide, parse
+from remit.tools.policy_subject import ANYTHING, Subject
 
 
 def _verdict(line: str, *rules: str) -> str:

@@ -19,14 +19,14 @@ from cagebench import python_inside
 from shellbench import Shell, open_shell
 
 import remit
-import remit.tools.bubblewrap as bubblewrap
-import remit.tools.seccomp as seccomp
+import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
+import remit.tools.builtin.sandbox.seccomp as seccomp
 from remit import Agent
-from remit.result import ToolResult
-from remit.sandbox import Sandbox
 from remit.testing import ScriptedModel, call, say
-from remit.tools.mounts import Mount
-from remit.tools.terminal import make_terminal, terminal
+from remit.tools.builtin.sandbox.mounts import Mount
+from remit.tools.builtin.terminal.terminal import make_terminal, terminal
+from remit.tools.result import ToolResult
+from remit.types.sandbox import Sandbox
 
 _TROUBLE = bubblewrap.trial()
 _REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"

@@ -10,10 +10,10 @@ import pytest
 from cagebench import GIT, NEW, READ, WRITE, names, open_beside_home, outside, run, use, works
 from shellbench import Shell
 
-import remit.tools.guarding as guarding
-import remit.tools.repositories as repositories
-from remit.sandbox import Sandbox
-from remit.tools.files import edit, read, write
+import remit.tools.builtin.sandbox.guarding as guarding
+import remit.tools.builtin.sandbox.repositories as repositories
+from remit.tools.builtin.files.read_write_edit import edit, read, write
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import Bench
 
-import remit.tools.engines as engines
-import remit.tools.searching as searching
-from remit.result import ToolResult
-from remit.tools.dialect import read_pattern
+import remit.tools.builtin.search.engines as engines
+import remit.tools.builtin.search.grepping as searching
+from remit.tools.builtin.search.dialect import read_pattern
+from remit.tools.result import ToolResult
 from remit.tools.words import Refused
 
 pytestmark = pytest.mark.real_time

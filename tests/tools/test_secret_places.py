@@ -9,8 +9,8 @@ import pytest
 from cagebench import READ, WRITE_NET, open_beside_home, run, works
 from shellbench import Shell
 
-from remit.sandbox import OPEN, Sandbox
-from remit.tools.places import MOVED, NAMED, SECRETS, may_hide, secrets
+from remit.tools.secret_places import MOVED, NAMED, SECRETS, may_hide, secrets
+from remit.types.sandbox import OPEN, Sandbox
 
 pytestmark = pytest.mark.real_time
 

@@ -12,12 +12,12 @@ from settingsbench import FILES, followed, make_project
 from shellbench import Shell
 
 from remit import Agent, ApprovalRequest, Outcome, allow, deny, run_sync
-from remit.policy import Decision
-from remit.rules import SETTINGS
 from remit.testing import ScriptedModel, call, say
 from remit.testing.scripted import Answer
-from remit.tools.files import edit, read, write
-from remit.tools.guarding import changes_settings
+from remit.tools.builtin.files.read_write_edit import edit, read, write
+from remit.tools.builtin.sandbox.guarding import changes_settings
+from remit.tools.policy import Decision
+from remit.tools.policy_rules import SETTINGS
 
 NO = deny("no")
 ALLOWED = ["allow write", "allow edit", "allow read"]

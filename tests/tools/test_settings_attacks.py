@@ -10,7 +10,7 @@ from cagebench import GIT, NEW, READ, WRITE, open_beside_home, outside, run, wor
 from settingsbench import EVIL, FILES, SERVER, changes, followed, make_project
 from shellbench import Shell
 
-import remit.tools.guarding as guarding
+import remit.tools.builtin.sandbox.guarding as guarding
 from remit.definitions import load, load_settings
 
 pytestmark = pytest.mark.real_time

@@ -12,7 +12,7 @@ import pytest
 from cagebench import NO_NET, WRITE, WRITE_NET, open_beside_home, python_inside, run, works
 from shellbench import Shell
 
-from remit.sandbox import Sandbox
+from remit.types.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_time
 

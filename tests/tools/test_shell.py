@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.subject import Subject
-from remit.tools.readings import read_command, subjects
-from remit.tools.shell import MOST_CHARS
+from remit.tools.builtin.terminal.readings import read_command, subjects
+from remit.tools.builtin.terminal.shell import MOST_CHARS
+from remit.tools.policy_subject import Subject
 
 
 def _texts(command: str) -> list[str]:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from shellbench import Shell, open_shell
 
 import remit
-import remit.tools.terminal as terminals
+import remit.tools.builtin.terminal.terminal as terminals
 from remit import Agent
 from remit.errors import UsageError
-from remit.subject import Subject
 from remit.testing import ScriptedModel, call, say
-from remit.tools.environment import scrub
-from remit.tools.output import PIECE_BYTES, Kept, Pieces, tidy
-from remit.tools.terminal import INLINE_CHARS, make_terminal, terminal
+from remit.tools.builtin.terminal.environment import scrub
+from remit.tools.builtin.terminal.output import PIECE_BYTES, Kept, Pieces, tidy
+from remit.tools.builtin.terminal.terminal import INLINE_CHARS, make_terminal, terminal
+from remit.tools.policy_subject import Subject
 
 pytestmark = pytest.mark.real_time
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from remit.result import ToolResult, render
-from remit.tooling import Tool, ToolContext
+from remit.tools.result import ToolResult, render
+from remit.tools.tool import Tool, ToolContext
 
 SECRET = "s3cret-outside"
 

@@ -13,8 +13,8 @@ from typing import NoReturn
 import click
 
 from remit.errors import RemitError, UsageError
-from remit.outcome import Status
-from remit.text import clean, describe_error, visible
+from remit.types.outcome import Status
+from remit.types.text import clean, describe_error, visible
 
 COMPLETED = 0
 FAILED = 1

@@ -21,11 +21,11 @@ from remit.cli.onward import way_on
 from remit.cli.options import recall
 from remit.cli.places import Journal, hint
 from remit.definitions import Problem, Settings, check
-from remit.definitions.modelnames import read_model
+from remit.definitions.agent_files.model_names import read_model
 from remit.errors import RemitError, UsageError
 from remit.models.names import KNOWN, key_variable
-from remit.ports import Store, TreeInfo
 from remit.stores import open_store
+from remit.types.ports import Store, TreeInfo
 
 Level = Literal["ok", "note", "warning", "problem"]
 
@@ -148,7 +148,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 def sandbox(settings: Settings) -> Iterator[Finding]:
     """Tries bubblewrap. It is a problem only where the settings ask for a sandbox."""
-    import remit.tools.bubblewrap as bubblewrap  # noqa: PLC0415 - runs a program
+    import remit.tools.builtin.sandbox.bubblewrap as bubblewrap  # noqa: PLC0415 - runs a program
 
     wanted = settings.sandbox
     needed = wanted is not None and not wanted.is_open
@@ -167,7 +167,7 @@ def sandbox(settings: Settings) -> Iterator[Finding]:
 
 
 def search() -> Iterator[Finding]:
-    from remit.tools.engines import find_ripgrep  # noqa: PLC0415 - runs a program
+    from remit.tools.builtin.search.engines import find_ripgrep  # noqa: PLC0415 - runs a program
 
     found = find_ripgrep()
     if found:
@@ -297,7 +297,7 @@ def _risks(path: Path) -> Iterator[Finding]:
 
 
 def _damage(path: Path) -> Iterator[Finding]:
-    from remit.stores.place import Trouble  # noqa: PLC0415 - only for a journal that is a file
+    from remit.stores.sql.database import Trouble  # noqa: PLC0415 - only for a journal that is a file
     from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - as above
 
     try:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import anyio
 
 from remit.cli.places import Found
-from remit.events import Event
-from remit.history import Tree
-from remit.ports import Store
-from remit.tree import apply
+from remit.history.fold import apply
+from remit.history.records import Tree
+from remit.types.events import Event
+from remit.types.ports import Store
 
 POLL_S = 0.1
 LOOK_S = 1.0

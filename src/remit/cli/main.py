@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 
 import remit.cli.exits as exits
-from remit.spelling import suggest
+from remit.types.text_spelling import suggest
 
 if TYPE_CHECKING:
-    from remit.providers import ModelSource
+    from remit.engine.budget.model_choice import ModelSource
 
 
 class Listed(NamedTuple):
@@ -26,20 +26,20 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
-    "run": Listed("remit.cli.run", "Run an agent on a task and watch the tree."),
-    "resume": Listed("remit.cli.resume", "Have a stopped run go on."),
-    "demo": Listed("remit.cli.demo", "Survey a folder without a key: the offline demonstration."),
-    "runs": Listed("remit.cli.runs", "List the runs in the journal."),
-    "show": Listed("remit.cli.show", "Show one run: tree, messages, calls, events, usage."),
-    "watch": Listed("remit.cli.watch", "Watch a run of another process."),
-    "cancel": Listed("remit.cli.cancel", "Stop a run and everything below it."),
-    "send": Listed("remit.cli.send", "Send a message to a run; it joins the next turn."),
-    "approve": Listed("remit.cli.approve", "Say yes to what a run asks for."),
-    "deny": Listed("remit.cli.deny", "Say no to what a run asks for."),
-    "rm": Listed("remit.cli.rm", "Delete runs from the journal."),
-    "agents": Listed("remit.cli.agents", "List agents, and check their files."),
-    "doctor": Listed("remit.cli.doctor", "See what works here, and how to fix what does not."),
-    "trust": Listed("remit.cli.trust", "Say which projects remit may follow."),
+    "run": Listed("remit.cli.commands.run", "Run an agent on a task and watch the tree."),
+    "resume": Listed("remit.cli.commands.resume", "Have a stopped run go on."),
+    "demo": Listed("remit.cli.commands.demo", "Survey a folder without a key: the offline demonstration."),
+    "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),
+    "show": Listed("remit.cli.commands.show", "Show one run: tree, messages, calls, events, usage."),
+    "watch": Listed("remit.cli.commands.watch", "Watch a run of another process."),
+    "cancel": Listed("remit.cli.commands.cancel", "Stop a run and everything below it."),
+    "send": Listed("remit.cli.commands.send", "Send a message to a run; it joins the next turn."),
+    "approve": Listed("remit.cli.commands.approve", "Say yes to what a run asks for."),
+    "deny": Listed("remit.cli.commands.deny", "Say no to what a run asks for."),
+    "rm": Listed("remit.cli.commands.rm", "Delete runs from the journal."),
+    "agents": Listed("remit.cli.commands.agents", "List agents, and check their files."),
+    "doctor": Listed("remit.cli.commands.doctor", "See what works here, and how to fix what does not."),
+    "trust": Listed("remit.cli.commands.trust", "Say which projects remit may follow."),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remit.cli.options import Options, recall
 from remit.cli.places import Found, hint
-from remit.ports import Store
+from remit.types.ports import Store
 
 
 def way_on(called: Options | None, root: str, short: str) -> str:

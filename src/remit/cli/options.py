@@ -10,11 +10,11 @@ import click
 import msgspec
 from msgspec import Struct
 
-from remit.definitions.limit_values import read_limit
-from remit.definitions.nodes import Node, Wrong
+from remit.definitions.agent_files.limit_values import read_limit
+from remit.definitions.syntax.nodes import Node, Wrong
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject
-from remit.ports import Store
+from remit.types.messages import Json, JsonObject
+from remit.types.ports import Store
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -16,12 +16,12 @@ import click
 
 import remit.cli.exits as exits
 from remit.errors import UsageError
-from remit.history import Tree
-from remit.ports import Store, TreeInfo
-from remit.secret_patterns import SecretPattern
+from remit.history.fold import fold
+from remit.history.records import Tree
+from remit.history.secret_patterns import SecretPattern
 from remit.stores import default_path, open_store
-from remit.text import visible
-from remit.tree import fold
+from remit.types.ports import Store, TreeInfo
+from remit.types.text import visible
 
 LEAST = 5
 """Letters of a short id; more where two trees begin alike."""

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
+from remit.definitions.agent_files.definition import Definition
+from remit.definitions.agent_files.limit_values import parse_limits
+from remit.definitions.agent_files.loading import Given, Loaded, load, load_agents
 from remit.definitions.building import Surroundings, build, build_all, check
-from remit.definitions.consent import distrust, trusted_folders
-from remit.definitions.definition import Definition
-from remit.definitions.limit_values import parse_limits
-from remit.definitions.loading import Given, Loaded, load, load_agents
-from remit.definitions.nodes import Problem
-from remit.definitions.setting_aside import SetAside
+from remit.definitions.project_trust.consent import distrust, trusted_folders
+from remit.definitions.project_trust.setting_aside import SetAside
 from remit.definitions.settings import Settings, SettingsError, is_trusted, load_settings, trust
+from remit.definitions.syntax.nodes import Problem
 
 __all__ = [
     "Definition",

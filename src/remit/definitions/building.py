@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from remit.agent import Agent
-from remit.definitions.definition import Definition, Said
+from remit.definitions.agent_files.definition import Definition, Said
+from remit.definitions.agent_files.loading import Loaded
+from remit.definitions.agent_files.model_names import is_address, read_model
 from remit.definitions.kits import MOST_HINTS, Kit, Shelf, choose_tools
-from remit.definitions.loading import Loaded
-from remit.definitions.modelnames import is_address, read_model
-from remit.definitions.narrowing import (
+from remit.definitions.project_trust.narrowing import (
     CONSENT,
     Only,
     narrow_limits,
@@ -19,14 +19,14 @@ from remit.definitions.narrowing import (
     narrow_settings,
     why_not_output,
 )
-from remit.definitions.nodes import MOST_TOLD, Hints, Level, Problem, note_down, quoted
+from remit.definitions.syntax.nodes import MOST_TOLD, Hints, Level, Problem, note_down, quoted
 from remit.errors import UsageError
-from remit.limits import Limits
-from remit.messages import Json, unforge
-from remit.policy import Policy
-from remit.ports import ModelChoice
-from remit.sources import ToolSource
-from remit.tooling import Tool
+from remit.tools.policy import Policy
+from remit.tools.source import ToolSource
+from remit.tools.tool import Tool
+from remit.types.limits import Limits
+from remit.types.messages import Json, unforge
+from remit.types.ports import ModelChoice
 
 MOST_LEVELS = 50
 """Agents below agents; deeper than any tree may run."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import remit.tools
-from remit.definitions.definition import Definition, Said
-from remit.definitions.narrowing import CONSENT
-from remit.definitions.nodes import Hints, Level, quoted, split_list, to_json
-from remit.definitions.permissions import removes
-from remit.definitions.toolnames import ToolWord, known_words, read_word
+from remit.definitions.agent_files.definition import Definition, Said
+from remit.definitions.agent_files.permissions import removes
+from remit.definitions.agent_files.tool_names import ToolWord, known_words, read_word
+from remit.definitions.project_trust.narrowing import CONSENT
+from remit.definitions.syntax.nodes import Hints, Level, quoted, split_list, to_json
 from remit.errors import UsageError
-from remit.rules import parse
-from remit.sources import ToolSource
-from remit.spelling import slip_of
-from remit.tooling import Tool, is_reserved
+from remit.tools.policy_rules import parse
+from remit.tools.source import ToolSource
+from remit.tools.tool import Tool, is_reserved
+from remit.types.text_spelling import slip_of
 
 Tell = Callable[[Level, int, str], None]
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
-import remit.definitions.nodes as nodes
-from remit.definitions.content import server_as_written
-from remit.definitions.definition import Definition, Draft, Place, Said
-from remit.definitions.limit_values import NAMES, read_named, read_pairs
-from remit.definitions.loading import read_table
-from remit.definitions.nodes import (
+import remit.definitions.syntax.nodes as nodes
+from remit.definitions.agent_files.definition import Definition, Draft, Place, Said
+from remit.definitions.agent_files.limit_values import NAMES, read_named, read_pairs
+from remit.definitions.agent_files.loading import read_table
+from remit.definitions.agent_files.permissions import policy_rules, sandbox_of
+from remit.definitions.agent_files.tool_names import known_words
+from remit.definitions.project_trust.content import server_as_written
+from remit.definitions.syntax.nodes import (
     Hints,
     Level,
     Node,
@@ -26,12 +28,10 @@ from remit.definitions.nodes import (
     quoted,
     to_json,
 )
-from remit.definitions.permissions import policy_rules, sandbox_of
-from remit.definitions.toolnames import known_words
 from remit.errors import UsageError
-from remit.rules import parse
-from remit.secret_patterns import SecretPattern
-from remit.spelling import slip_of, suggest
+from remit.history.secret_patterns import SecretPattern
+from remit.tools.policy_rules import parse
+from remit.types.text_spelling import slip_of, suggest
 
 if TYPE_CHECKING:
     from remit.tools.mcp.config import Servers

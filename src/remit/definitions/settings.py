@@ -1,6 +1,6 @@
 """Settings: defaults < the user's file < the project's < the environment < the command line, and where each is from.
 
-A project that is not trusted, or not as it is now, may only narrow: see `consent.py`, and `untrusted` for what was set
+A project that is not trusted, or not as it is now, may only narrow: see `definitions/project_trust/consent.py`, and `untrusted` for what was set
 aside.
 """
 
@@ -14,28 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from remit.definitions.agent_files.definition import Definition, Place
+from remit.definitions.agent_files.limit_values import make_limits
+from remit.definitions.agent_files.loading import Given, Loaded, load_agents
+from remit.definitions.agent_files.model_names import read_model
+from remit.definitions.agent_files.places import repository, upwards
 from remit.definitions.building import Surroundings
-from remit.definitions.consent import add_version, nearest, trusted_versions
-from remit.definitions.content import agent_lines, setting_lines, tidy
-from remit.definitions.definition import Definition, Place
 from remit.definitions.layers import Layer, Setting, definitions_of, from_environment, from_flags
-from remit.definitions.limit_values import make_limits
-from remit.definitions.loading import Given, Loaded, load_agents
-from remit.definitions.modelnames import read_model
-from remit.definitions.narrowing import CONSENT
-from remit.definitions.nodes import Node, Problem, Wrong, fields, fit
-from remit.definitions.places import repository, upwards
-from remit.definitions.setting_aside import SetAside, set_aside
-from remit.definitions.text_files import read_text
-from remit.definitions.toml_lines import read_toml
+from remit.definitions.project_trust.consent import add_version, nearest, trusted_versions
+from remit.definitions.project_trust.content import agent_lines, setting_lines, tidy
+from remit.definitions.project_trust.narrowing import CONSENT
+from remit.definitions.project_trust.setting_aside import SetAside, set_aside
+from remit.definitions.syntax.nodes import Node, Problem, Wrong, fields, fit
+from remit.definitions.syntax.text_files import read_text
+from remit.definitions.syntax.toml_lines import read_toml
 from remit.errors import UsageError
-from remit.limits import Limits
-from remit.sandbox import Sandbox
-from remit.secret_patterns import SecretPattern
-from remit.sources import ToolSource
-from remit.text import one_line, shorten
-from remit.tooling import Tool
+from remit.history.secret_patterns import SecretPattern
 from remit.tools.settings_files import FILE, SERVERS_FILE, TABLE, TABLE_FILE, config_folder
+from remit.tools.source import ToolSource
+from remit.tools.tool import Tool
+from remit.types.limits import Limits
+from remit.types.sandbox import Sandbox
+from remit.types.text import one_line, shorten
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@/\s]*@")
 

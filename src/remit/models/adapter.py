@@ -21,8 +21,6 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 
 import remit.models.settings as settings
 from remit.errors import ModelError, UsageError
-from remit.limits import Usage
-from remit.messages import Delta, Reply, Request, ToolMessage
 from remit.models.clients import Clients, closing_responses
 from remit.models.conversation import Conversations
 from remit.models.failures import failure, stopped_short, unreadable
@@ -30,7 +28,9 @@ from remit.models.names import Named
 from remit.models.offers import output_of, tools_of
 from remit.models.prices import counted, usage_of, worst_price
 from remit.models.replies import read, refusal_of, stop_of
-from remit.ports import Emit, Price
+from remit.types.limits import Usage
+from remit.types.messages import Delta, Reply, Request, ToolMessage
+from remit.types.ports import Emit, Price
 
 ALIVE_S = 1.0
 """A call is not told before it is whole; while one is being written, a sign of life comes this often."""

@@ -21,7 +21,8 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
-from remit.messages import (
+from remit.models.replies import to_response
+from remit.types.messages import (
     AssistantMessage,
     FilePart,
     Message,
@@ -30,7 +31,6 @@ from remit.messages import (
     ToolMessage,
     UserMessage,
 )
-from remit.models.replies import to_response
 
 MOST_RUNS = 256
 """So many conversations are kept; the one that was not used for longest goes first."""

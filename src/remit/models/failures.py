@@ -10,10 +10,10 @@ import pydantic_ai.exceptions as theirs
 from pydantic_ai.messages import ModelResponse
 
 from remit.errors import ModelError, ModelErrorKind
-from remit.limits import Usage
-from remit.messages import JsonObject
 from remit.models.names import Named, key_variable
-from remit.text import clean, describe_error, one_line, shorten
+from remit.types.limits import Usage
+from remit.types.messages import JsonObject
+from remit.types.text import clean, describe_error, one_line, shorten
 
 MOST_WORDS = 300
 """Characters of the provider's own words."""

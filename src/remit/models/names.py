@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from remit.errors import UsageError
-from remit.text import one_line, shorten
+from remit.types.text import one_line, shorten
 
 SERVER_KEY = "OPENAI_COMPATIBLE_API_KEY"
 """The variable with the key of a server that is named by its address."""

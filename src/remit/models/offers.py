@@ -8,7 +8,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from remit.messages import Json, JsonObject, Request
+from remit.types.messages import Json, JsonObject, Request
 
 _Mode = Literal["text", "native", "prompted"]
 

@@ -11,11 +11,20 @@ import json
 import re
 from typing import NamedTuple
 
-from remit.limits import Usage
-from remit.messages import MARK, AssistantMessage, Call, JsonObject, Reply, Request, ToolMessage, UserMessage
 from remit.models.facts import Facts, merge, of_listing, parse, render
-from remit.ports import Emit, Price
-from remit.text import clean
+from remit.types.limits import Usage
+from remit.types.messages import (
+    MARK,
+    AssistantMessage,
+    Call,
+    JsonObject,
+    Reply,
+    Request,
+    ToolMessage,
+    UserMessage,
+)
+from remit.types.ports import Emit, Price
+from remit.types.text import clean
 
 LABEL = "remit's offline rules, not a language model"
 MOST_PARTS = 24

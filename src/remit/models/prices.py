@@ -12,8 +12,8 @@ from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
-from remit.limits import Usage
-from remit.ports import Price
+from remit.types.limits import Usage
+from remit.types.ports import Price
 
 
 def worst_price(model: Model) -> Price | None:

@@ -15,8 +15,8 @@ import pydantic_core
 from msgspec import Struct
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 
-from remit.messages import AssistantMessage, Call, Json, JsonObject, Stop, Thinking
-from remit.sizes import MOST_ARGS
+from remit.types.messages import AssistantMessage, Call, Json, JsonObject, Stop, Thinking
+from remit.types.sizes import MOST_ARGS
 
 GAP = "\n\n"
 """Between two texts with something else between them."""

@@ -16,9 +16,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
 from remit.errors import UsageError
-from remit.messages import Request
 from remit.models.names import KNOWN
-from remit.spelling import suggest
+from remit.types.messages import Request
+from remit.types.text_spelling import suggest
 
 NO_HURRY_S = 24 * 3600.0
 """The clients' own time limit for silence, out of the way of the run's."""

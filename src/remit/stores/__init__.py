@@ -1,4 +1,4 @@
-"""Where events and artifacts are kept. `remit.ports.Store` is what the stores share; `open_store` finds one.
+"""Where events and artifacts are kept. `remit.types.ports.Store` is what the stores share; `open_store` finds one.
 
 Nothing here imports a database before its store is asked for.
 """
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from remit.errors import UsageError
-from remit.ports import Store
-from remit.secret_patterns import SecretPattern as SecretPattern
+from remit.history.secret_patterns import SecretPattern as SecretPattern
+from remit.types.ports import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def open_store(url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> Stor
 
 def default_path() -> Path:
     """Where runs are kept when no place is named: in $REMIT_HOME, else in this user's folder for such things."""
-    from remit.journal_files import default_folder  # noqa: PLC0415 - for stores that are files
+    from remit.history.journal_files import default_folder  # noqa: PLC0415 - for stores that are files
 
     return default_folder() / "runs.db"
 
@@ -84,7 +84,7 @@ def _unknown(scheme: str, url: str) -> str:
     if name in KNOWN:
         shown = name if name == url else f"{name}:..."
         return f"The store {shown!r} is not written in full. A store is one of {FORMS}."
-    from remit.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.text_spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
     hint = suggest(scheme, KNOWN)
     # Only the beginning where there is more to it: the rest may hold a password.

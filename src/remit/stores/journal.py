@@ -21,23 +21,23 @@ from typing import TypeVar, cast
 
 import msgspec
 
-import remit.commands
-import remit.stores.tables as tables
-import remit.threads as threads
-from remit.commands import AnyCommand
+import remit.stores.sql.tables as tables
+import remit.tasks.threads as threads
+import remit.types.commands
 from remit.errors import StoreError, TreeOwned, UsageError
-from remit.events import Event, decode, decode_lines, seq_of, words
-from remit.ports import Posted, TreeInfo
-from remit.redaction import Redactor
-from remit.sandbox import Sandbox
-from remit.secret_patterns import SecretPattern
-from remit.stores.chunks import chunks
+from remit.history.redaction import Redactor
+from remit.history.secret_patterns import SecretPattern
 from remit.stores.owner import new_owner
-from remit.stores.place import Link, Place
 from remit.stores.reader import NotReady, Reader
-from remit.stores.waiting import HEED_EVENTS, Claim, Waiting, Weighed, copy, weigh, weighed
-from remit.stores.worker import Promise, Worker, answer
-from remit.stores.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
+from remit.stores.sql.database import Link, Place
+from remit.stores.writing.chunks import chunks
+from remit.stores.writing.waiting import HEED_EVENTS, Claim, Waiting, Weighed, copy, weigh, weighed
+from remit.stores.writing.worker import Promise, Worker, answer
+from remit.stores.writing.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
+from remit.types.commands import AnyCommand
+from remit.types.events import Event, decode, decode_lines, seq_of, words
+from remit.types.ports import Posted, TreeInfo
+from remit.types.sandbox import Sandbox
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ def _checked(secrets: object) -> tuple[str | SecretPattern, ...]:
 
 
 class JournalStore:
-    """A store in a database. See `remit.ports.Store` for what its methods promise."""
+    """A store in a database. See `remit.types.ports.Store` for what its methods promise."""
 
     def __init__(self, place: Place, secrets: Sequence[str | SecretPattern] = ()) -> None:
         self._place = place
@@ -331,9 +331,9 @@ class JournalStore:
         self._check()
         await self._must_exist(root)
         try:
-            data = self._redactor.redact(remit.commands.encode(command)).decode()
+            data = self._redactor.redact(remit.types.commands.encode(command)).decode()
             # Read back at once: one that cannot be read must not be written.
-            remit.commands.decode(data)
+            remit.types.commands.decode(data)
         except Exception as error:
             raise StoreError(f"The command for the run {root!r} is none: {error}") from error
         await self._do(lambda link, _: tables.post(link, root, command, data, self._place.where))

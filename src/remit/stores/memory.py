@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 
-from remit.commands import AnyCommand
-from remit.commands import decode as decode_command
-from remit.commands import encode as encode_command
 from remit.errors import StoreError, TreeOwned
-from remit.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode
-from remit.limits import total
-from remit.outcome import Status
-from remit.ports import Posted, TreeInfo
+from remit.types.commands import AnyCommand
+from remit.types.commands import decode as decode_command
+from remit.types.commands import encode as encode_command
+from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode
+from remit.types.limits import total
+from remit.types.outcome import Status
+from remit.types.ports import Posted, TreeInfo
 
 
 class _Kept:

@@ -12,14 +12,14 @@ from typing import LiteralString, cast
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-import remit.journal_files as journal_files
-import remit.stores.migrations as migrations
+import remit.history.journal_files as journal_files
+import remit.stores.sql.migrations as migrations
 from remit.errors import UsageError
-from remit.sandbox import Sandbox
-from remit.secret_patterns import SecretPattern
-from remit.stores.exposure import find_text
+from remit.history.secret_patterns import SecretPattern
 from remit.stores.journal import JournalStore
-from remit.stores.place import Link, Row, Trouble
+from remit.stores.sql.database import Link, Row, Trouble
+from remit.stores.sql.exposure import find_text
+from remit.types.sandbox import Sandbox
 
 CONNECT_S = 4
 """Seconds to wait for a server that does not answer."""

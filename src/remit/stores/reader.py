@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from remit.errors import StoreError
-from remit.stores.place import Link, Place, Trouble, unexpected
-from remit.stores.worker import Promise, Worker
+from remit.stores.sql.database import Link, Place, Trouble, unexpected
+from remit.stores.writing.worker import Promise, Worker
 
 T = TypeVar("T")
 

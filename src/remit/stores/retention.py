@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from remit.errors import TreeOwned, UsageError
-from remit.ports import Store, TreeInfo
 from remit.stores import open_store
+from remit.types.ports import Store, TreeInfo
 
 
 async def prune(

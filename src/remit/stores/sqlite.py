@@ -12,15 +12,15 @@ from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-import remit.journal_files as journal_files
-import remit.stores.forks as forks
-import remit.stores.migrations as migrations
-from remit.journal_files import APPLICATION_ID
-from remit.sandbox import Sandbox
-from remit.secret_patterns import SecretPattern
-from remit.stores.exposure import steps
+import remit.history.journal_files as journal_files
+import remit.stores.sql.forks as forks
+import remit.stores.sql.migrations as migrations
+from remit.history.journal_files import APPLICATION_ID
+from remit.history.secret_patterns import SecretPattern
 from remit.stores.journal import JournalStore
-from remit.stores.place import Link, Row, Trouble
+from remit.stores.sql.database import Link, Row, Trouble
+from remit.stores.sql.exposure import steps
+from remit.types.sandbox import Sandbox
 
 log = logging.getLogger("remit")
 

@@ -14,12 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
-from remit.commands import Answer, AnyCommand, Cancel, Send
 from remit.errors import StoreError, TreeOwned
-from remit.events import RunResumed
-from remit.limits import Usage
-from remit.outcome import Status
-from remit.ports import Posted, Store
 from remit.testing.specimens import (
     ended,
     head,
@@ -38,6 +33,11 @@ from remit.testing.specimens import (
     together,
     warned,
 )
+from remit.types.commands import Answer, AnyCommand, Cancel, Send
+from remit.types.events import RunResumed
+from remit.types.limits import Usage
+from remit.types.outcome import Status
+from remit.types.ports import Posted, Store
 
 TOGETHER_S = 10.0
 """How long something may take that another store has to notice."""

@@ -15,9 +15,19 @@ import msgspec
 from msgspec import Struct
 
 from remit.errors import ModelError, ModelErrorKind
-from remit.limits import Usage
-from remit.messages import AssistantMessage, Call, Delta, Json, JsonObject, Reply, Request, Stop, Thinking
-from remit.ports import Emit, Price
+from remit.types.limits import Usage
+from remit.types.messages import (
+    AssistantMessage,
+    Call,
+    Delta,
+    Json,
+    JsonObject,
+    Reply,
+    Request,
+    Stop,
+    Thinking,
+)
+from remit.types.ports import Emit, Price
 
 STEP_USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
 """What a step costs unless it says otherwise; a `Reply` used as a step is taken as it is."""

@@ -9,13 +9,13 @@ from typing import TypedDict
 
 import anyio
 
-from remit.commands import Send
 from remit.errors import StoreError
-from remit.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned
-from remit.limits import Usage
-from remit.messages import Json, Reply, user
-from remit.outcome import Outcome, Status
-from remit.ports import Store, TreeInfo
+from remit.types.commands import Send
+from remit.types.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned
+from remit.types.limits import Usage
+from remit.types.messages import Json, Reply, user
+from remit.types.outcome import Outcome, Status
+from remit.types.ports import Store, TreeInfo
 
 
 class Head(TypedDict):

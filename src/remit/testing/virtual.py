@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-import remit.threads as threads
-from remit.ports import new_root_id
+import remit.tasks.threads as threads
+from remit.types.ports import new_root_id
 
 T = TypeVar("T")
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from remit.tooling import Tier, Tool
-
 if TYPE_CHECKING:
-    from remit.tools.fetching import make_fetch
+    from remit.tools.builtin.terminal.terminal import make_terminal
+    from remit.tools.builtin.web.fetching import make_fetch
     from remit.tools.mcp import McpServer
-    from remit.tools.terminal import make_terminal
+    from remit.tools.tool import Tool
 
 __all__ = ["McpServer", "all", "built_in", "make_fetch", "make_terminal", "read_only"]
 
 # By name, so that naming the package costs nothing until one of them is wanted.
-_LATER = {"McpServer": "mcp", "make_fetch": "fetching", "make_terminal": "terminal"}
+_LATER = {
+    "McpServer": "mcp",
+    "make_fetch": "builtin.web.fetching",
+    "make_terminal": "builtin.terminal.terminal",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -34,11 +37,11 @@ def __getattr__(name: str) -> object:
 def built_in() -> Mapping[str, Tool]:
     """Every built-in tool by its name."""
     # Here, so that naming the package costs nothing until a tool is wanted.
-    from remit.tools.fetching import fetch  # noqa: PLC0415 - see above
-    from remit.tools.files import edit, read, write  # noqa: PLC0415 - see above
-    from remit.tools.listing import glob, ls  # noqa: PLC0415 - see above
-    from remit.tools.searching import grep  # noqa: PLC0415 - see above
-    from remit.tools.terminal import terminal  # noqa: PLC0415 - see above
+    from remit.tools.builtin.files.read_write_edit import edit, read, write  # noqa: PLC0415 - see above
+    from remit.tools.builtin.search.grepping import grep  # noqa: PLC0415 - see above
+    from remit.tools.builtin.search.listing import glob, ls  # noqa: PLC0415 - see above
+    from remit.tools.builtin.terminal.terminal import terminal  # noqa: PLC0415 - see above
+    from remit.tools.builtin.web.fetching import fetch  # noqa: PLC0415 - see above
 
     tools: tuple[Tool, ...] = (read, ls, glob, grep, write, edit, terminal, fetch)
     return {tool.name: tool for tool in tools}
@@ -46,6 +49,8 @@ def built_in() -> Mapping[str, Tool]:
 
 def read_only() -> list[Tool]:
     """The tools that only look: read, ls, glob, grep."""
+    from remit.tools.tool import Tier  # noqa: PLC0415 - see above
+
     return [tool for tool in built_in().values() if tool.tier is Tier.OBSERVE]
 
 

@@ -1,6 +1,6 @@
 """Which files remit reads as settings, agents, servers or trust, in whatever folder of a workspace it is started.
 
-One answer for sandboxed commands (`guarding.py`) and for `write` and `edit` (`files.py`). The readers in
+One answer for sandboxed commands (`tools/builtin/sandbox/guarding.py`) and for `write` and `edit` (`tools/builtin/files/read_write_edit.py`). The readers in
 `remit.definitions` take their names from here.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from remit.tools.bounded_toml import TooLarge, parse
-from remit.tools.places import homes
+from remit.tools.secret_places import homes
 
 FILE = "remit.toml"
 SERVERS_FILE = ".mcp.json"

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Callable
 from typing import ParamSpec, cast
 
-from remit.messages import Json
-from remit.result import ToolResult
-from remit.text import shorten
+from remit.tools.result import ToolResult
+from remit.types.messages import Json
+from remit.types.text import shorten
 
 P = ParamSpec("P")
 

@@ -11,10 +11,10 @@ from workshop import NEEDS_PROC, Shop, until
 
 import remit
 from remit import Agent, Limits, Status, ToolMessage, deny, run, start
-from remit.events import CallProgressed, ToolsOpened
-from remit.policy import ApprovalRequest, Decision
 from remit.testing import ScriptedModel, call, say
 from remit.tools.mcp import McpServer
+from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.events import CallProgressed, ToolsOpened
 
 pytestmark = [pytest.mark.real_time, NEEDS_PROC]
 

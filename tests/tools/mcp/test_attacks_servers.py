@@ -18,11 +18,7 @@ from workshop import HERE, Tree, until
 import remit.tools.mcp.offers as offers
 import remit.tools.mcp.opening as opening
 from remit import Agent, Tool, run, tool
-from remit.messages import JsonObject, unforge
-from remit.result import ToolResult
-from remit.sources import Choice
 from remit.testing import ScriptedModel, say
-from remit.tooling import ToolContext
 from remit.tools.mcp import McpServer, read_mcp_json
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.link import LARGE_MESSAGE, too_dense
@@ -30,6 +26,10 @@ from remit.tools.mcp.offers import Offered, offer
 from remit.tools.mcp.results import to_result
 from remit.tools.mcp.session import list_tools
 from remit.tools.mcp.sieve import MOST_BLOCKS, MOST_TOOLS, Listing, sift_result, sift_tools
+from remit.tools.result import ToolResult
+from remit.tools.source import Choice
+from remit.tools.tool import ToolContext
+from remit.types.messages import JsonObject, unforge
 
 SERVER = McpServer("evil", command="x")
 SECRET = "zq7-key-of-nobody-4711"

@@ -9,12 +9,12 @@ import mcp_types as types
 import pytest
 
 from remit.errors import UsageError
-from remit.messages import JsonObject
-from remit.result import ToolResult
-from remit.sources import Choice, ToolSource
-from remit.tooling import BadArguments, Tier, ToolContext
 from remit.tools.mcp import McpServer
 from remit.tools.mcp.offers import McpTool, Offered, offer
+from remit.tools.result import ToolResult
+from remit.tools.source import Choice, ToolSource
+from remit.tools.tool import BadArguments, Tier, ToolContext
+from remit.types.messages import JsonObject
 
 SERVER = McpServer("files", command="x")
 OBJECT: JsonObject = {"type": "object", "properties": {}}

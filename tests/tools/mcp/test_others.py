@@ -11,9 +11,9 @@ import pytest
 from workshop import NEEDS_PROC, Shop, Tree, until
 
 from remit import Agent, ImagePart, Status, ToolMessage, start
-from remit.events import CallStarted
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.mcp import McpServer
+from remit.types.events import CallStarted
 
 # The first of them waits for npm.
 pytestmark = [pytest.mark.real_time, NEEDS_PROC, pytest.mark.timeout(300)]

@@ -13,8 +13,8 @@ import uvicorn
 from packaged_server import make
 from workshop import HERE, Shop, Tree, until
 
-from remit.tooling import BadArguments
 from remit.tools.mcp import McpServer
+from remit.tools.tool import BadArguments
 
 pytestmark = pytest.mark.real_time
 

@@ -7,9 +7,9 @@ import base64
 import mcp_types as types
 import pytest
 
-from remit.messages import FilePart, ImagePart
-from remit.result import ToolResult
 from remit.tools.mcp import results
+from remit.tools.result import ToolResult
+from remit.types.messages import FilePart, ImagePart
 
 PNG = base64.b64encode(b"\x89PNG...").decode()
 

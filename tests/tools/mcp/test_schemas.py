@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject
-from remit.schema import ShapeError
 from remit.tools.mcp.schemas import MOST_STEPS, ServerShape
+from remit.tools.schema import ShapeError
+from remit.types.messages import Json, JsonObject
 
 OLD = "http://json-schema.org/draft-07/schema#"
 

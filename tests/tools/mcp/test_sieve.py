@@ -6,9 +6,9 @@ import mcp_types as types
 import pytest
 from mcp_types import methods
 
-from remit.messages import JsonObject
 from remit.tools.mcp.results import to_result
 from remit.tools.mcp.sieve import Listing, sift_result, sift_tools
+from remit.types.messages import JsonObject
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 MORE: JsonObject = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}

@@ -14,10 +14,10 @@ from typing import Self, cast
 import pytest
 
 from remit.errors import RemitError
-from remit.result import ToolResult, render
-from remit.sources import Choice, Opening
-from remit.tooling import Tool, ToolContext
 from remit.tools.mcp import McpServer
+from remit.tools.result import ToolResult, render
+from remit.tools.source import Choice, Opening
+from remit.tools.tool import Tool, ToolContext
 
 HERE = Path(__file__).parent
 MARK = "REMIT_MCP_TEST"

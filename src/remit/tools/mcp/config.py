@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from remit.errors import UsageError
-from remit.messages import JsonObject
 from remit.tools.mcp.server import McpServer
+from remit.types.messages import JsonObject
 
 KEYS = (
     *("command", "args", "env", "env_from", "cwd", "url", "headers", "headers_from"),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 
-from remit.messages import JsonObject
-from remit.text import describe_error
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
 from remit.tools.mcp.session import answers, list_tools, load, make, roots, shake_hands
 from remit.tools.mcp.sieve import Listing
 from remit.tools.mcp.web import Instead, instead_of
+from remit.types.messages import JsonObject
+from remit.types.text import describe_error
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from remit.errors import RemitError
-from remit.messages import unforge
-from remit.redaction import LEAST_CHARS, REDACTED, Redactor
-from remit.text import clean, one_line, shorten
+from remit.history.redaction import LEAST_CHARS, REDACTED, Redactor
+from remit.types.messages import unforge
+from remit.types.text import clean, one_line, shorten
 
 WORDS_CHARS = 400
 _READ_CHARS = 50_000

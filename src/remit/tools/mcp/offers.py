@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject, unforge
-from remit.result import ToolResult
-from remit.schema import Shape
-from remit.signature import ToolContext
-from remit.text import one_line, shorten
-from remit.tooling import Tier, Tool
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.schemas import ServerShape
 from remit.tools.mcp.server import McpServer
+from remit.tools.result import ToolResult
+from remit.tools.schema import Shape
+from remit.tools.signature import ToolContext
+from remit.tools.tool import Tier, Tool
+from remit.types.messages import Json, JsonObject, unforge
+from remit.types.text import one_line, shorten
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -12,10 +12,6 @@ from urllib.parse import unquote_plus, urlsplit
 
 import anyio.lowlevel
 
-from remit.messages import JsonObject
-from remit.result import ToolResult
-from remit.signature import ToolContext
-from remit.text import one_line, shorten
 from remit.tools.mcp.connection import Connection
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
 from remit.tools.mcp.link import Link
@@ -24,6 +20,10 @@ from remit.tools.mcp.results import to_result
 from remit.tools.mcp.server import McpServer
 from remit.tools.mcp.stdio import ProcessLink, environment
 from remit.tools.mcp.web import WebLink
+from remit.tools.result import ToolResult
+from remit.tools.signature import ToolContext
+from remit.types.messages import JsonObject
+from remit.types.text import one_line, shorten
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remit.messages import FilePart, ImagePart, Json, unforge
-from remit.result import ToolResult
-from remit.text import one_line, shorten, text_of, to_json
+from remit.tools.result import ToolResult
+from remit.types.messages import FilePart, ImagePart, Json, unforge
+from remit.types.text import one_line, shorten, text_of, to_json
 
 if TYPE_CHECKING:
     import mcp_types as types

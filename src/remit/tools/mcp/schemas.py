@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import msgspec
 
 from remit.errors import UsageError
-from remit.messages import Json, JsonObject, unforge
-from remit.schema import SchemaError, ShapeError, schema_problems
-from remit.text import clean_json, one_line, shorten
+from remit.tools.schema import SchemaError, ShapeError, schema_problems
+from remit.types.messages import Json, JsonObject, unforge
+from remit.types.text import clean_json, one_line, shorten
 
 SCHEMA_BYTES = 64_000
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from remit.errors import UsageError
-from remit.sources import Choice, Opening
-from remit.text import shorten
-from remit.tooling import Tool
+from remit.tools.source import Choice, Opening
+from remit.tools.tool import Tool
+from remit.types.text import shorten
 
 if TYPE_CHECKING:
     from remit.tools.mcp.offers import McpTool

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import remit.threads as threads
+import remit.tasks.threads as threads
 from remit.tools.mcp.failure import ServerFailed
 from remit.tools.mcp.sieve import Listing, dispatcher
 from remit.tools.mcp.web import Instead, instead_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from remit.messages import JsonObject
-from remit.text import shorten, text_of
+from remit.types.messages import JsonObject
+from remit.types.text import shorten, text_of
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
     from remit.tools.mcp.link import Streams
-    from remit.tools.processes import Ended, Process
+    from remit.tools.processes.process import Ended, Process
 
 log = logging.getLogger("remit.mcp")
 
@@ -109,7 +109,7 @@ class ProcessLink:
     async def _start(self, lines: Lines, sink: Sink, stack: ExitStack) -> Process:
         """Start it and take hold of its pipes; all that is taken is let go of with the stack."""
         try:
-            from remit.tools.processes import Process, launch  # noqa: PLC0415 - cannot be imported on every system
+            from remit.tools.processes.process import Process, launch  # noqa: PLC0415 - cannot be imported on every system
         except ImportError:
             raise ServerFailed("servers that are commands cannot be started on this system") from None
         loop = asyncio.get_running_loop()

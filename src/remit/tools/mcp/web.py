@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from remit.messages import JsonObject
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.link import LARGE_MESSAGE, MOST_MESSAGE, too_dense
+from remit.types.messages import JsonObject
 
 if TYPE_CHECKING:
     import httpx2

@@ -1,0 +1,109 @@
+"""`remit doctor`: what works here, and how to fix what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.findings as findings
+import remit.cli.places as places
+import remit.cli.views.columns as columns
+import remit.cli.views.words as words
+from remit.cli.findings import Finding
+from remit.definitions import Settings, SettingsError, load_settings
+from remit.errors import UsageError
+from remit.types.text import describe_error
+
+_LOOKS = {"ok": "good", "note": "dim", "warning": "warn", "problem": "bad"}
+
+
+@click.command()
+@click.option("--no-servers", is_flag=True, help="Do not start the MCP servers.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@places.journal_option
+def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
+    """See what works here: packages, keys, model, journal, sandbox, agents, servers, settings.
+
+    Each line is ok, a note, a warning or a problem, with how to fix it; the exit code is 1 if there is a problem. Keys are
+    named, their values never shown. MCP servers are started for a moment, unless you say --no-servers.
+    """
+    found = [findings.versions(), *findings.extras(), *findings.keys(os.environ)]
+    try:
+        settings = load_settings(".")
+    except SettingsError as error:
+        found += findings.told(error.problems)
+        settings = None
+    if settings is not None:
+        found += asyncio.run(_examine(settings, journal, servers=not no_servers))
+    rows = [] if settings is None else list(settings.rows())
+    if as_json:
+        values = [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]
+        columns.echo_json({"findings": found, "settings": values})
+    else:
+        _print(found, rows)
+    return exits.FAILED if any(one.level == "problem" for one in found) else exits.COMPLETED
+
+
+async def _examine(settings: Settings, journal: str | None, *, servers: bool) -> list[Finding]:
+    found = [*findings.told(settings.problems), *findings.consent(settings)]
+    found += _guarded("model", lambda: findings.models(settings))
+    try:
+        place = places.find_journal(journal)
+        found += await findings.journal(place)
+        found += _guarded("journal", lambda: findings.reach(settings, place))
+    except UsageError as error:
+        found.append(Finding("note", "journal", "no runs are kept", str(error)))
+    found += _guarded("sandbox", lambda: findings.sandbox(settings))
+    found += _guarded("search", findings.search)
+    found += _guarded("terminal", findings.terminal)
+    found += _guarded("agents", lambda: findings.agents(settings))
+    if servers:
+        found += await findings.servers(settings)
+    elif settings.servers:
+        found.append(Finding("note", "server", f"not started: {', '.join(settings.servers)}"))
+    return found
+
+
+def _guarded(topic: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """What was found; a package that is broken breaks one topic and not the doctor."""
+    try:
+        return list(look())
+    except Exception as error:  # noqa: BLE001 - see above
+        return [Finding("problem", topic, f"it could not be looked at: {describe_error(error)}")]
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Lines that fit beside the first two columns; one line where nobody looks on."""
+    room = columns.window()
+    shown = words.line(text)
+    if room is None:
+        return [shown]
+    return textwrap.wrap(
+        shown, max(20, room - 19), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _print(found: Sequence[Finding], rows: Sequence[tuple[str, str, str]]) -> None:
+    colour = words.has_colour(sys.stdout)
+    for one in found:
+        level = words.looked(f"{one.level:8}", _LOOKS[one.level], colour=colour)
+        first, *more = _wrapped(one.text, "  ") + (_wrapped(f"→ {one.fix}", "  ") if one.fix else [])
+        columns.echo(f"{level} {one.topic:9} {first}")
+        for line in more:
+            columns.echo(f"{'':18} {line}")
+    if rows:
+        columns.echo()
+        columns.echo_table([("SETTING", "VALUE", "FROM"), *rows], gives_way=1)
+    problems = sum(one.level == "problem" for one in found)
+    warnings = sum(one.level == "warning" for one in found)
+    columns.echo()
+    if problems:
+        columns.echo(f"{words.count(problems, 'problem')}, {words.count(warnings, 'warning')}.")
+    else:
+        columns.echo(f"No problems, {words.count(warnings, 'warning')}.")

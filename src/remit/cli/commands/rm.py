@@ -1,0 +1,138 @@
+"""`remit rm`: deletes runs from the journal, never one that a process runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.cli.views.columns as columns
+import remit.cli.views.words as words
+from remit.definitions.agent_files.limit_values import seconds
+from remit.definitions.syntax.nodes import Node, Wrong
+from remit.errors import TreeOwned
+from remit.types.ports import Store, TreeInfo
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.option("--older-than", metavar="AGE", help="Those whose last event is longer ago, such as 30d or 12h.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All but the newest N.")
+@click.option("--unfinished", is_flag=True, help="With the two above: also runs that could still go on.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@places.journal_option
+def command(
+    *,
+    runs: tuple[str, ...],
+    older_than: str | None,
+    keep: int | None,
+    unfinished: bool,
+    yes: bool,
+    journal: str | None,
+) -> int:
+    """Delete runs with everything that is kept of them.
+
+    A run that a process works on is never deleted. Of the old ones, those without an end are kept, since they can go
+    on, unless you say --unfinished.
+    """
+    by_rule = older_than is not None or keep is not None
+    if bool(runs) == by_rule:
+        exits.wrong_use(
+            "Say which runs to delete: remit rm RUN..., or remit rm --older-than 30d, or remit rm --keep 50"
+        )
+    age = None if older_than is None else _age(older_than)
+    return asyncio.run(_remove(runs, age, keep, journal, unfinished=unfinished, yes=yes))
+
+
+def _age(written: str) -> float:
+    try:
+        found = seconds(Node(written, 0, plain=True))
+    except Wrong:
+        found = None
+    if found is None or found < 0:
+        exits.wrong_use(f"--older-than must be a time such as 30d, 12h or 90m, not {written!r}.")
+    return found
+
+
+async def _remove(
+    runs: Sequence[str],
+    age: float | None,
+    keep: int | None,
+    journal: str | None,
+    *,
+    unfinished: bool,
+    yes: bool,
+) -> int:
+    async with places.opened(journal) as store:
+        trees = await store.trees()
+        shorts = places.short_ids(info.root for info in trees)
+        if runs:
+            chosen = _named(trees, runs)
+        else:
+            chosen = [info for info in _ruled(trees, age, keep) if unfinished or info.status is not None]
+        live = [info for info in chosen if info.live]
+        for info in live if runs else ():
+            exits.tell(
+                f"{shorts[info.root]} is being run ({info.owner}) and stays. Stop it first: {places.hint(f'cancel {shorts[info.root]}')}"
+            )
+        chosen = [info for info in chosen if not info.live]
+        if not chosen:
+            exits.tell("Nothing was deleted.")
+            return exits.FAILED if live and runs else exits.COMPLETED
+        if not (yes or (len(chosen) == 1 and runs)) and not _agreed(chosen, shorts):
+            exits.tell("Nothing was deleted.")
+            return exits.COMPLETED
+        kept = await _delete(store, chosen, shorts)
+        return exits.FAILED if kept or (live and runs) else exits.COMPLETED
+
+
+def _named(trees: Sequence[TreeInfo], runs: Sequence[str]) -> list[TreeInfo]:
+    chosen: dict[str, TreeInfo] = {}
+    for written in runs:
+        found = places.find(trees, written)
+        if not found.is_root:
+            root = found.short.partition(".")[0]
+            exits.wrong_use(f"{found.short} is part of a tree; only whole trees are deleted: remit rm {root}")
+        chosen[found.info.root] = found.info
+    return list(chosen.values())
+
+
+def _ruled(trees: Sequence[TreeInfo], age: float | None, keep: int | None) -> list[TreeInfo]:
+    """Those that the rules are for; with both, those that both are for."""
+    newest = sorted(trees, key=lambda info: info.last_at, reverse=True)
+    chosen = newest[keep or 0 :]
+    oldest = time.time() - age if age is not None else None
+    return [info for info in chosen if oldest is None or info.last_at < oldest]
+
+
+def _agreed(chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> bool:
+    if not words.is_terminal(sys.stdin):
+        exits.wrong_use(f"{words.count(len(chosen), 'run')} would be deleted. Say --yes if that is meant.")
+    now = time.time()
+    rows = [(shorts[one.root], one.agent, one.task, words.ago(one.last_at, now)) for one in chosen[:20]]
+    columns.echo_table([("ID", "AGENT", "TASK", "LAST"), *rows], gives_way=2)
+    if len(chosen) > 20:
+        columns.echo(f"… and {len(chosen) - 20:,} more")
+    size = sum(info.bytes for info in chosen) / 1e6
+    return click.confirm(f"Delete {words.count(len(chosen), 'run')} ({size:.1f} MB)?", default=False)
+
+
+async def _delete(store: Store, chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> int:
+    """How many could not be deleted."""
+    kept = 0
+    for info in chosen:
+        try:
+            await store.delete(info.root)
+        except TreeOwned as error:
+            # Somebody took it up since it was listed.
+            exits.tell(f"{shorts[info.root]} stays: {error}")
+            kept += 1
+    done = len(chosen) - kept
+    if done:
+        exits.tell(f"Deleted {words.count(done, 'run')}.")
+    return kept

@@ -1,0 +1,72 @@
+"""`remit run`: an agent on a task."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.jobs.asked as asked
+import remit.cli.options as options
+from remit.cli.jobs.job import put_together
+from remit.cli.jobs.launch import launch
+from remit.cli.main import Setup
+from remit.cli.options import Options, Showing
+from remit.models.offline import is_survey
+
+
+@click.command(
+    context_settings={"max_content_width": 100},
+    epilog="Examples: remit run 'Find the slow tests' --read-only; git diff | remit run 'Review this' -;"
+    " remit run 'Explain @src/app.py' --model ollama:llama3. " + exits.IN_WORDS,
+)
+@click.argument("prompt", nargs=-1, metavar="PROMPT")
+@options.given_options
+@options.showing_options
+@click.option("--continue", "-c", "last", is_flag=True, help="Go on with the newest run of this folder.")
+@click.option("--resume", "-r", "before", metavar="RUN", help="Go on with this run. See `remit runs`.")
+@click.option("--journal", metavar="URL", help="Where the run is kept, such as sqlite:////full/path/runs.db.")
+@click.option("--no-journal", is_flag=True, help="Keep nothing of it. It cannot be resumed then.")
+@click.pass_obj
+def command(setup: Setup, prompt: tuple[str, ...], **given: object) -> int:
+    """Run an agent on a task and watch the tree.
+
+    PROMPT is the task; `-` stands for standard input, and @file puts a file of the workspace below it. The answer
+    goes to standard output, everything else to standard error.
+    """
+    said = options.read_options(given)
+    showing = options.read_showing(given)
+    journal = cast("str | None", given["journal"])
+    if given["no_journal"] and (journal or given["last"] or given["before"]):
+        exits.wrong_use(
+            "--no-journal keeps nothing, so it does not go with --journal, --continue or --resume."
+        )
+    if given["last"] and given["before"]:
+        exits.wrong_use(
+            "--continue goes on with the newest run, --resume RUN with that one: write one of them."
+        )
+    if given["last"] or given["before"]:
+        from remit.cli.commands.resume import go_on  # noqa: PLC0415 - for those who go on
+
+        before = cast("str | None", given["before"])
+        return asyncio.run(go_on(setup, before, prompt, said, showing=showing, journal=journal))
+    return asyncio.run(_run(setup, prompt, said, showing, journal=journal, kept=not given["no_journal"]))
+
+
+async def _run(
+    setup: Setup, prompt: tuple[str, ...], said: Options, showing: Showing, *, journal: str | None, kept: bool
+) -> int:
+    text = asked.read_words(prompt)
+    if not text.prompt:
+        exits.wrong_use("There is nothing to do: write the task, as in: remit run 'Survey this folder'")
+    job = put_together(said, setup.models, journal=journal, kept=kept)
+    if job.options.survey and not is_survey(text.prompt):
+        # Not begun: what only says that it can do nothing would end like a success.
+        for note in job.notes:
+            exits.tell(note)
+        exits.wrong_use("Without a model only a survey can be done: remit run 'Survey this folder'")
+    task, notes = asked.with_files(text, Path(job.workspace))
+    return await launch(job._replace(notes=[*job.notes, *notes]), task, showing)

@@ -1,0 +1,131 @@
+"""`remit runs`: the trees of the journal, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.cli.views.columns as columns
+import remit.cli.views.words as words
+from remit.cli.views.columns import Cell
+from remit.history.fold import fold
+from remit.types.outcome import Status
+from remit.types.ports import Store, TreeInfo
+
+SHOWN = 20
+"""Trees that are listed when nobody says how many."""
+
+
+class Line(Struct, frozen=True):
+    """What is told of a tree."""
+
+    id: str
+    short: str
+    status: str
+    """`running`, or how it ended; `interrupted` when its process is gone."""
+    agent: str
+    task: str
+    started_at: float
+    last_at: float
+    requests: int = 0
+    tokens: int = 0
+    usd: float | None = None
+    runs: int = 1
+    """Runs of the tree, the root included."""
+    waiting: int = 0
+    """Approvals that it waits for."""
+    owner: str = ""
+    """The process that runs it."""
+    bytes: int = 0
+
+
+@click.command()
+@click.option("--limit", "-n", type=click.IntRange(min=1), help=f"How many to list; {SHOWN} if left out.")
+@click.option("--all", "-a", "every", is_flag=True, help="List all of them.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@places.journal_option
+def command(*, limit: int | None, every: bool, as_json: bool, journal: str | None) -> None:
+    """List the runs in the journal, the newest first: what they are, how they ended, what they used."""
+    if every and limit is not None:
+        exits.wrong_use("--all and --limit do not go together. Write one of them: remit runs --limit 50")
+    place = places.find_journal(journal)
+    lines, total = asyncio.run(_read(place.url, None if every else limit or SHOWN))
+    if as_json:
+        for line in lines:
+            columns.echo_json(asdict(line), indent=False)
+        return
+    if not lines:
+        exits.tell(f"No runs are kept in {place.where} yet. Start one: remit run PROMPT, or remit demo")
+        return
+    _print(lines)
+    for line in lines:
+        if line.waiting:
+            exits.tell(
+                f"{line.short} waits for {words.count(line.waiting, 'answer')}: {places.hint(f'approve {line.short}')}"
+            )
+    if total > len(lines):
+        exits.tell(f"{len(lines)} of {total:,} runs. All of them: {places.hint('runs --all')}")
+
+
+async def _read(url: str, most: int | None) -> tuple[list[Line], int]:
+    async with places.opened(url) as store:
+        trees = await store.trees()
+        shorts = places.short_ids(info.root for info in trees)
+        lines = [await _line(store, info, shorts[info.root]) for info in trees[:most]]
+        return lines, len(trees)
+
+
+async def _line(store: Store, info: TreeInfo, short: str) -> Line:
+    # Only of what runs it matters what it waits for.
+    tree = fold([event async for event in store.read(info.root)]) if info.live else None
+    return Line(
+        id=info.root,
+        short=short,
+        status="running" if info.live and info.status is None else str(info.status or Status.INTERRUPTED),
+        agent=info.agent,
+        task=info.task,
+        started_at=info.started_at,
+        last_at=info.last_at,
+        requests=info.requests,
+        tokens=info.tokens,
+        usd=info.usd,
+        runs=info.runs,
+        waiting=len(tree.requests) if tree is not None else 0,
+        owner=info.owner,
+        bytes=info.bytes,
+    )
+
+
+def _print(lines: list[Line]) -> None:
+    now = time.time()
+    heads = ("ID", "STATUS", "AGENT", "TASK", "BEGAN", "TOKENS", "COST", "CHILDREN")
+    rows = [heads, *(_row(line, now) for line in lines)]
+    columns.echo_table(rows, gives_way=3, right=(5, 6, 7))
+
+
+def _row(line: Line, now: float) -> columns.Row:
+    return (
+        Cell(line.short, "strong"),
+        _status(line),
+        line.agent,
+        line.task,
+        words.ago(line.started_at, now),
+        words.number(line.tokens),
+        words.money(line.usd) if line.usd else "",
+        str(line.runs - 1 or ""),
+    )
+
+
+def _status(line: Line) -> Cell:
+    if line.status != "running":
+        status = Status(line.status)
+        return Cell(words.status_words(status), words.MARKS[status].look)
+    process = line.owner.removesuffix(f" on {platform.node()}")
+    return Cell(f"running ({process})", words.RUNNING.look)

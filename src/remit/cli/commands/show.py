@@ -1,0 +1,124 @@
+"""`remit show`: one run, as much of it as is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.cli.views.columns as columns
+import remit.cli.views.listings as listings
+import remit.cli.views.summary as summary
+import remit.cli.views.words as words
+from remit.cli.places import LAST
+from remit.cli.views.summary import Shown
+from remit.cli.views.transcript import transcript
+from remit.history.fold import fold
+from remit.history.records import is_within
+from remit.types.events import Event, encode
+from remit.types.messages import JsonObject
+
+PIPE_WIDTH = 120
+"""How wide a tree is drawn for a file or a pipe."""
+
+
+PIECE_CHARS = 1_000_000
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.option("--tree", is_flag=True, help="The tree: every run with its task and how it ended.")
+@click.option("--messages", is_flag=True, help="The run's conversation.")
+@click.option("--calls", is_flag=True, help="Every tool call and what came of it.")
+@click.option("--usage", is_flag=True, help="What each run used: requests, tokens, cost.")
+@click.option("--events", is_flag=True, help="Everything that was recorded, in order.")
+@click.option("--artifact", metavar="NAME", help="A text that was kept whole, by its name or id.")
+@click.option("--json", "as_json", is_flag=True, help="For programs; with --events one event per line.")
+@places.journal_option
+def command(*, run: str, journal: str | None, artifact: str | None, as_json: bool, **sections: bool) -> None:
+    """Show one run: what it was asked, its tree, how it ended and its answer.
+
+    RUN is an id as `remit runs` shows it, the beginning of one, or `last`, which it is if left out. An id such as
+    abcde.2 is a child's; calls, usage and events are those of the run and everything below it.
+    """
+    wanted = [name for name, is_wanted in sections.items() if is_wanted]
+    if artifact is not None:
+        if wanted or as_json:
+            exits.wrong_use("--artifact goes alone: remit show RUN --artifact NAME")
+        asyncio.run(_echo_artifact(run, artifact, journal))
+        return
+    one, history = asyncio.run(_read(run, journal))
+    if as_json:
+        _echo_json(one, history, wanted)
+    elif wanted:
+        for place, name in enumerate(wanted):
+            if place:
+                columns.echo()
+            _echo_section(name, one, history)
+    else:
+        pieces = summary.pieces(
+            one, width=columns.window() or PIPE_WIDTH, colour=words.has_colour(sys.stdout)
+        )
+        columns.echo("\n\n".join(pieces))
+
+
+async def _read(written: str, journal: str | None) -> tuple[Shown, list[Event]]:
+    """The run, and the events of it and of everything below it."""
+    async with places.opened(journal) as store:
+        found = places.find(await store.trees(), written)
+        history = [event async for event in store.read(found.info.root)]
+        tree = fold(history)
+        places.check_run(tree, found)
+        one = await summary.read(store, found, tree)
+        return one, [event for event in history if is_within(event.run, found.run)]
+
+
+async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
+    async with places.opened(journal) as store:
+        found, tree = await places.look(store, written)
+        kept = [one for record in listings.below(tree, found) for one in record.artifacts]
+        chosen = next((one for one in reversed(kept) if name in (one.id, one.name)), None)
+        if chosen is None:
+            known = ", ".join(words.line(one.id) for one in kept) or "none"
+            exits.wrong_use(f"{found.short} has no artifact {words.line(name, 80)!r}; it has {known}.")
+        start = 0
+        while piece := await store.load_artifact(found.info.root, chosen.id, start, PIECE_CHARS):
+            columns.echo(words.lines(piece), nl=False)
+            start += len(piece)
+        columns.echo()
+
+
+def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
+    tree, found, colour = one.tree, one.found, words.has_colour(sys.stdout)
+    if name == "tree":
+        columns.echo(summary.drawn_tree(one, width=columns.window() or PIPE_WIDTH, colour=colour))
+    elif name == "messages":
+        columns.echo("\n\n".join(transcript(one.record.messages, one.record.agent, colour=colour)))
+    elif name == "calls":
+        columns.echo_table(list(listings.call_rows(tree, found)), gives_way=3, right=(1, 5))
+    elif name == "usage":
+        columns.echo_table(list(listings.usage_rows(tree, found)), gives_way=2, right=(3, 4, 5, 6, 7))
+    else:
+        columns.echo_table(list(listings.event_rows(history, found)), gives_way=4, right=(0,))
+
+
+def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
+    if wanted == ["events"]:
+        for event in history:
+            columns.echo_encoded(encode(event))
+        return
+    page: JsonObject = {"run": summary.as_json(one)}
+    if "tree" in wanted or not wanted:
+        page["tree"] = summary.tree_json(one)
+    if "messages" in wanted:
+        page["messages"] = one.record.messages
+    if "calls" in wanted:
+        page["calls"] = listings.call_items(one.tree, one.found)
+    if "usage" in wanted:
+        page["usage"] = listings.usage_items(one.tree, one.found)
+    if "events" in wanted:
+        page["events"] = history
+    columns.echo_json(page)

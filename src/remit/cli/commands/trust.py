@@ -1,0 +1,87 @@
+"""`remit trust`: which projects' settings may widen what agents do, and in which versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import remit.cli.exits as exits
+import remit.cli.jobs.prompt as prompt
+import remit.cli.jobs.trust_prompt as trust_prompt
+import remit.cli.views.columns as columns
+from remit.definitions import Settings, distrust, load_settings, trusted_folders
+from remit.definitions.project_trust.consent import add_version, nearest, trusted_versions
+from remit.definitions.settings import read_asks
+from remit.types.text import visible
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--yes", "-y", is_flag=True, help="Trust without asking.")
+@click.option("--revoke", is_flag=True, help="Trust the project no longer, in no version.")
+@click.option("--list", "listing", is_flag=True, help="List the projects you trust.")
+def command(*, folder: Path | None, yes: bool, revoke: bool, listing: bool) -> None:
+    """Choose which projects' settings to trust: MCP servers, rules that allow, wider limits.
+
+    Shows what the settings of FOLDER ask for, or what changed since you trusted them, and asks. FOLDER defaults to the
+    current folder. Trust is for this content: when it changes, `remit run` shows the difference and asks again.
+    """
+    if listing:
+        if revoke or yes or folder is not None:
+            exits.wrong_use("--list goes alone: remit trust --list")
+        _list()
+    elif revoke:
+        if yes:
+            exits.wrong_use("--yes does not go with --revoke: remit trust --revoke")
+        _revoke(folder or Path())
+    else:
+        _trust(folder or Path(), yes=yes)
+
+
+def _list() -> None:
+    folders = trusted_folders()
+    for folder in folders:
+        columns.echo(visible(str(folder)))
+    if not folders:
+        exits.tell("No project is trusted yet. In its folder: remit trust")
+
+
+def _revoke(folder: Path) -> None:
+    if not distrust(folder):
+        known = ", ".join(map(str, trusted_folders())) or "none"
+        exits.fail(f"{folder.resolve()} was not trusted. Trusted projects: {known}.")
+    exits.tell(f"{folder.resolve()} is no longer trusted.")
+    if load_settings(folder).trusted:
+        exits.tell("Its settings are followed all the same, because REMIT_TRUST is set.")
+
+
+def _trust(folder: Path, *, yes: bool) -> None:
+    settings = read_asks(folder)
+    project = settings.project
+    versions = trusted_versions(project, settings.home, settings.environ)
+    if settings.asks in versions:
+        exits.tell(f"{project} is trusted already, as its settings are now.")
+        return
+    if not yes and not prompt.can_ask():
+        exits.wrong_use(
+            f"Nothing was trusted: there is no terminal to ask at. `remit trust --yes` trusts {project} as it is now."
+        )
+    _show(settings, nearest(versions, settings.asks) if versions else None)
+    if not yes and not trust_prompt.ask("Trust this? [y]es, [n]o: "):
+        exits.fail(f"{project} is not trusted as its settings are now.")
+    add_version(project, settings.asks, settings.home, settings.environ)
+    exits.tell(f"{project} is trusted now. To take that back: remit trust --revoke")
+
+
+def _show(settings: Settings, before: tuple[str, ...] | None) -> None:
+    files = ", ".join(trust_prompt.read_from(settings))
+    where = f" ({files})" if files else ""
+    if before is not None:
+        exits.tell(f"The settings of {settings.project}{where} changed since you trusted them:")
+        trust_prompt.show(trust_prompt.difference(before, settings.asks))
+    elif settings.asks:
+        exits.tell(f"{settings.project}{where} asks for:")
+        trust_prompt.show(settings.asks)
+    else:
+        exits.tell(f"{settings.project} has no settings that need trust yet.")

@@ -1,0 +1,114 @@
+"""`remit watch`: looks on while another process runs a tree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+import click
+
+import remit.cli.exits as exits
+import remit.cli.places as places
+import remit.cli.views.columns as columns
+import remit.cli.views.words as words
+import remit.remote as remote
+from remit.cli.following import follow, is_live
+from remit.cli.onward import find_way_on
+from remit.cli.places import LAST, Found, short_request
+from remit.cli.views.display import Display, open_display
+from remit.cli.views.tree_view import TreeView
+from remit.engine.terminal_prompt import in_words
+from remit.history.records import REOPENED, Tree
+from remit.types.ports import Store
+
+PAINT_S = 0.1
+
+
+@click.command()
+@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
+@click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
+@places.journal_option
+def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
+    """Watch a run of another process: what it did so far, then what it does, up to its end.
+
+    RUN is an id as `remit runs` shows it, the beginning of one, or `last`, which it is if left out; with a child's id the
+    watching ends with that child. What is asked is shown with how to answer. Ctrl-C ends the watching, not the run.
+    The exit code is the run's.
+    """
+    # By its id: another run may be the last one by the time that somebody reads this.
+    watched: list[Found] = []
+    try:
+        return asyncio.run(_watch(run, journal, watched.append, plain=plain, quiet=quiet))
+    except KeyboardInterrupt:
+        for found in watched:
+            exits.tell(f"The run goes on. To stop it: {places.hint(f'cancel {found.short}')}")
+        return exits.CANCELLED
+
+
+async def _watch(
+    written: str, journal: str | None, tell: Callable[[Found], None], *, plain: bool, quiet: bool
+) -> int:
+    """`tell` is given the run that is watched, once it is known."""
+    async with places.opened(journal) as store:
+        found = places.find(await store.trees(), written)
+        tell(found)
+        if not found.is_root:
+            await places.look(store, written)
+        view = TreeView()
+        view.stands = not found.info.live
+        display = open_display(view, quiet=quiet, plain=plain)
+        display.begin()
+        try:
+            tree = await _show(store, found, display)
+        finally:
+            display.end()
+        return await _tell_end(store, found, tree)
+
+
+async def _show(store: Store, found: Found, display: Display) -> Tree:
+    view, tree = display.view, Tree()
+
+    def alive() -> None:
+        view.stands = False
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(_paint, store, found, display)
+        tree = await follow(store, found, display.feed, alive)
+        group.cancel_scope.cancel()
+    if tree.status is None and not await is_live(store, found.info.root):
+        view.end()
+    return tree
+
+
+async def _paint(store: Store, found: Found, display: Display) -> None:
+    """Draws what has changed, and says how to answer what is asked."""
+    told: set[str] = set()
+    while True:
+        display.paint()
+        new = display.view.tree.requests.keys() - told
+        for request in await remote.waiting(store, found.info.root) if new else ():
+            if request.id in new:
+                short = short_request(request.id, found.short)
+                display.note(
+                    f"{in_words(request)}\nAnswer: {places.hint(f'approve {short}')}, or {places.hint(f'deny {short} REASON')}"
+                )
+        told |= new
+        await anyio.sleep(PAINT_S)
+
+
+async def _tell_end(store: Store, found: Found, tree: Tree) -> int:
+    """The answer on standard output, as `remit run` has it, and the exit code."""
+    if found.run not in tree.runs:
+        exits.fail(f"{found.short} is not in the journal any more: somebody deleted it.")
+    outcome = tree.outcomes()[found.run]
+    if tree.runs[found.run].outcome is None:
+        root = found.short.partition(".")[0]
+        exits.tell(f"No process runs {root} any more. To go on with it: {await find_way_on(store, found)}")
+    elif not outcome.ok and found.is_root and outcome.status in REOPENED:
+        exits.tell(f"To go on with it: {await find_way_on(store, found)}")
+    answer = outcome.text or outcome.partial
+    if answer:
+        columns.echo(words.lines(answer))
+    return exits.BY_STATUS[outcome.status]

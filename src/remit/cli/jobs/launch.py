@@ -1,0 +1,218 @@
+"""A tree from the command line: started or reopened, followed, its answer printed, its end told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+
+import anyio
+
+import remit.cli.exits as exits
+import remit.cli.options as options_
+import remit.cli.places as places
+import remit.cli.views.json_out as json_out
+import remit.cli.views.words as words
+from remit.cli.jobs.conduct import Interrupts, conduct
+from remit.cli.jobs.job import Job
+from remit.cli.jobs.prompt import choose_approver
+from remit.cli.onward import way_to_ask
+from remit.cli.options import Options, Showing
+from remit.cli.views.display import open_display
+from remit.cli.views.run_words import how_it_ended
+from remit.cli.views.tree_view import TreeView
+from remit.engine.handle import Running
+from remit.engine.resume import reopen
+from remit.engine.start import Task, start
+from remit.engine.tree.approvals import Approver
+from remit.errors import StoreError
+from remit.history.records import REOPENED, Tree
+from remit.stores import open_store
+from remit.types.limits import Limits
+from remit.types.messages import AssistantMessage, Message, ToolMessage
+from remit.types.outcome import Outcome, Status
+from remit.types.ports import Store
+
+
+async def launch(job: Job, task: Task, showing: Showing, *, history: Sequence[Message] = ()) -> int:
+    """Start a new tree and follow it to its end. The exit code."""
+
+    def make(store: Store | None, approver: Approver) -> Running:
+        return start(
+            job.agent,
+            task,
+            model=job.model,
+            models=job.models,
+            limits=job.limits,
+            store=store,
+            approver=approver,
+            policy=job.policy,
+            sandbox=job.sandbox,
+            history=history,
+            workspace=job.workspace,
+        )
+
+    return await _follow(job, make, showing, None)
+
+
+async def relaunch(job: Job, past: Tree, showing: Showing, *, limits: Limits | None = None) -> int:
+    """Have a tree of the journal go on to its end. The exit code; `limits` replace those it has, field by field."""
+
+    def make(store: Store | None, approver: Approver) -> Running:
+        assert store is not None
+        return reopen(
+            store,
+            past.root,
+            agent=job.agent,
+            model=job.model,
+            models=job.models,
+            limits=limits,
+            approver=approver,
+            policy=job.policy,
+            sandbox=job.sandbox,
+            workspace=job.workspace,
+        )
+
+    return await _follow(job, make, showing, past)
+
+
+def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:
+    """Print the answer of a tree that stays as it is; `called` is how its run was. The exit code."""
+    writer = json_out.Writer() if showing.form == "stream-json" else None
+    _print(outcome, showing, writer)
+    if not showing.quiet:
+        how, again = words.status_words(outcome.status), way_to_ask(called, outcome.run_id)
+        exits.tell(f"{outcome.run_id} has ended: {how}. To go on with its conversation: {again}")
+    return exits.BY_STATUS[outcome.status]
+
+
+async def _follow(
+    job: Job,
+    make: Callable[[Store | None, Approver], Running],
+    showing: Showing,
+    past: Tree | None,
+) -> int:
+    streams = showing.form == "stream-json"
+    quiet = showing.quiet or (streams and words.is_terminal(sys.stdout))
+    display = open_display(TreeView(past), quiet=quiet)
+    if not showing.quiet:
+        for note in job.notes:
+            exits.tell(note)
+    async with AsyncExitStack() as stack:
+        store = open_store(job.journal, secrets=job.secrets) if job.journal is not None else None
+        if store is not None:
+            stack.push_async_callback(_close, store)
+        approver = choose_approver(display, yes=job.options.yes, elsewhere=showing.elsewhere)
+        running = await stack.enter_async_context(make(store, approver))
+        if past is None and store is not None:
+            await _keep(store, running.run_id, job)
+        interrupts = Interrupts(display, lambda: f"Stopped at once.{_resume(running.run_id, store)}")
+        if showing.elsewhere and not showing.quiet:
+            exits.tell(f"Questions wait for an answer: {places.hint(f'approve {running.run_id}')}")
+        writer = json_out.Writer(_stopper(interrupts)) if streams else None
+        outcome = await conduct(running, display, interrupts, (writer.event,) if writer else ())
+    _print(outcome, showing, writer)
+    _tell_end(outcome, store, quiet=showing.quiet)
+    return exits.BY_STATUS[outcome.status]
+
+
+def _stopper(interrupts: Interrupts) -> Callable[[], None]:
+    """Stops the tree from another thread: nobody is to pay for what nobody reads."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        with suppress(RuntimeError):  # it has ended, and its loop with it
+            loop.call_soon_threadsafe(interrupts.stop, "nobody reads its output any more")
+
+    return stop
+
+
+async def _keep(store: Store, root: str, job: Job) -> None:
+    try:
+        await options_.keep(store, root, job.options)
+    except StoreError as error:
+        exits.tell(
+            f"How this run was called could not be kept, so it cannot be resumed by its id alone: {error}"
+        )
+
+
+async def _close(store: Store) -> None:
+    with anyio.CancelScope(shield=True):
+        await store.close()
+
+
+# --- What is said at the end ----------------------------------------------------------------------
+
+
+def _print(outcome: Outcome, showing: Showing, writer: json_out.Writer | None) -> None:
+    """The answer, or what there is of it, on standard output."""
+    if writer is not None:
+        writer.line(json_out.encode_result(outcome))
+        writer.close()
+        if writer.gone:
+            raise BrokenPipeError
+        return
+    if showing.form == "json":
+        json_out.write_out(json_out.encode_result(outcome) + b"\n")
+    else:
+        text = outcome.text or outcome.partial
+        shown = words.lines(text) if words.is_terminal(sys.stdout) else text
+        if shown.strip():
+            json_out.write_out(f"{shown.rstrip()}\n".encode("utf-8", "replace"))
+    sys.stdout.flush()
+
+
+def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
+    """How it ended, unless well; and how to look at it, or go on."""
+    if not quiet:
+        for warning in outcome.warnings:
+            exits.tell(f"Warning: {warning}")
+    if not outcome.ok:
+        said = how_it_ended(outcome, 500)
+        more = _MORE.get(outcome.reason if outcome.status is Status.INCOMPLETE else str(outcome.status), "")
+        then = _resume(f"{outcome.run_id}{more}", store)
+        after = then if outcome.status in REOPENED else _show(outcome.run_id, store)
+        full_stop = "" if said.endswith((".", "?", "!", "…")) else "."
+        exits.tell(f"{said[0].upper()}{said[1:]}{full_stop}{after}")
+    elif not quiet and store is not None:
+        exits.tell(_show(outcome.run_id, store).strip())
+
+
+_MORE = {
+    "turns": " --max-turns 100",
+    "timed_out": " --timeout 30m",
+    "over_budget": " --limits requests=...,tokens=...,usd=...",
+}
+"""What a run that met a limit needs more of: without it, it would meet the same one again."""
+
+
+def _resume(root: str, store: Store | None) -> str:
+    return "" if store is None else f"\nGo on with: {places.hint(f'resume {root}')}"
+
+
+def _show(root: str, store: Store | None) -> str:
+    return "" if store is None else f"\nLook at it: {places.hint(f'show {root}')}"
+
+
+# --- Going on with a conversation -----------------------------------------------------------------
+
+
+def conversation(outcome: Outcome) -> tuple[Message, ...]:
+    """What an earlier run said, fit to be continued: calls that its end left open are answered."""
+    messages = list(outcome.messages)
+    last = next(
+        (n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None
+    )
+    if last is None:
+        return tuple(messages)
+    said = messages[last]
+    assert isinstance(said, AssistantMessage)
+    answered = {m.call_id for m in messages[last + 1 :] if isinstance(m, ToolMessage)}
+    place = last + 1 + len(answered)
+    messages[place:place] = [
+        ToolMessage(call.id, call.name, "Not finished: its process ended before this call did.", ok=False)
+        for call in said.calls
+        if call.id not in answered
+    ]
+    return tuple(messages)

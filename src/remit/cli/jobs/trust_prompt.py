@@ -1,0 +1,79 @@
+"""Asking whether a project's settings are to be trusted: what they ask for, or what has changed since they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+
+import remit.cli.exits as exits
+import remit.cli.jobs.prompt as prompt
+from remit.definitions import Settings
+from remit.definitions.project_trust.consent import add_version
+from remit.engine.terminal_prompt import forget_typed
+from remit.errors import UsageError
+from remit.types.text import shorten
+
+MOST_LINE = 400
+"""Characters that are shown of one fact; the files have the rest."""
+MOST_LINES = 100
+
+_YES = frozenset({"y", "yes"})
+
+
+def difference(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """What is asked for now and was not before, and what no longer is."""
+    gone = [f"- {line}" for line in before if line not in now]
+    return [*gone, *(f"+ {line}" for line in now if line not in before)]
+
+
+def show(lines: Sequence[str]) -> None:
+    for line in lines[:MOST_LINES]:
+        exits.tell(f"  {shorten(line, MOST_LINE, MOST_LINE - 3)}")
+    if len(lines) > MOST_LINES:
+        exits.tell(f"  ... and {len(lines) - MOST_LINES:,} more")
+
+
+def settle(settings: Settings, folder: str) -> None:
+    """Ask about settings that changed since they were trusted. Raises UsageError unless they are now."""
+    before, project = settings.trusted_before, settings.project
+    if before is None:
+        return
+    where = f" {quote(folder)}" if folder else ""
+    if not prompt.can_ask():
+        raise UsageError(
+            f"Not run: the settings of {project} changed since you trusted them; `remit trust{where}` shows the"
+            f" difference, and `remit trust --yes{where}` accepts it."
+        )
+    exits.tell(f"The settings of {project} changed since you trusted them:")
+    show(difference(before, settings.asks))
+    if not ask("Trust them as they are now? [y]es, [n]o: "):
+        raise UsageError(
+            f"Not run: the settings of {project} are not trusted. Undo the change, or run `remit trust{where}`."
+        )
+    add_version(project, settings.asks, settings.home, settings.environ)
+
+
+def ask(question: str) -> bool:
+    """A yes or no from the terminal; everything but yes is no. Raises KeyboardInterrupt at once."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with prompt.keyboard() as source:
+            forget_typed(source)
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            typed = b""
+            while not typed.endswith(b"\n") and (piece := os.read(source, 4096)):
+                typed += piece
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return typed.decode("utf-8", "replace").strip().lower() in _YES
+
+
+def read_from(settings: Settings) -> list[str]:
+    """The project's settings files, from its root."""
+    inside = (path for path in settings.files if path.is_relative_to(settings.project))
+    return [Path(path).relative_to(settings.project).as_posix() for path in inside]

@@ -1,0 +1,1 @@
+"""How runs look: live, as lines, as tables, as JSON, in words."""

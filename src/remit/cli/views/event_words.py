@@ -1,0 +1,172 @@
+"""An event in a few words, for `remit show --events`: what happened, on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import remit.cli.views.words as words
+import remit.types.events as events
+from remit.types.events import Event
+from remit.types.outcome import Outcome
+
+E = TypeVar("E", bound=Event)
+
+_SAYS: dict[type[Event], Callable[[Event], str]] = {}
+
+
+def in_words(event: Event) -> str:
+    """What happened. Foreign text in it is as it came: make it visible before it is shown."""
+    say = _SAYS.get(type(event))
+    return event.kind.replace("_", " ") if say is None else say(event)
+
+
+def _says(kind: type[E]) -> Callable[[Callable[[E], str]], Callable[[E], str]]:
+    def register(say: Callable[[E], str]) -> Callable[[E], str]:
+        _SAYS[kind] = cast("Callable[[Event], str]", say)
+        return say
+
+    return register
+
+
+@_says(events.RunStarted)
+def _(event: events.RunStarted) -> str:
+    return _with("started", event.task.text)
+
+
+@_says(events.RunResumed)
+def _(event: events.RunResumed) -> str:
+    del event
+    return "goes on"
+
+
+@_says(events.RunEnded)
+def _(event: events.RunEnded) -> str:
+    return _ended(event.outcome)
+
+
+def _ended(outcome: Outcome) -> str:
+    return _with(str(outcome.status).replace("_", " "), outcome.text or outcome.reason)
+
+
+@_says(events.ToolsOpened)
+def _(event: events.ToolsOpened) -> str:
+    words = f"{event.source}: {len(event.tools)} tool{'' if len(event.tools) == 1 else 's'}"
+    return _with(words, event.trouble)
+
+
+@_says(events.TurnStarted)
+def _(event: events.TurnStarted) -> str:
+    what = f"turn {event.turn}" if event.purpose == "turn" else event.purpose.replace("_", "-")
+    return f"{what}: asks the model" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
+
+
+@_says(events.ReplyReceived)
+def _(event: events.ReplyReceived) -> str:
+    reply = event.reply
+    calls = f"calls {', '.join(call.name for call in reply.calls)}" if reply.calls else "says"
+    again = "from the journal" if event.again else f"{event.usage.tokens:,} tokens"
+    return _with(f"{calls} ({again})", reply.text)
+
+
+@_says(events.ModelCallFailed)
+def _(event: events.ModelCallFailed) -> str:
+    if event.error_kind == "stopped":
+        return _with("its model call was stopped", "" if event.error == "stopped" else event.error)
+    then = "" if event.retry_in_s is None else f"; again in {event.retry_in_s:.1f} s"
+    return f"the model failed ({event.error_kind}): {event.error}{then}"
+
+
+@_says(events.ModelSwitched)
+def _(event: events.ModelSwitched) -> str:
+    return _with(f"turns from {event.before} to {event.model}", event.reason)
+
+
+@_says(events.CallStarted)
+def _(event: events.CallStarted) -> str:
+    return f"{event.tool} begins: {event.context}" if event.context else f"{event.tool} begins"
+
+
+@_says(events.CallEnded)
+def _(event: events.CallEnded) -> str:
+    how = "ended" if event.success else "failed"
+    return _with(f"{event.tool} {how} ({event.duration_ms:,} ms)", event.summary)
+
+
+@_says(events.ResultCut)
+def _(event: events.ResultCut) -> str:
+    return f"the result of {event.call} was shortened"
+
+
+@_says(events.Compacted)
+def _(event: events.Compacted) -> str:
+    return f"the conversation was shortened from {event.before:,} to {event.after:,} tokens"
+
+
+@_says(events.ChildQueued)
+def _(event: events.ChildQueued) -> str:
+    return f"{event.child} waits for a place ({event.waiting} in the queue)"
+
+
+@_says(events.DelegationRejected)
+def _(event: events.DelegationRejected) -> str:
+    return f"delegation rejected ({event.rejection.kind}): {event.rejection.message}"
+
+
+@_says(events.ApprovalRequested)
+def _(event: events.ApprovalRequested) -> str:
+    return _with(f"asks for {event.tool} ({event.request})", event.context)
+
+
+@_says(events.ApprovalAnswered)
+def _(event: events.ApprovalAnswered) -> str:
+    if event.stopped:
+        return f"{event.request}: stopped before anybody answered"
+    scope = "" if event.scope == "once" else f" for the {event.scope}"
+    return _with(f"{event.request}: {'allowed' if event.allowed else 'denied'}{scope}", event.reason)
+
+
+@_says(events.MessageSent)
+def _(event: events.MessageSent) -> str:
+    return _with("was sent", event.message.text)
+
+
+@_says(events.MessageJoined)
+def _(event: events.MessageJoined) -> str:
+    return _with("is told" if event.origin == "sent" else "is asked by the runtime", event.message.text)
+
+
+@_says(events.CancelRequested)
+def _(event: events.CancelRequested) -> str:
+    return _with(f"cancelled by {event.by}", event.reason)
+
+
+@_says(events.LimitMet)
+def _(event: events.LimitMet) -> str:
+    return _with(_MET.get(event.limit, f"met its limit of {event.limit}"), event.detail)
+
+
+_MET = {"deadline": "ran out of time", "budget": "ran out of budget", "repeating": "went in circles"}
+
+
+@_says(events.Overran)
+def _(event: events.Overran) -> str:
+    used, reserved = (
+        words.money(amount / 1e6) if event.resource == "usd" else f"{amount:,} {event.resource}"
+        for amount in (event.used, event.reserved)
+    )
+    return f"used {used}, more than the {reserved} that were reserved"
+
+
+@_says(events.ArtifactSaved)
+def _(event: events.ArtifactSaved) -> str:
+    return f"kept {event.artifact.name} ({event.artifact.chars:,} characters)"
+
+
+@_says(events.Warned)
+def _(event: events.Warned) -> str:
+    return f"warning: {event.text}"
+
+
+def _with(words: str, more: str) -> str:
+    return f"{words}: {more}" if more.strip() else words

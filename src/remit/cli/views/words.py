@@ -1,0 +1,245 @@
+"""What the commands say, in words and numbers that fit a column: marks, times, tokens, money, paths, actions.
+
+Everything foreign goes through `line` or `visible` on its way to a terminal. Nothing here imports rich.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable
+from typing import NamedTuple, TextIO
+
+from remit.types.outcome import Status
+from remit.types.text import clean, one_line, visible
+
+Look = str
+"""How a piece of text looks: empty, or one of `LOOKS`."""
+
+LOOKS = {
+    "good": "32",
+    "bad": "31",
+    "warn": "33",
+    "busy": "36",
+    "dim": "2",
+    "strong": "1",
+    "ask": "1;33",
+}
+"""Names of looks, as terminals know them. Colour never carries what the text does not."""
+
+
+class Mark(NamedTuple):
+    """A sign in front of a run."""
+
+    sign: str
+    plain: str
+    """For terminals that have ASCII only."""
+    look: Look
+
+
+RUNNING = Mark("●", "*", "busy")
+WAITING = Mark("○", "o", "dim")
+ASKING = Mark("?", "?", "ask")
+
+MARKS = {
+    Status.COMPLETED: Mark("✓", "+", "good"),
+    Status.FAILED: Mark("✗", "x", "bad"),
+    Status.REFUSED: Mark("✗", "x", "bad"),
+    Status.CANCELLED: Mark("■", "#", "warn"),
+    Status.INTERRUPTED: Mark("■", "#", "warn"),
+    Status.INCOMPLETE: Mark("!", "!", "warn"),
+    Status.OVER_BUDGET: Mark("!", "!", "warn"),
+    Status.TIMED_OUT: Mark("!", "!", "warn"),
+    Status.STALLED: Mark("!", "!", "warn"),
+}
+
+_DOING = {
+    "read": "reading",
+    "write": "writing",
+    "edit": "editing",
+    "ls": "listing",
+    "glob": "finding",
+    "grep": "searching",
+    "terminal": "running",
+    "fetch": "fetching",
+    "read_artifact": "reading an artifact",
+}
+
+
+def mark_of(status: Status | None, *, asking: bool = False, waiting: bool = False) -> Mark:
+    """The mark of a run; None is one that has not ended."""
+    if status is not None:
+        return MARKS[status]
+    return ASKING if asking else WAITING if waiting else RUNNING
+
+
+def status_words(status: Status) -> str:
+    """`over_budget` as people read it."""
+    return status.value.replace("_", " ")
+
+
+def doing(tool: str, context: str, display_name: str = "") -> str:
+    """A call in words: `reading src/a.py`, `running make test`, `github: search issues`."""
+    name = tool.lower()
+    if name.startswith("mcp__"):
+        server, _, rest = name.removeprefix("mcp__").partition("__")
+        verb = f"{server}: {rest.replace('_', ' ')}"
+    else:
+        verb = _DOING.get(name) or display_name or tool
+    return line(f"{verb} {context}")
+
+
+def duration(seconds: float) -> str:
+    """`4s`, `1m05s`, `2h03m`, `3d04h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def allowed_time(seconds: float) -> str:
+    """A limit on time, as short as it can be said: `10m`, `90s`, `2h`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{int(seconds // size)}{unit}"
+    return f"{seconds:g}s" if seconds < 600 else duration(seconds)
+
+
+def ago(then: float, now: float) -> str:
+    """`just now`, `5m ago`, `3d ago`."""
+    past = now - then
+    if past < 10:
+        return "just now"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if past >= size:
+            return f"{int(past // size)}{unit} ago"
+    return f"{int(past)}s ago"
+
+
+def number(count: float) -> str:
+    """`950`, `1.2k`, `34k`, `1.2M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size * 0.9995:
+            amount = count / size
+            return f"{amount:.1f}{unit}" if amount < 9.95 else f"{amount:.0f}{unit}"
+    return f"{count:.0f}"
+
+
+def money(usd: float | None) -> str:
+    """`$0.0042`, `$1.25`; `?` when it is not known."""
+    if usd is None:
+        return "?"
+    return f"${usd:.4f}" if 0 < usd < 0.1 else f"${usd:,.2f}"
+
+
+def count(many: int, one: str, others: str = "") -> str:
+    """`1 run`, `3 runs`."""
+    return f"{many:,} {one if many == 1 else others or one + 's'}"
+
+
+def path(names: Iterable[str]) -> str:
+    """`lead › reviewer`."""
+    return " › ".join(visible(name) for name in names)
+
+
+def line(text: str, most: int = 0) -> str:
+    """Anybody's text on one line, every character visible, blanks drawn together; cut to `most` cells."""
+    found = visible(" ".join(one_line(clean(text[:4000])).split()))
+    return cut(found, most) if most else found
+
+
+def lines(text: str) -> str:
+    """Anybody's text for a terminal: its lines and tabs are kept, everything else that drives one is escaped."""
+    return "\n".join("\t".join(visible(part) for part in row.split("\t")) for row in clean(text).split("\n"))
+
+
+def width(text: str) -> int:
+    """How many cells a terminal needs for it."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many cells of it, with `…` for what is left out."""
+    if width(text) <= most:
+        return text
+    if most <= 0:
+        return ""
+    used, end = 0, 0
+    for character in text:
+        used += _cells(character)
+        if used > most - 1:
+            break
+        end += 1
+    return text[:end].rstrip() + "…"
+
+
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """The text in a column of that width, cut if it has to be; `right` puts it at the right edge."""
+    shown = cut(text, cells)
+    blanks = " " * (cells - width(shown))
+    return blanks + shown if right else shown + blanks
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether a stream shows colours: a terminal does, unless NO_COLOR or TERM=dumb; FORCE_COLOR has the last word."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "") not in ("", "0"):
+        return True
+    return is_terminal(stream) and os.environ.get("TERM", "") != "dumb"
+
+
+def has_unicode(stream: TextIO) -> bool:
+    """Whether a stream can say more than ASCII."""
+    try:
+        "✓│…›".encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody looks on."""
+    try:
+        return stream is not None and not stream.closed and stream.isatty()
+    except (ValueError, OSError):
+        return False
+
+
+def looked(text: str, look: Look, *, colour: bool) -> str:
+    """The text in its look, for a terminal that has colours."""
+    return f"\x1b[{LOOKS[look]}m{text}\x1b[0m" if colour and look and text else text
+
+
+_ASCII = str.maketrans(
+    {
+        "●": "*",
+        "○": "o",
+        "✓": "+",
+        "✗": "x",
+        "■": "#",
+        "…": "~",
+        "·": "-",
+        "›": ">",
+        "│": "|",
+        "├": "|",
+        "└": "`",
+    }
+)
+
+
+def ascii_only(text: str) -> str:
+    """For terminals that have nothing else: our own signs as letters, everything foreign as `?`."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode()

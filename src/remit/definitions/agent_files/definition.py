@@ -1,0 +1,199 @@
+"""`Definition`: what one agent file says, read but not yet joined with others. `definitions/building.py` makes agents of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from remit.agent import NAME
+from remit.definitions.agent_files.limit_values import make_limits
+from remit.definitions.agent_files.tool_names import ToolWord
+from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, note_down
+from remit.errors import UsageError
+from remit.types.limits import Limits
+from remit.types.messages import Json
+from remit.types.sandbox import Sandbox
+
+Place = Literal["project", "user", "given"]
+"""Where a file was found: in the project, in the user's own folders, or because the caller named it."""
+
+MOST_NAME = 48
+
+
+class Said(NamedTuple):
+    """A word and its line."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a file, or a table of remit.toml, says about one agent. Nothing in it has been looked up yet."""
+
+    name: str
+    nickname: str | None
+    """What the file calls it, where that is no name."""
+    file: Path
+    place: Place
+    trusted: bool
+    """Whether it may widen anything: allow, start servers, choose where its model is."""
+    description: str
+    instructions: str
+    models: tuple[str, ...]
+    """In order of preference, as written; empty to inherit."""
+    settings: Mapping[str, Json]
+    tools: tuple[ToolWord, ...] | None
+    """None: every built-in tool."""
+    without: tuple[ToolWord, ...]
+    only: tuple[ToolWord, ...]
+    """Tools that may be used for what their pattern says and for nothing else."""
+    subagents: tuple[Said, ...]
+    servers: tuple[Said, ...]
+    own_servers: Mapping[str, Node]
+    """MCP servers that are described in the file itself."""
+    limits: Limits | None
+    rules: tuple[Said, ...]
+    """Policy rules, in remit's words."""
+    sandbox: Sandbox | None
+    surface: Literal["task", "subagent_<name>"]
+    adhoc: bool
+    summary: Literal["never", "auto", "always"]
+    output: Json
+    is_primary: bool
+    """Whether it is meant to be run by a person only, not to be delegated to."""
+    lines: Mapping[str, int]
+    """The line of each key."""
+    problems: tuple[Problem, ...]
+    """Warnings and notes of its reading."""
+
+    def line(self, key: str) -> int:
+        return self.lines.get(key, 0)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.level == "warning")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was written for remit, not for another program."""
+        return ".remit" in self.file.parts or self.file.name in (
+            "remit.toml",
+            "pyproject.toml",
+            "config.toml",
+        )
+
+    def where(self, line: int = 0) -> str:
+        return f"{self.file}:{line}" if line else str(self.file)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A definition while its keys are read, one after the other."""
+
+    file: Path
+    name: Said | None = None
+    nickname: str | None = None
+    description: str = ""
+    instructions: list[str] = field(default_factory=list[str])
+    models: list[str] = field(default_factory=list[str])
+    settings: dict[str, Json] = field(default_factory=dict[str, Json])
+    tools: list[ToolWord] | None = None
+    without: list[ToolWord] = field(default_factory=list[ToolWord])
+    only: list[ToolWord] = field(default_factory=list[ToolWord])
+    subagents: list[Said] = field(default_factory=list[Said])
+    servers: list[Said] = field(default_factory=list[Said])
+    own_servers: dict[str, Node] = field(default_factory=dict[str, Node])
+    limits: dict[str, int | float | str | None] = field(default_factory=dict[str, "int | float | str | None"])
+    rules: list[Said] = field(default_factory=list[Said])
+    sandbox: Sandbox | None = None
+    surface: Literal["task", "subagent_<name>"] = "task"
+    adhoc: bool = False
+    summary: Literal["never", "auto", "always"] = "never"
+    output: Json = None
+    is_primary: bool = False
+    is_off: bool = False
+    lines: dict[str, int] = field(default_factory=dict[str, int])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    hints: Hints = field(default_factory=Hints)
+
+    def tell(self, level: Level, line: int, text: str) -> None:
+        note_down(self.problems, Problem(level, self.file, line, text))
+
+    @property
+    def has_errors(self) -> bool:
+        return any(problem.level == "error" for problem in self.problems)
+
+    def narrow(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox if self.sandbox is None else sandbox.within(self.sandbox)
+
+    def finish(self, fallback: str, place: Place, *, trusted: bool) -> Definition:
+        """`fallback` is the name when the file gives none."""
+        name = self._name(fallback)
+        return Definition(
+            name=name,
+            nickname=self.nickname,
+            file=self.file,
+            place=place,
+            trusted=trusted,
+            description=self.description,
+            instructions="\n\n".join(part for part in self.instructions if part),
+            models=tuple(self.models),
+            settings=self.settings,
+            tools=None if self.tools is None else tuple(self.tools),
+            without=tuple(self.without),
+            only=tuple(self.only),
+            subagents=tuple(dict.fromkeys(self.subagents)),
+            servers=tuple(dict.fromkeys(self.servers)),
+            own_servers=self.own_servers,
+            limits=self._limits(),
+            rules=tuple(self.rules),
+            sandbox=self.sandbox,
+            surface=self.surface,
+            adhoc=self.adhoc,
+            summary=self.summary,
+            output=self.output,
+            is_primary=self.is_primary,
+            lines=self.lines,
+            problems=tuple(self.problems),
+        )
+
+    def _name(self, fallback: str) -> str:
+        written = fallback if self.name is None else self.name.text
+        name = as_name(written) or as_name(fallback)
+        if self.name is None:
+            self.tell("warning", 0, f"There is no name; it is called {name!r} after its file.")
+        elif name != written:
+            self.nickname = self.nickname or written
+            self.tell(
+                "warning",
+                self.name.line,
+                f"The name {written!r} has characters that names do not have; it is {name!r}.",
+            )
+        return name
+
+    def _limits(self) -> Limits | None:
+        try:
+            return make_limits(self.limits) if self.limits else None
+        except UsageError as error:
+            self.tell("error", self.lines.get("limits", 0), str(error))
+            return None
+
+
+_BAD = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def as_name(written: str) -> str:
+    """A name that agents may have; what had to be left out of it, letters of other scripts, becomes a short number."""
+    if NAME.fullmatch(written):
+        return written
+    kept = _BAD.sub("-", written.strip()).strip("-").lower()
+    lost = any(char.isalnum() and not char.isascii() for char in written)
+    if len(kept) > MOST_NAME or lost or not kept:
+        digest = hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:6]
+        kept = f"{kept[: MOST_NAME - 7].strip('-') or 'agent'}-{digest}"
+    return kept

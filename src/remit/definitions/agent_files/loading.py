@@ -1,0 +1,269 @@
+"""Agent files -> definitions: `load_agents` for everything a workspace has, `load` for one file or folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from remit.definitions.agent_files.definition import Definition, Draft, Place, as_name
+from remit.definitions.agent_files.keys import VOCABULARY, read_keys
+from remit.definitions.agent_files.places import Folder, agent_folders, files_in
+from remit.definitions.syntax.frontmatter import take_apart
+from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, Wrong
+from remit.definitions.syntax.text_files import read_text
+from remit.definitions.syntax.toml_lines import read_toml
+from remit.errors import UsageError
+from remit.tools.settings_files import MOST_BYTES, remember
+
+_PAPERS = frozenset(
+    {"readme", "agents", "claude", "gemini", "qwen", "changelog", "contributing", "index", "license"}
+)
+"""Files that lie beside agents and are none, unless they have front matter."""
+
+MOST_ALL = 10_000_000
+"""Bytes of all agent files of a project, and as many of the user's; no collection of agents has more."""
+MOST_FILES_ALL = 5_000
+
+
+class Given(NamedTuple):
+    """A file or folder of agents that somebody names."""
+
+    path: Path
+    trusted: bool = True
+    place: Place = "given"
+    """`user` for those of the user's own settings, which come after the project's."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The agents of a workspace by name, and everything there is to tell about their files."""
+
+    agents: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    """Errors (such a file was not used), warnings and notes, in the order of files."""
+    hidden: list[Definition] = field(default_factory=list[Definition])
+    """Agents whose name a nearer one has."""
+    _loose: dict[str, Definition] = field(default_factory=dict[str, Definition], repr=False, compare=False)
+    _in_loose: int = field(default=0, repr=False, compare=False)
+
+    def find(self, name: str) -> Definition | None:
+        """By its name, whatever the case, or by what its file calls it."""
+        if name in self.agents:
+            return self.agents[name]
+        if self._in_loose != len(self.agents):
+            self._in_loose = len(self.agents)
+            for found in self.agents.values():
+                for called in (found.name, found.nickname or found.name):
+                    self._loose.setdefault(_loosely(called), found)
+        return self._loose.get(_loosely(name))
+
+    def suggest(self, name: str, hints: Hints | None = None) -> str:
+        """What was probably meant, as a sentence with a blank in front."""
+        near = (hints or Hints()).suggest(as_name(name), self.agents)
+        return near or (
+            f" There are: {', '.join(sorted(self.agents)[:12])}." if self.agents else " There are none."
+        )
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.level == "error"]
+
+    def add(self, found: Definition) -> None:
+        """The first of a name has it."""
+        first = self.agents.setdefault(found.name, found)
+        self.problems += found.problems
+        if first is found:
+            return
+        self.hidden.append(found)
+        same = first.file.parent == found.file.parent
+        # Who calls for an agent of their own should know that a stranger's answers.
+        matters = same or (found.trusted and not first.trusted)
+        self.problems.append(
+            Problem(
+                "warning" if matters else "note",
+                found.file,
+                found.line("name"),
+                f"The agent {found.name!r} of {first.file} comes first; this one is not used."
+                + (" Rename one of them." if same else ""),
+            )
+        )
+
+
+def _loosely(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def load_agents(
+    workspace: str | Path,
+    *,
+    extra: Iterable[str | Path | Given] = (),
+    home: str | Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    inline: Iterable[Definition] = (),
+    trusted: bool = False,
+) -> Loaded:
+    """Every agent that a workspace has. Never raises over a file: what is wrong is told in `problems`.
+
+    `extra` are files and folders that the caller names; they come first, and are trusted. `inline` are those of
+    remit.toml; they come next, then the project's files, then all that is the user's. `trusted` says whether the
+    project's files may widen what they say.
+    """
+    loaded = Loaded()
+    given = [one if isinstance(one, Given) else Given(Path(one)) for one in extra]
+    described = list(inline)
+    own = Path.home() if home is None else Path(home)
+    folders = list(agent_folders(Path(workspace).resolve(), own.resolve(), environ))
+    for is_users in (False, True):
+        # What a project may take up is its own: it leaves the user's files theirs.
+        room = _Room()
+        for one in given:
+            if (one.place == "user") is is_users:
+                _add_all(
+                    loaded,
+                    _given(one, loaded.problems),
+                    _Room() if one.trusted else room,
+                    trusted=one.trusted,
+                )
+        for definition in described:
+            if (definition.place == "user") is is_users:
+                loaded.add(definition)
+        for folder in folders:
+            if (folder.place == "user") is is_users and (folder.path.is_dir() or folder.path.is_symlink()):
+                files = ((path, folder) for path in files_in(folder, loaded.problems))
+                _add_all(loaded, files, room, trusted=trusted or is_users)
+    return loaded
+
+
+def load(path: str | Path, *, trusted: bool = True) -> Loaded:
+    """The agents of one file, or of one folder and those below it. Raises UsageError when there is no such thing."""
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"There is no file or folder {str(path)!r} to read agents from.")
+    loaded = Loaded()
+    _add_all(loaded, _given(Given(path, trusted), loaded.problems), _Room(), trusted=trusted)
+    return loaded
+
+
+def _given(given: Given, problems: list[Problem]) -> Iterator[tuple[Path, Folder]]:
+    path = given.path
+    remember(path)
+    inside = None if given.trusted else path.resolve() if path.is_dir() else path.resolve().parent
+    folder = Folder(path, given.place, inside, (".md", ".toml"))
+    if path.is_dir():
+        yield from ((file, folder) for file in files_in(folder, problems))
+    elif path.exists():
+        yield path, folder
+    else:
+        problems.append(Problem("error", path, 0, "There is no such file or folder."))
+
+
+@dataclass(slots=True)
+class _Room:
+    """How much may still be read."""
+
+    size: int = MOST_ALL
+    files: int = MOST_FILES_ALL
+    told: bool = False
+
+    def take(self, path: Path) -> bool:
+        try:
+            size = path.stat().st_size
+        except OSError:
+            size = 0
+        self.files -= 1
+        # A file that is too large costs nothing: it is not read.
+        self.size -= size if size <= MOST_BYTES else 0
+        return self.files >= 0 and self.size >= 0
+
+
+def _add_all(loaded: Loaded, files: Iterable[tuple[Path, Folder]], room: _Room, *, trusted: bool) -> None:
+    for path, folder in files:
+        if not room.take(path):
+            if not room.told:
+                text = (
+                    f"There are more than {MOST_FILES_ALL:,} agent files, or {MOST_ALL:,} bytes of them;"
+                    " this one and those behind it were not read."
+                )
+                loaded.problems.append(Problem("warning", path, 0, text))
+            room.told = True
+            return
+        found = read_file(path, folder.place, folder.inside, loaded.problems, trusted=trusted)
+        if found is not None:
+            loaded.add(found)
+
+
+def read_file(
+    path: Path, place: Place, inside: Path | None, problems: list[Problem], *, trusted: bool
+) -> Definition | None:
+    """One file; None when it is no agent or cannot be used, which is told."""
+    draft = Draft(path)
+    try:
+        found = read_text(path, None if trusted else inside)
+        for level, line, text in found.told:
+            draft.tell(level, line, text)
+        is_agent = (
+            _read_toml(draft, found.text) if path.suffix.lower() == ".toml" else _read_page(draft, found.text)
+        )
+    except Wrong as wrong:
+        problems.append(Problem("error", path, wrong.line, f"The file {wrong.text}."))
+        return None
+    definition = draft.finish(path.stem, place, trusted=trusted) if is_agent and not draft.is_off else None
+    if definition is None or draft.has_errors:
+        problems += draft.problems
+        return None
+    return definition
+
+
+def _read_page(draft: Draft, text: str) -> bool:
+    page = take_apart(text, VOCABULARY)
+    if not page.has_header and draft.file.stem.lower() in _PAPERS:
+        draft.tell("note", 0, "There is no front matter, so that this is not taken for an agent.")
+        return False
+    for level, line, said in page.told:
+        draft.tell(level, line, said)
+    if not page.has_header and not page.told:
+        draft.tell(
+            "warning",
+            1,
+            "There is no front matter; all of it was read as instructions. Begin with --- and `name:`.",
+        )
+    if not page.has_header and not page.body:
+        draft.tell(
+            "error",
+            0,
+            "The file is empty. Write `name` and `description` between --- lines, and instructions below.",
+        )
+    read_keys(draft, page.entries)
+    draft.instructions.append(page.body)
+    _check(draft)
+    return True
+
+
+def _read_toml(draft: Draft, text: str) -> bool:
+    read_table(draft, read_toml(text))
+    return True
+
+
+def read_table(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "warning") -> None:
+    """A table of TOML that describes an agent."""
+    read_keys(draft, entries, unknown=unknown)
+    _check(draft)
+
+
+def _check(draft: Draft) -> None:
+    """Tell of what an agent needs and does not have."""
+    if not draft.description and not draft.has_errors:
+        draft.tell(
+            "warning",
+            draft.lines.get("name", 0),
+            "There is no description; others do not learn what it is for.",
+        )
+    if not any(draft.instructions) and not draft.has_errors:
+        draft.tell(
+            "warning",
+            draft.lines.get("name", 0),
+            "There are no instructions: nothing stands below the front matter.",
+        )

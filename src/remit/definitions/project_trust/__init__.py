@@ -1,0 +1,1 @@
+"""What the files of a project may not decide until the user trusts it."""

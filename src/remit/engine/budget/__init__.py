@@ -1,0 +1,1 @@
+"""What may be spent: accounts, slots, requests to one model, and which model it is."""

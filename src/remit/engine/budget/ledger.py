@@ -1,0 +1,277 @@
+"""Accounts: reserve before, settle after, reject what does not fit. Pure: no I/O, no clock, no tasks.
+
+Accounts form the same tree as runs. A model call reserves its worst case in its own account and in
+every ancestor's before it is sent, and settles what it really used afterwards. Only accounts with a
+cap keep a book, and only books are ever touched, so a tree without caps pays nothing.
+
+For one capped resource of one book::
+
+    |<------------------------- cap ------------------------->|
+    | spent | withheld for last words | reserved | spare | free |
+                                      |<--------- room -------->|
+
+`free` can be had now; `room` can be had once the calls in flight have settled. `spare` belongs to them
+too: the last word of a run whose call in flight may come back with delegations. What fits neither is
+over budget. Nothing but calls in flight is ever waited for, so waiting cannot deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+from remit.engine.budget.account import Account, Reservation, Ticket, Verdict
+from remit.engine.budget.account_amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
+from remit.engine.budget.account_book import Left, Over, Overrun, in_the_way, least_free
+from remit.engine.budget.ledger_queue import look_again, set_last_word, weigh
+from remit.types.limits import NO_CAP
+
+ENDLESS = NO_CAP // 2
+"""What is free of something with a cap is less."""
+
+
+def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool = False) -> Verdict | Ticket:
+    """Head-room for one model call: now, never, or later (then `wake` is called).
+
+    A last word to `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
+    """
+    inputs, output, price = want.input_tokens, want.output_tokens, want.price
+    # As `cost` has it, without the call: this is for every turn.
+    tokens, micros = inputs + output, 0
+    if price is not None:
+        micros = ceil(inputs * price.input + output * price.output)
+    spare_tokens = spare_micros = 0
+    # With a last word withheld already, no other is held.
+    if spare and account.capped and not account.has_word:
+        spare_tokens, spare_micros = inputs + LEAST_OUTPUT, cost(price, inputs, LEAST_OUTPUT)
+    both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
+    requests = 2 if spare_tokens else 1
+    for b in account.capped:
+        if b.waiting or b.overran or b.free_requests < requests:
+            return _ask(account, want, wake, spare)
+        if b.free_tokens < both_tokens or b.free_micros < both_micros:
+            return _ask(account, want, wake, spare)
+    for b in account.capped:
+        b.free_requests -= requests
+        b.free_tokens -= both_tokens
+        b.free_micros -= both_micros
+        if spare_tokens:
+            b.spare_requests += 1
+            b.spare_tokens += spare_tokens
+            b.spare_micros += spare_micros
+    return Reservation(account, tokens, micros, output, spare_tokens > 0, spare_tokens, spare_micros)
+
+
+def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
+    """Keep one call for the run's last word. For everyone else it counts as spent.
+
+    It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
+    """
+    inputs, output = want.input_tokens, want.output_tokens
+    tokens, micros = inputs + output, cost(want.price, inputs, output)
+    for b in account.capped:
+        if b.waiting or b.overran or b.free_requests < 1 or b.free_tokens < tokens or b.free_micros < micros:
+            return weigh(Ticket(account, want, wake, keep=True, spare=None))
+    if account.capped:
+        set_last_word(account, True, tokens, micros)
+    return Reservation(account, tokens, micros, output)
+
+
+def settle(
+    reservation: Reservation, used_tokens: int, used_micros: int, word: Want | None = None
+) -> tuple[Overrun, ...]:
+    """Put what was really used, besides the request, in the place of what was reserved; look again at who waits.
+
+    When the reply delegates, `word` is the last word that its run should have. What was spare is withheld for it in the
+    same step, before anybody can take it, and more if that fits: see `Account.word_full`.
+    """
+    account, tokens, micros = reservation.account, reservation.tokens, reservation.micros
+    waited = False
+    for b in account.capped:
+        b.spent_requests += 1
+        b.spent_tokens += used_tokens
+        b.spent_micros += used_micros
+        b.free_tokens += tokens - used_tokens
+        b.free_micros += micros - used_micros
+        if b.waiting:
+            waited = True
+    over = used_tokens > tokens or used_micros > micros
+    overruns = _overruns(reservation, used_tokens, used_micros) if over else ()
+    if word is not None:
+        _keep_word(reservation, word)
+    elif reservation.spares:
+        _free_spare(reservation)
+    if waited:
+        look_again(account)
+    return overruns
+
+
+def release(account: Account) -> None:
+    """Give back what was withheld for the run's last word."""
+    if not account.has_word:
+        return
+    set_last_word(account, False, 0, 0)
+    for b in account.capped:
+        if b.waiting:
+            look_again(account)
+            return
+
+
+def withdraw(ticket: Ticket) -> None:
+    """Leave the queue. A verdict that came in the meantime is undone."""
+    # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
+    ticket.gone = True
+    account, verdict = ticket.account, ticket.verdict
+    if isinstance(verdict, Reservation):
+        if not ticket.keep:
+            for b in account.capped:
+                b.give(verdict.amount)
+            if verdict.spares:
+                _free_spare(verdict)
+        before = ticket.before
+        set_last_word(account, before is not NOTHING, before.tokens, before.micros)
+    look_again(account)
+
+
+def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | None:
+    """Count calls and delegations in one step: all of them, or none and what stood in the way."""
+    for b in account.capped:
+        if calls > b.free_calls:
+            return Over(b.owner, "calls", b.caps.calls, b.calls)
+        if delegations > b.free_delegations:
+            return Over(b.owner, "delegations", b.caps.delegations, b.delegations)
+    for b in account.capped:
+        b.free_calls -= calls
+        if delegations:
+            b.free_delegations -= delegations
+    return None
+
+
+def restore(account: Account, spent: Amount, *, calls: int, delegations: int, overran: str) -> None:
+    """Put a resumed run's account, and no other, where the journal left it."""
+    if account.book is not None:
+        account.book.restore(spent, calls, delegations, overran)
+
+
+def look(account: Account) -> Over | None:
+    """Whether a new child of this account could do anything at all. Takes nothing."""
+    for b in account.capped:
+        if b.free_delegations < 1 or b.overran or b.is_empty:
+            over = in_the_way(b)
+            if over is not None:
+                return over
+    return None
+
+
+def admit(account: Account) -> Over | None:
+    """Count one child and the call that asks for it, if there is anything that it could do."""
+    for b in account.capped:
+        if b.overran or b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
+            return look(account) or charge(account, 1, 1)
+        if b.free_calls < 1 or b.free_delegations < 1:
+            return look(account) or charge(account, 1, 1)
+    for b in account.capped:
+        b.free_calls -= 1
+        b.free_delegations -= 1
+    return None
+
+
+def is_at_its_last_word(account: Account) -> bool:
+    """Whether only what was withheld for the run's last word is left of something."""
+    if account.has_word:
+        # Not by a generator: it is asked after every delegation.
+        for b in account.capped:
+            if b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
+                return True
+    return False
+
+
+def left(account: Account) -> Left:
+    """The smallest remainder of each resource over the account and its ancestors."""
+    delegations, requests, tokens, micros, calls = remainders(account)
+    return Left(
+        None if delegations > ENDLESS else max(0, delegations),
+        None if requests > ENDLESS else max(0, requests),
+        None if tokens > ENDLESS else max(0, tokens),
+        None if micros > ENDLESS else max(0, micros) / 1_000_000,
+        None if calls > ENDLESS else max(0, calls),
+    )
+
+
+def remainders(account: Account) -> tuple[int, int, int, int, int]:
+    """The same as plain numbers, for whoever asks often: with micro-dollars, far too many where there is no cap.
+
+    What calls in flight have taken too much of is below zero.
+    """
+    books = account.capped
+    if not books:
+        return NO_CAP, NO_CAP, NO_CAP, NO_CAP, NO_CAP
+    b = books[0]
+    if len(books) > 1 or b.overran:
+        delegations, requests, tokens, micros, calls = least_free(books)
+    else:
+        delegations, requests, tokens = b.free_delegations, b.free_requests, b.free_tokens
+        micros, calls = b.free_micros, b.free_calls
+    if account.has_word:
+        requests += 1
+        tokens += account.word_tokens
+        micros += account.word_micros
+    return delegations, requests, tokens, micros, calls
+
+
+def _free_spare(reservation: Reservation) -> None:
+    tokens, micros = reservation.spare_tokens, reservation.spare_micros
+    for b in reservation.account.capped:
+        b.spare_requests -= 1
+        b.spare_tokens -= tokens
+        b.spare_micros -= micros
+        b.free_requests += 1
+        b.free_tokens += tokens
+        b.free_micros += micros
+
+
+def _keep_word(reservation: Reservation, word: Want) -> None:
+    """What was spare becomes the run's last word, as large as it should be if that fits without a wait."""
+    account, books = reservation.account, reservation.account.capped
+    # With a last word withheld already, no other was spare.
+    account.word_full = not books
+    if not reservation.spares:
+        return
+    tokens, micros = reservation.spare_tokens, reservation.spare_micros
+    inputs, output = word.input_tokens, word.output_tokens
+    more_tokens, more_micros = inputs + output - tokens, cost(word.price, inputs, output) - micros
+    account.word_full = True
+    for b in books:
+        if b.waiting or b.overran or b.free_tokens < more_tokens or b.free_micros < more_micros:
+            account.word_full, more_tokens, more_micros = False, 0, 0
+            break
+    account.has_word = True
+    account.word_tokens = word_tokens = tokens + more_tokens
+    account.word_micros = word_micros = micros + more_micros
+    for b in books:
+        b.spare_requests -= 1
+        b.spare_tokens -= tokens
+        b.spare_micros -= micros
+        b.withheld_requests += 1
+        b.withheld_tokens += word_tokens
+        b.withheld_micros += word_micros
+        b.free_tokens -= more_tokens
+        b.free_micros -= more_micros
+
+
+def _overruns(reservation: Reservation, tokens: int, micros: int) -> tuple[Overrun, ...]:
+    """Close the accounts with a cap on what was used more of than was reserved."""
+    overruns: dict[str, Overrun] = {}
+    for b in reservation.account.capped:
+        if tokens > reservation.tokens and b.caps.tokens < NO_CAP:
+            b.overran = "tokens"
+            overruns["tokens"] = Overrun("tokens", reservation.tokens, tokens)
+        if micros > reservation.micros and b.caps.micros < NO_CAP:
+            b.overran = "usd"
+            overruns["usd"] = Overrun("usd", reservation.micros, micros)
+    return tuple(overruns.values())
+
+
+def _ask(account: Account, want: Want, wake: Callable[[], None], spare: bool) -> Verdict | Ticket:
+    word = Want(want.input_tokens, LEAST_OUTPUT, want.price) if spare else None
+    return weigh(Ticket(account, want, wake, keep=False, spare=word))

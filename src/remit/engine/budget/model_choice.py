@@ -1,0 +1,358 @@
+"""Which model an agent uses: its own, else its parent's; strings are looked up before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from inspect import CO_COROUTINE, CO_VARARGS
+from types import FunctionType, MethodType
+from typing import Protocol, cast
+
+from msgspec import Struct
+
+from remit.agent import Agent, PerAgent
+from remit.errors import UsageError
+from remit.types.limits import HIGHEST, Limits
+from remit.types.messages import Json, Request
+from remit.types.ports import EMPTY_MODEL, Emit, Model, ModelChoice, Price, is_model, model_hint
+from remit.types.text import FOREIGN, clean
+
+ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
+"""What names stand for: a mapping to models or to other names, or a function."""
+
+
+class Known(Struct, frozen=True):
+    """A model, and what a tree has to know of it: read once, before anything runs."""
+
+    model: Model
+    name: str
+    ask: Callable[[Request, Emit], Coroutine[object, object, object]]
+    """Its `reply`. Calling this runs nothing of the model yet, and raises nothing."""
+    price: Price | None = None
+    """If it has one that can be counted with."""
+    streams: bool = False
+    """Whether its silence counts from the start of a call."""
+    window: int | None = None
+    """Tokens of conversation that it says it can take."""
+    lane: str = ""
+    """Which requests count together."""
+    in_flight: int | None = None
+    """How many of them there may be at once; None is any number."""
+
+
+Chain = tuple[Known, ...]
+"""Models in order of preference; most agents have one."""
+
+
+class Named(Protocol):
+    """Finds models of providers by their names."""
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        """Closes what was opened to find them, if anything was."""
+        ...
+
+    def find(self, name: str) -> Model: ...
+
+
+class Models:
+    """The models of one tree. Made before the run, so that a missing one is the caller's error.
+
+    A name is looked up in `source` first, and then, unless that is a function, among the providers, by what `open_named`
+    makes for the first of them.
+    """
+
+    __slots__ = ("_chains", "_default", "_found", "_named", "_open_named", "_source")
+
+    def __init__(
+        self, default: ModelChoice | None, source: ModelSource | None, open_named: Callable[[], Named]
+    ) -> None:
+        if source is not None and not callable(source) and not isinstance(cast(object, source), Mapping):
+            raise UsageError(f"models must be a mapping of names to models, or a function, not {source!r}.")
+        self._source = source
+        self._open_named = open_named
+        self._named: Named | None = None
+        self._found: dict[str, Model] | None = None
+        """By name."""
+        self._chains: dict[int, Chain] = {}
+        """Of agents with models of their own, by the agents' ids."""
+        self._default = None if default is None else self._look_up(default, None)
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        """Closes what was opened to find models, if anything was."""
+        return None if self._named is None else self._named.close
+
+    def find(self, agent: Agent, parent: Chain | None) -> Chain:
+        """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
+        choice = agent.model
+        if choice is not None:
+            # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
+            found = self._chains.get(id(agent))
+            if found is None:
+                if isinstance(choice, (str, list, tuple)):
+                    found = self._look_up(choice, agent)
+                else:
+                    found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - seen when the agent was made
+                self._chains[id(agent)] = found
+            return found
+        chain = self._default if parent is None else parent
+        if chain is None:
+            raise UsageError(
+                f"Agent {agent.name!r} has no model. Give it one, Agent(model=...), or give one for all: run(..., model=...),"
+                " or resume(..., model=...)."
+            )
+        return chain
+
+    def check(self, agent: Agent, *, needs_price: bool) -> None:
+        """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
+        chain = self.find(agent, None)
+        _check(agent, chain, needs_price or _limits_money(agent))
+        if agent.subagents:
+            for one in _below(agent):
+                models = chain if one.owner is None else self.find(one.owner, None)
+                _check(one.agent, models, needs_price or one.limited)
+
+    def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
+        where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
+        if not isinstance(choice, (list, tuple)):
+            return (look_at(self._one(cast("str | Model", choice), where)),)
+        if not choice:
+            raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+        return tuple(look_at(self._one(model, where)) for model in choice)
+
+    def _one(self, model: str | Model, where: str) -> Model:
+        if not isinstance(model, str):
+            if is_model(model):
+                return model
+            raise UsageError(
+                f"{where}: model must be a string or an object with `name` and `async reply(request, emit)`,"
+                f" not {model!r}.{model_hint(model)}"
+            )
+        if self._found is None:
+            self._found = {}
+        if model not in self._found:
+            self._found[model] = self._by_name(model, where)
+        return self._found[model]
+
+    def _by_name(self, name: str, where: str) -> Model:
+        if not name.strip():
+            raise UsageError(f"{where}: {EMPTY_MODEL}")
+        source, seen = self._source, [name]
+        if source is not None and callable(source):
+            return self._given(source(name), name, where)
+        while source is not None and seen[-1] in source:
+            found = cast(object, source[seen[-1]])
+            if not isinstance(found, str):
+                return self._given(found, name, where)
+            if found in seen:
+                raise UsageError(f"{where}: models goes in a circle: {' -> '.join([*seen, found])}.")
+            seen.append(found)
+        if self._named is None:
+            self._named = self._open_named()
+        try:
+            return self._named.find(seen[-1])
+        except UsageError as error:
+            listed = f" models has {', '.join(map(repr, source)) or 'nothing'}." if source is not None else ""
+            raise UsageError(f"{where}: {error}{listed}") from None
+
+    def _given(self, found: object, name: str, where: str) -> Model:
+        if not is_model(found):
+            raise UsageError(
+                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model.{model_hint(found)}"
+            )
+        return found
+
+
+class _Below(Struct, frozen=True):
+    """An agent somewhere below another one, and whose models it has."""
+
+    agent: Agent
+    owner: Agent | None
+    """None: it has those of the agent that it is below."""
+    limited: bool
+    """Whether any agent from there down to it limits money."""
+
+
+_found_below = PerAgent[tuple[_Below, ...]]()
+
+
+def _below(agent: Agent) -> tuple[_Below, ...]:
+    """All agents below one, each before those below it, and once for each way in which it gets its models."""
+    found = _found_below.found.get(id(agent))
+    if found is None:
+        # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
+        seen: dict[tuple[int, int, bool], _Below] = {}
+        limited = _limits_money(agent)
+        todo: list[_Below] = [_Below(child, None, limited) for child in reversed(agent.subagents)]
+        while todo:
+            met = todo.pop()
+            one = met.agent
+            owner = met.owner if one.model is None else one
+            limited = met.limited or _limits_money(one)
+            visit = (id(one), id(owner), limited)
+            if visit not in seen:
+                seen[visit] = _Below(one, owner, limited)
+                todo.extend(_Below(child, owner, limited) for child in reversed(one.subagents))
+        found = _found_below.keep(agent, tuple(seen.values()))
+    return found
+
+
+def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
+    settings = agent.settings
+    for known in chain:
+        if settings:
+            _check_settings(agent, settings, known.model)
+        if known.price is None and needs_price:
+            raise UsageError(
+                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {known.name!r} is"
+                " not known. Limit tokens instead, or give the model a `price`."
+            )
+
+
+def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) -> None:
+    """Have the model look at the agent's settings, where it can. Raises UsageError."""
+    look: object = getattr(model, "check_settings", None)
+    if callable(look):
+        try:
+            look(settings)
+        except UsageError as error:
+            raise UsageError(f"Agent {agent.name!r}: {error}") from None
+
+
+def look_at(model: Model) -> Known:
+    """What there is to know of a model. Raises UsageError for a price that cannot be counted with."""
+    # Somebody else's: any of these may be a property that raises.
+    try:
+        name: object = model.name
+        reply: object = model.reply
+        price, lane = getattr(model, "price", None), getattr(model, "lane", None)
+        streams = bool(getattr(model, "streams", False))
+        window, most = getattr(model, "context_window", None), getattr(model, "in_flight", None)
+    except FOREIGN:
+        name, reply, price, lane, streams, window, most = _careful(model)
+    if type(name) is not str or not name.isascii():
+        name = _name_of(model, name)
+    if price is not None and not (type(price) is Price and _sound.get(id(price)) is price):
+        price = _sound_price(price, name)
+    try:
+        own: object = getattr(type(model), "reply", None)
+    except FOREIGN:
+        # It is shown by objects only.
+        own = None
+    # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
+    mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
+    if not mine or type(own) is not FunctionType or not _is_straight(own):
+        # A static one is found as it is.
+        if type(own) is FunctionType and (mine or own is reply):
+            _check_parameters(own, name, 3 if mine else 2)
+        reply = partial(_reply, model)
+    return Known(
+        model,
+        name,
+        reply,  # pyright: ignore[reportArgumentType] - as it was found to be
+        price,
+        streams,
+        window if isinstance(window, int) else None,
+        lane if isinstance(lane, str) else name,
+        most if isinstance(most, int) and most > 0 else None,
+    )
+
+
+def _name_of(model: Model, said: object) -> str:
+    try:
+        return clean(str(said))
+    except FOREIGN:
+        return type(model).__name__
+
+
+def _is_straight(reply: FunctionType) -> bool:
+    """Whether it is an async method of the model, a request and a way to emit, and of nothing else.
+
+    Not remembered: that would keep the function and all that it knows, and its code can be replaced in its place.
+    """
+    code = reply.__code__
+    return bool(code.co_flags & CO_COROUTINE) and code.co_argcount == 3 and not code.co_kwonlyargcount
+
+
+def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
+    """See that a model's own `reply` can be called with so many values and no names. Raises UsageError."""
+    code = reply.__code__
+    least = code.co_argcount - len(reply.__defaults__ or ())
+    most = given if code.co_flags & CO_VARARGS else code.co_argcount
+    named = code.co_kwonlyargcount - len(reply.__kwdefaults__ or ())
+    if least > given or most < given or named:
+        taken = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if code.co_kwonlyargcount:
+            taken.insert(code.co_argcount, "*")
+        listed = ", ".join(taken)
+        raise UsageError(
+            f"The model {name!r} has reply({listed}), but it is called with a request and a way to emit."
+            " Write `async def reply(self, request, emit)`."
+        )
+
+
+async def _reply(model: Model, request: Request, emit: Emit) -> object:
+    answer = cast(object, model.reply(request, emit))
+    if not isinstance(answer, Awaitable):
+        what = type(answer).__name__
+        meant = "Write `async def reply(self, request, emit)`."
+        if isinstance(answer, (AsyncIterator, Iterator)):
+            meant = "It yields: hand pieces to `emit(text)` instead, and return one `Reply` at the end."
+        raise TypeError(f"its `reply` gave {what} at once. {meant}")
+    return await cast("Awaitable[object]", answer)
+
+
+def _careful(model: Model) -> tuple[object, object, object, object, bool, object, object]:
+    """The same attributes, each on its own: one that cannot be read is not there."""
+    said: list[object] = []
+    for field in ("name", "reply", "price", "lane", "streams", "context_window", "in_flight"):
+        value: object = type(model).__name__ if field == "name" else None
+        with suppress(*FOREIGN):
+            value = getattr(model, field, value)
+            value = bool(value) if field == "streams" else value
+        said.append(value)
+    name, reply, price, lane, streams, window, most = said
+    return name, reply, price, lane, streams is True, window, most
+
+
+MOST_SOUND = 1_000
+
+_sound: dict[int, Price] = {}
+"""Prices that were looked at, by their ids: they cannot change, and models are asked for theirs at every run."""
+
+
+def _sound_price(price: object, name: str) -> Price:
+    if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
+        if len(_sound) >= MOST_SOUND:
+            _sound.clear()
+        _sound[id(price)] = price
+        return price
+    raise UsageError(
+        f"The price of the model {name!r} must be a Price of two numbers from 0 up, not {price!r}."
+    )
+
+
+def window_of(model: Known, limits: Limits, learnt: int | None) -> int | None:
+    """Tokens of conversation that it can take; None where nobody knows, or nothing is to be shortened.
+
+    `learnt` is what a provider said by refusing.
+    """
+    window, own = limits.context_tokens, model.window
+    if window is None:
+        return None
+    known = window if isinstance(window, int) else None
+    if learnt is not None and (known is None or learnt < known):
+        known = learnt
+    if own is not None and (known is None or own < known):
+        known = own
+    return known
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= HIGHEST
+
+
+def _limits_money(agent: Agent) -> bool:
+    return agent.limits is not None and isinstance(agent.limits.usd, (int, float))

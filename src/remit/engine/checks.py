@@ -1,0 +1,248 @@
+"""What is checked of a call to `run`, `start` or `resume` before anything runs. All of it raises UsageError."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from remit.agent import Agent, PerAgent
+from remit.engine.delegation.delegate_tools_kit import built_in, kit_for
+from remit.errors import UsageError
+from remit.history.records import RunRecord, Tree
+from remit.tasks.guest import is_async
+from remit.tools.policy import PolicyFunction, Rules
+from remit.tools.tool import is_reserved
+from remit.types.limits import Limits
+from remit.types.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from remit.types.ports import Store
+from remit.types.text import clean, describe_error
+from remit.types.text_spelling import slip_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_TASK = 5_000_000
+"""Characters of a task; more is a mistake."""
+
+
+def check_call(agent: object, limits: object, approver: object, on_event: object) -> None:
+    if not isinstance(agent, Agent):
+        raise UsageError(f"run() needs an Agent as its first argument, not {agent!r}.")
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(f"limits must be a Limits(...), not {limits!r}.")
+    if approver is not None and not callable(approver):
+        raise UsageError(
+            f"approver must be a function of one ApprovalRequest, async or not; it is {approver!r}."
+        )
+    if on_event is not None and (not callable(on_event) or is_async(on_event) or not _takes_one(on_event)):
+        raise UsageError(
+            "on_event must be a plain function of one event; for async readers use start() and events()."
+        )
+
+
+def _takes_one(function: Callable[..., object]) -> bool:
+    """Whether it can be called with one argument. What Python cannot tell is believed."""
+    import inspect  # noqa: PLC0415 - only for those who look on
+
+    try:
+        written = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        written.bind(None)
+    except TypeError:
+        return False
+    return True
+
+
+def check_store(store: object) -> Store:
+    if isinstance(store, Store):
+        return store
+    if isinstance(store, os.PathLike):
+        from urllib.parse import quote  # noqa: PLC0415 - only for those who are told of it
+
+        url = f"sqlite:///{quote(os.fsdecode(cast('os.PathLike[str]', store)))}"
+        raise UsageError(f"store must be a URL or a store, not a path. Write {url!r}.")
+    lacks = [n for n in _STORE_NAMES if not callable(getattr(store, n, None))]
+    raise UsageError(
+        f'store must be a URL such as "sqlite:///runs.db", or a store, not {store!r} (it lacks: {", ".join(lacks)}).'
+    )
+
+
+_STORE_NAMES = [n for n in vars(Store) if not n.startswith("_")]
+
+
+def check_run_id(run_id: object) -> None:
+    if not isinstance(run_id, str) or not run_id:
+        raise UsageError(f"run_id must be the id of a root run, not {run_id!r}.")
+    if "/" in run_id or ":" in run_id:
+        raise UsageError(
+            f"{run_id!r} is not a run's id. The store comes first: resume(store, run_id, agent=...)."
+        )
+    if "." in run_id:
+        root = run_id.partition(".")[0]
+        raise UsageError(f"{run_id!r} is a child; whole trees are resumed. Its root is {root!r}.")
+
+
+def check_matches(agent: Agent, past: Tree) -> None:
+    """See that the agent still has what the runs that go on were started with."""
+    from remit.history.fold import going_on  # noqa: PLC0415 - for trees that go on
+
+    wrong = [words for record in going_on(past) for words in _missing(agent, record)]
+    if wrong:
+        raise UsageError(
+            f"The agent is not the one that {past.root} was started with. " + " ".join(dict.fromkeys(wrong))
+        )
+
+
+def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
+    who = " > ".join(record.path)
+    if record.path[0] != agent.name:
+        yield f"The run is one of {record.path[0]!r}, and this is {agent.name!r}."
+        return
+    for name in record.path[1:]:
+        # An ad hoc child has some of its parent's tools, and no agent of its own.
+        below = next((a for a in agent.subagents if a.name == name), None)
+        if below is None and not (name == "subagent" and agent.adhoc):
+            yield f"{who}: {agent.name!r} has no subagent {name!r} any more."
+            return
+        agent = below or agent
+    adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
+    lost = [] if adhoc else sorted(set(record.subagents) - {a.name for a in agent.subagents})
+    gone = sorted(set(record.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
+    if lost:
+        # What comes with subagents is not spoken of besides them.
+        gone = [name for name in gone if not is_reserved(name)]
+    if gone:
+        yield f"{who}: the tools {', '.join(gone)} are gone."
+    if lost:
+        yield f"{who}: the subagents {', '.join(lost)} are gone."
+
+
+def check_workspace(workspace: object) -> Path | None:
+    if workspace is None:
+        return None
+    from pathlib import Path  # noqa: PLC0415 - for those who have one
+
+    if not isinstance(workspace, (str, Path)):
+        raise UsageError(f"workspace must be a path, not {workspace!r}.")
+    # In full: it must not mean another folder when the program changes to one.
+    folder = Path(workspace).expanduser().absolute()
+    if not folder.is_dir():
+        raise UsageError(f"workspace {str(workspace)!r} is not a folder. Make it, or name another.")
+    return folder
+
+
+def check_tools(agent: Agent) -> frozenset[str] | None:
+    """The names of all tools that a tree of the agent has; None where its sources have to say. Raises UsageError."""
+    if id(agent) in _checked.found:
+        return _checked.found[id(agent)]
+    agents: dict[int, Agent] = {}
+    left = [agent]
+    while left:
+        one = left.pop()
+        if id(one) not in agents:
+            agents[id(one)] = one
+            left.extend(one.subagents)
+    names = {name for one in agents.values() for name in kit_for(one, may_delegate=True).tools}
+    known = None if any(one.sources for one in agents.values()) else frozenset(names)
+    for one in agents.values():
+        check_rules(one.policy, known, f"Agent {one.name!r}")
+    return _checked.keep(agent, known)
+
+
+_checked = PerAgent[frozenset[str] | None]()
+"""Agents whose tools can be had, those of all their subagents included."""
+
+
+def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, where: str) -> None:
+    """Raises UsageError for a rule whose tool is surely misspelt: a denial would deny nothing, without a word.
+
+    One about a tool that there is not is none: rules may be written for many agents.
+    """
+    if not isinstance(policy, Rules) or known is None:
+        return
+    # Whoever names a tool as it is called, and another one beside it, means two.
+    rest = known - {rule.name for rule in policy.rules}
+    for rule in policy.rules:
+        odd = (
+            rule.name in known or rule.name.startswith(("subagent_", "mcp__")) or set(rule.name) & set("*?[")
+        )
+        meant = None if odd else slip_of(rule.name, rest)
+        # Asked last: to make the tools that are built in takes long, and few need them for their rules.
+        if meant is not None and rule.name not in built_in.tools():
+            raise UsageError(
+                f"{where}: the rule {str(rule)!r} is about no tool that is here: none is called {rule.name!r}."
+                f" Did you mean {meant!r}?"
+            )
+
+
+def as_message(task: object) -> UserMessage:
+    if isinstance(task, str):
+        if len(task) > MOST_TASK or not task.isascii():
+            _check_text(task)
+        if not task.strip():
+            raise UsageError(_EMPTY)
+        return UserMessage((TextPart(clean(task)),))
+    if not isinstance(task, Sequence):
+        raise UsageError(f"task must be a string or a list of parts, not {task!r}.")
+    checked: list[Part] = []
+    for part in cast("Sequence[object]", task):
+        if not isinstance(part, (TextPart, ImagePart, FilePart)):
+            raise UsageError(f"task has {part!r}, which is not a TextPart, ImagePart or FilePart.")
+        if isinstance(part, TextPart):
+            _check_text(cast(object, part.text))
+        checked.append(part)
+    message = UserMessage(tuple(checked))
+    _check_message(message, "task")
+    if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
+        raise UsageError(_EMPTY)
+    return message
+
+
+_EMPTY = "task is empty: say what is to be done."
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"task must be text, not {text!r}.")
+    if len(text) > MOST_TASK:
+        raise UsageError(f"task has {len(text):,} characters; at most {MOST_TASK:,} are allowed.")
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"task has an unpaired surrogate at position {error.start}.") from None
+
+
+def _check_message(message: object, where: str) -> None:
+    """See that it can be written down and read back. Raises UsageError."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(message), type=type(message))
+    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where} cannot be recorded: {describe_error(error)}") from None
+
+
+def check_history(history: object) -> tuple[Message, ...]:
+    if type(history) is tuple and not history:
+        return ()
+    if isinstance(history, Sequence) and not isinstance(history, str):
+        found = tuple(cast("Sequence[object]", history))
+        if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):
+            for number, message in enumerate(found):
+                _check_message(message, f"history[{number}]")
+            return cast("tuple[Message, ...]", found)
+    raise UsageError("history must be the messages of an earlier outcome (outcome.messages).")

@@ -1,0 +1,131 @@
+"""Whether a child may start: checks in order, the charge last, so that there is nothing to give back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import remit.engine.budget.ledger as ledger
+import remit.engine.budget.slots as slots
+import remit.engine.budget.slots_seat as seat
+from remit.engine.budget.ledger import Over
+from remit.engine.budget.slots import Pool
+from remit.engine.run.state import Plan, Run
+from remit.tasks.cancel import Stopped
+from remit.types.events import ChildQueued
+from remit.types.limits import Limits
+from remit.types.outcome import Rejection
+
+Admitted = tuple[Pool, ...]
+"""A child that may start: it holds a slot in each of these pools."""
+
+
+def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Awaitable[Admitted | Rejection]:
+    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing.
+
+    Only where no slot is free is there anything to wait for; where one is, nothing can happen between these.
+    """
+    scope = parent.scope
+    if scope.depth_left is not None and scope.depth_left <= 0:
+        return _too_deep(parent, plan)
+    if scope.phase.stopped:
+        return _cancelled(parent)
+    if parent.speechless or scope.deadline.soft_left() <= 0:
+        return _no_use(parent)
+    above, limits = scope.seat.pools, plan.agent.limits
+    if not slots.step_in(above):
+        over = ledger.look(scope.account)
+        return _queued(parent, plan, call_id, above) if over is None else _over(over)
+    over = ledger.admit(scope.account)
+    if over is not None:
+        slots.give_back(above)
+        return _over(over)
+    return above if limits is None else _with_own(limits, above)
+
+
+async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
+    """A place for a child that was admitted before its tree was resumed. Raises nothing."""
+    above, limits = parent.scope.seat.pools, plan.agent.limits
+    if parent.scope.phase.stopped:
+        return _cancelled(parent)
+    waited = await _slot(parent, plan, call_id, above, queue=True)
+    if waited is not None:
+        return waited
+    if parent.scope.phase.stopped:
+        slots.give_back(above)
+        return _cancelled(parent)
+    return above if limits is None else _with_own(limits, above)
+
+
+async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]) -> Admitted | Rejection:
+    """Wait for a slot, and look at everything again that may have changed meanwhile."""
+    waited = await _slot(parent, plan, call_id, above)
+    if waited is not None:
+        return waited
+    stopped = parent.scope.phase.stopped
+    over = None if stopped else ledger.admit(parent.scope.account)
+    if stopped or over is not None:
+        slots.give_back(above)
+        return _cancelled(parent) if over is None else _over(over)
+    limits = plan.agent.limits
+    return above if limits is None else _with_own(limits, above)
+
+
+def _too_deep(parent: Run, plan: Plan) -> Rejection:
+    scope = parent.scope
+    most = scope.depth
+    return Rejection(
+        "depth",
+        f"The recursion limit is reached: this run is at depth {scope.depth} and max_depth is {most}, so"
+        f" {plan.agent.name!r} cannot be started. Do the work yourself.",
+        limit=most,
+        used=scope.depth,
+    )
+
+
+def _cancelled(parent: Run) -> Rejection:
+    cause = parent.scope.cause
+    why = cause.words if cause else "the run is being wrapped up"
+    return Rejection("cancelled", f"Cancelled before it started: {why}.")
+
+
+def _no_use(parent: Run) -> Rejection:
+    why = parent.speechless or "there is no time left"
+    return Rejection("budget", f"The budget is exhausted: {why}. Answer with what you have.")
+
+
+def _over(over: Over) -> Rejection:
+    message = f"The budget is exhausted: {over.words}. Answer with what you have."
+    return Rejection("budget", message, limit=over.cap, used=over.used)
+
+
+def _with_own(limits: Limits, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
+    """The pools above and the child's own, if it has one; there it works already, so it is not waited for."""
+    own = limits.concurrency
+    if not isinstance(own, int):
+        return above
+    pool = Pool(own)
+    pool.working = 1
+    return (pool, *above)
+
+
+async def _slot(
+    parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...], *, queue: bool = False
+) -> Rejection | None:
+    if slots.is_full(pools):
+        full = max(pools, key=lambda p: p.working - p.size)
+        if parent.scope.limits.when_full == "reject" and not queue:
+            return Rejection(
+                "busy",
+                f"{full.working} of {full.size} runs are working and none may be added. Try again later.",
+                limit=full.size,
+                used=full.working,
+            )
+        place = slots.waiting(pools) + 1
+        parent.scope.emit(ChildQueued, call=call_id, child=plan.agent.name, waiting=place)
+    try:
+        await seat.take(pools, parent.scope.phase)
+    except Stopped:
+        if parent.scope.phase.stopped:
+            return _cancelled(parent)
+        return Rejection("cancelled", "Cancelled while it waited for a place.")
+    return None

@@ -1,0 +1,87 @@
+"""How a run comes by the tools of its sources: borrowed when it begins, given back when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from remit.engine.delegation.delegate_tools_kit import wider_kit
+from remit.engine.run.state import Kit, Run
+from remit.engine.run.state_restored import restore_grants
+from remit.engine.tree.node import Sent
+from remit.tools.source import Choice, ToolSource
+from remit.tools.tool import Tier, Tool
+from remit.types.events import ToolsOpened
+from remit.types.messages import user
+
+MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
+
+MOST_TOLD = 5
+
+
+async def borrow_tools(run: Run) -> None:
+    """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
+    scope, found, missing = run.scope, list[Tool](), list[str]()
+    for source in run.agent.sources:
+        choice = await _choose(run, source)
+        taken = set(run.kit.tools) | {t.name for t in found}
+        new, twice = _apart(choice.tools, taken)
+        trouble = "; ".join(filter(None, [choice.trouble.rstrip("."), twice]))
+        scope.emit(ToolsOpened, source=source.name, tools=tuple(t.name for t in new), trouble=trouble)
+        if trouble:
+            missing.append(f"{source.name}: {trouble}.")
+            scope.warn(f"Tools are missing. {source.name}: {trouble}.")
+        found += new
+    if found:
+        _widen(run, found)
+    if missing:
+        scope.inbox += (Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"),)
+
+
+async def _choose(run: Run, source: ToolSource) -> Choice:
+    """What a run gets of a source: in a read-only sandbox only tools that observe. Raises Stopped."""
+    scope = run.scope
+    # A source's tools run outside the sandbox, and so does what is opened for them.
+    read_only = scope.sandbox.files == "read-only"
+    if read_only and not source.observes:
+        return Choice((), "not opened: its tools may change things, and the sandbox is read-only")
+    run.borrowed = (*run.borrowed, source)
+    choice = await scope.tree.sources.borrow(source, scope.phase)
+    withheld = [tool.name for tool in choice.tools if read_only and tool.tier is not Tier.OBSERVE]
+    if not withheld:
+        return choice
+    why = f"the sandbox is read-only, and these tools may change things: {_named(withheld)}"
+    kept = [tool for tool in choice.tools if tool.name not in withheld]
+    return Choice(kept, "; ".join(filter(None, [choice.trouble.rstrip("."), why])))
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+    return ", ".join(names[:MOST_TOLD]) + more
+
+
+def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
+    """The tools whose names are free, and what is said of the others: a request with two of one name is refused."""
+    new: dict[str, Tool] = {}
+    twice: list[str] = []
+    for tool in tools:
+        if tool.name in taken or tool.name in new:
+            twice.append(tool.name)
+        else:
+            new[tool.name] = tool
+    return list(new.values()), f"names that other tools have: {_named(twice)}" if twice else ""
+
+
+def _widen(run: Run, found: Sequence[Tool]) -> None:
+    scope, agent = run.scope, run.agent
+    may_delegate = scope.depth_left is None or scope.depth_left > 0
+    key, made = (agent, may_delegate, *found), scope.tree.sources.made
+    if key not in made:
+        made[key] = wider_kit(agent, found, may_delegate=may_delegate)
+    kit = cast(Kit, made[key])
+    more = kit.tokens - run.kit.tokens
+    run.kit = kit
+    run.base += more
+    run.estimate += more
+    if scope.tree.past.grants:
+        restore_grants(run, scope.tree)

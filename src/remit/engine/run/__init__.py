@@ -1,0 +1,1 @@
+"""One run, turn by turn: the only loop there is."""

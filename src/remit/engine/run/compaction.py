@@ -1,0 +1,220 @@
+"""Conversations that would not fit: into what is left of a budget, or into the model's context window.
+
+Old results are shortened first, their whole text kept as artifacts; if that is not enough, the old part of
+the conversation gives way to a summary of it. A call is never parted from its result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+import remit.engine.budget.ledger as ledger
+from remit.engine.budget.account_amounts import LEAST_OUTPUT, RESULT_TOKENS
+from remit.engine.budget.model_choice import window_of
+from remit.engine.run.artifacts import keep
+from remit.engine.run.model_call import ModelFailed, OverBudget, exchange
+from remit.engine.run.state import Run, message_tokens
+from remit.engine.run.tool_calls import refuse_calls
+from remit.types.events import Compacted, ResultCut
+from remit.types.messages import AssistantMessage, Message, ToolMessage, UserMessage, user
+from remit.types.text import cut_chars
+
+LEAST_RESULT_TOKENS = 10
+"""What a result is cut to for a last word, if there is no room for `RESULT_TOKENS`."""
+
+CUT = "[cut]"
+SHORTENED = "[remit] Shortened"
+"""Begins the note of a result that was shortened; only the runtime writes notes."""
+
+LONG_RESULT = 1200
+SHORT_RESULT = 400
+"""Characters from which on an old result is shortened, and to how many."""
+
+NOTE_TOKENS = 60
+"""What is said about a shortened result."""
+
+LEAST_WINDOW = 500
+"""A model that takes less than this is not worth shortening for."""
+
+FRESH_TURNS = 2
+"""The last turns, whose results stay whole."""
+
+ROOMY = 0.6
+"""How much of the window is to be filled after making room."""
+
+SUMMARISE_ALL = (
+    "[remit] This conversation is about to outgrow what you can read. Everything before your last turn will be replaced"
+    " by what you write now, and you will go on from it. Write down all you need: the task and its terms, what was done"
+    " and found (with names, numbers and paths), what was decided and why, and what is still to do."
+)
+SUMMARY = "[remit] The earlier part of this conversation was replaced by your own summary of it:\n\n"
+
+
+async def fit(run: Run) -> bool:
+    """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
+    window, before = run.window, run.estimate
+    if window is None or before <= (most := _most(run, window)):
+        return False
+    await _shorten_old(run, int(window * ROOMY))
+    if run.estimate > most:
+        await _shorten_fresh(run, int(window * ROOMY))
+    if run.estimate > most and run.estimate > run.tight * 6 // 5:
+        await _summarise(run, most)
+    return run.estimate < before
+
+
+async def squeeze(run: Run) -> None:
+    """Make room for a last word or a summary without asking the model for anything. Raises Stopped."""
+    window = run.window
+    if window is not None and run.estimate > _most(run, window):
+        await _shorten_old(run, int(window * ROOMY))
+        if run.estimate > _most(run, window):
+            await _shorten_fresh(run, int(window * ROOMY))
+
+
+def learn_window(run: Run) -> bool:
+    """The provider said that the conversation is too long; whether anything can be done about it."""
+    if run.scope.limits.context_tokens is None:
+        return False
+    run.learnt = run.estimate // 2
+    run.window = window_of(run.model, run.scope.limits, run.learnt)
+    return run.learnt > LEAST_WINDOW
+
+
+def _most(run: Run, window: int) -> int:
+    """What the conversation may have, so that there is room for an answer."""
+    return window - max(min(run.output_tokens, window // 4), window // 10)
+
+
+async def _shorten_old(run: Run, enough: int) -> None:
+    """Shorten results from before the last turns, the oldest first, until the rest is small enough."""
+    fresh = _turn_before(run.messages, FRESH_TURNS)
+    for place in range(fresh):
+        message = run.messages[place]
+        if run.estimate <= enough:
+            return
+        if isinstance(message, ToolMessage) and (len(message.content) > LONG_RESULT or message.parts):
+            await _shorten(run, place, message)
+
+
+async def _shorten_fresh(run: Run, most: int) -> None:
+    """Shorten the last turns' results too, the longest first, each to its share of the room there is."""
+    fresh = [
+        (message_tokens(m), place)
+        for place, m in enumerate(run.messages)
+        if isinstance(m, ToolMessage) and len(m.content) > LONG_RESULT
+    ]
+    room = most - (run.estimate - sum(tokens for tokens, _ in fresh))
+    share = max(SHORT_RESULT, 3 * (room // max(1, len(fresh)) - NOTE_TOKENS))
+    for _, place in sorted(fresh, reverse=True):
+        message = run.messages[place]
+        if run.estimate <= most:
+            return
+        if isinstance(message, ToolMessage) and len(message.content) > share:
+            await _shorten(run, place, message, share)
+
+
+async def _shorten(run: Run, place: int, message: ToolMessage, chars: int = SHORT_RESULT) -> None:
+    content = f"{cut_chars(message.content, chars)}{CUT}"
+    if message.note.startswith(SHORTENED):
+        # The whole is kept already, and its note says where.
+        _put(run, place, message, content, message.note)
+        return
+    kept = await keep(run, f"result_{len(run.artifacts) + 1}", message.content)
+    note = f"{SHORTENED} from {len(message.content):,} characters to make room."
+    if kept is not None and any(spec.name == "read_artifact" for spec in run.kit.specs):
+        note = f'{note} Read it with read_artifact(artifact="{kept.id}").'
+    _put(run, place, message, content, note)
+
+
+def _put(run: Run, place: int, message: ToolMessage, content: str, note: str) -> None:
+    shorter = msgspec.structs.replace(message, content=content, note=note, parts=())
+    run.messages[place] = shorter
+    run.estimate = max(0, run.estimate + message_tokens(shorter) - message_tokens(message))
+    run.scope.emit(ResultCut, call=message.call_id, content=content, note=note, place=place)
+
+
+async def _summarise(run: Run, most: int) -> None:
+    """Have the model write down what it needs, and put that in the place of the old part."""
+    kept_from, began = _turn_before(run.messages, 1), len(run.messages)
+    left = run.base + sum(map(message_tokens, [run.messages[run.task_at], *run.messages[kept_from:]]))
+    requests = ledger.left(run.scope.account).requests
+    # Without an old part, where even the rest is too long, or with no request left for the turn itself, a summary
+    # would be paid for in vain.
+    if kept_from <= run.task_at + 1 or left > most or (requests is not None and requests < 2):
+        return
+    before = run.tight = run.estimate
+    run.tell(SUMMARISE_ALL, "compact")
+    try:
+        reply = await exchange(run, "compact")
+    except (OverBudget, ModelFailed):
+        _forget(run, began)
+        return
+    refuse_calls(run, reply.calls, "Not run: only a summary was asked for.")
+    task, last = run.messages[run.task_at], run.messages[kept_from:began]
+    shorter: list[Message] = [task, user(SUMMARY + reply.text), *last]
+    after = run.base + sum(map(message_tokens, shorter))
+    if not reply.text.strip() or reply.stop not in ("end", "calls") or after > before * 9 // 10:
+        _forget(run, began)
+        return
+    run.messages, run.estimate, run.tight = shorter, after, 0
+    run.scope.emit(
+        Compacted,
+        summary=SUMMARY + reply.text,
+        task_at=run.task_at,
+        kept_from=kept_from,
+        kept_to=began,
+        before=before,
+        after=run.estimate,
+    )
+    run.task_at = 0
+
+
+def _forget(run: Run, began: int) -> None:
+    """A summary that did not come about leaves no trace in the conversation."""
+    gone = run.messages[began:]
+    run.replies -= sum(isinstance(m, AssistantMessage) for m in gone)
+    run.estimate = max(0, run.estimate - sum(map(message_tokens, gone)))
+    del run.messages[began:]
+
+
+def _turn_before(messages: list[Message], turns: int) -> int:
+    """Where the last so many turns begin."""
+    for place in reversed(range(len(messages))):
+        if isinstance(messages[place], AssistantMessage):
+            turns -= 1
+            if turns == 0:
+                return place
+    return 0
+
+
+def _last_results(run: Run) -> list[int]:
+    """Where the results of the last turn stand; what was said to the run since stands behind them."""
+    index = len(run.messages) - 1
+    while index >= 0 and isinstance(run.messages[index], UserMessage):
+        index -= 1
+    found: list[int] = []
+    while index >= 0 and isinstance(run.messages[index], ToolMessage):
+        found.append(index)
+        index -= 1
+    return found
+
+
+async def shorten_last(run: Run) -> None:
+    """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
+    results = _last_results(run)
+    base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
+    tokens = ledger.left(run.scope.account).tokens
+    each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15
+    chars = 3 * max(LEAST_RESULT_TOKENS, min(RESULT_TOKENS, each))
+    run.estimate = base
+    for i in results:
+        message = run.messages[i]
+        assert isinstance(message, ToolMessage)
+        content = message.content
+        if len(content) > chars:
+            await keep(run, f"result_{i}", content)
+            content = f"{cut_chars(content, chars)}[cut]"
+        run.messages[i] = msgspec.structs.replace(message, content=content, note="")
+        run.estimate += message_tokens(run.messages[i])
+        run.scope.emit(ResultCut, call=message.call_id, content=content)

@@ -1,0 +1,123 @@
+"""Whether a call may run: what the policy says, what a person says, and that it is still the call they spoke of."""
+
+from __future__ import annotations
+
+import logging
+
+import remit.engine.budget.ledger as ledger
+from remit.engine.run.state import Run, RuntimeTool
+from remit.engine.run.tool_run import check, must_ask, preview
+from remit.history.records import CallRecord
+from remit.tools.policy import judge
+from remit.tools.policy_rules import SETTINGS, Ruling
+from remit.tools.result import ToolResult
+from remit.tools.tool import BadArguments, Tool, told
+from remit.types.messages import Call, JsonObject
+from remit.types.text import FOREIGN, describe_error
+
+log = logging.getLogger("remit")
+
+CHANGED = (
+    "Not run: what this call would do changed while a person was asked about it. Look again, then repeat it."
+)
+
+
+async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult | None:
+    """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
+    run.allowed_by.pop(call.id, None)
+    ruling = _ruling(run, call, tool)
+    if isinstance(ruling, ToolResult):
+        return ruling
+    if ruling.by_pattern:
+        run.allowed_by[call.id] = "pattern"
+    if ruling.answer == "allow" and not tool.may_have_to_ask:
+        return None
+    return await _may_run_now(run, call, tool, past, ruling)
+
+
+async def _may_run_now(
+    run: Run, call: Call, tool: Tool, past: CallRecord | None, ruling: Ruling
+) -> ToolResult | None:
+    """The same where a person may have to be asked."""
+    args = call.args
+    assert isinstance(args, dict), "what is no object is refused before anybody is asked"
+    kwargs: dict[str, object] = {}
+    if not isinstance(tool, RuntimeTool):
+        # Nobody is asked about a call that could not run anyway.
+        try:
+            kwargs = await check(run, tool, args)
+        except BadArguments as problem:
+            return ToolResult(str(problem), ok=False)
+    change = await must_ask(run, call, tool, kwargs) if tool.may_have_to_ask else ""
+    if change:
+        ruling = _only_by_a_person(ruling)
+    if ruling.answer == "allow":
+        return None
+    answer = past.answer if past is not None else None
+    # A yes that is recorded may have been for another change; a no stays one.
+    if answer is not None and not (change and answer.allowed):
+        run.allowed_by[call.id] = "person"
+        return None if answer.allowed else _denied(answer.reason)
+    if ledger.left(run.scope.account).calls == 0:
+        return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
+    request = past.request if past is not None and answer is None else ""
+    denied = await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
+    if denied is None:
+        run.allowed_by[call.id] = "person"
+    if denied is None and change:
+        run.approved = {**run.approved, call.id: change}
+    return denied
+
+
+def _only_by_a_person(ruling: Ruling) -> Ruling:
+    reasons = ruling.reasons if ruling.answer == "ask" else ()
+    return Ruling("ask", tuple(sorted({*reasons, SETTINGS})))
+
+
+def _ruling(run: Run, call: Call, tool: Tool) -> Ruling | ToolResult:
+    """What the policy says; a denial is a result."""
+    try:
+        ruling = judge(call, tool, run.scope)
+    except FOREIGN as error:
+        log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
+        return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
+    if ruling.answer != "deny":
+        return ruling
+    why = next((f" (rule: {rule})" for rule in ruling.reasons if "(" in rule), "")
+    return ToolResult(f"Denied: the policy does not allow {call.name}{why}.", ok=False)
+
+
+async def _ask(
+    run: Run,
+    call: Call,
+    tool: Tool,
+    *,
+    args: JsonObject,
+    kwargs: dict[str, object],
+    ruling: Ruling,
+    request: str,
+) -> ToolResult | None:
+    shown = await preview(run, call, tool, kwargs) if tool.has_preview else ""
+    decision = await run.scope.tree.desk.ask(
+        run.scope,
+        call=call.id,
+        tool=tool,
+        context=told(tool.describe, args),
+        args=args,
+        request=request,
+        preview=shown,
+        reasons=ruling.reasons,
+    )
+    if not decision.allowed:
+        return _denied(decision.reason)
+    # The person thought about it for a while: a link may lead elsewhere now, a file may be another one.
+    again = _ruling(run, call, tool)
+    if isinstance(again, ToolResult):
+        return again
+    if shown and await preview(run, call, tool, kwargs) != shown:
+        return ToolResult(CHANGED, ok=False)
+    return None
+
+
+def _denied(reason: str) -> ToolResult:
+    return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)

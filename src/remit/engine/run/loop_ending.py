@@ -1,0 +1,62 @@
+"""How the turns of a run ended, in one record and in words."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from remit.engine.run.model_call import ModelFailed
+from remit.engine.run.state import Run
+from remit.engine.tree.node import Cause, Limit
+from remit.tools.result import FAILURE_CHARS
+from remit.types.messages import Json
+from remit.types.outcome import Status
+from remit.types.text import clean, shorten
+
+KIND_WORDS = {
+    "rate_limit": "rate limit of the provider",
+    "overloaded": "provider overloaded",
+    "server": "server error of the provider",
+    "timeout": "provider timed out",
+    "connection": "connection to the provider failed",
+    "auth": "credentials refused by the provider",
+    "quota": "provider quota exhausted",
+    "not_found": "unknown to the provider",
+    "context": "conversation too long for the model",
+    "filter": "blocked by the provider's content filter",
+    "invalid": "request refused by the provider as invalid",
+}
+
+
+class Ending(Struct, frozen=True):
+    """How the turns of a run ended."""
+
+    status: Status
+    text: str = ""
+    reason: str = ""
+    output: Json = None
+    error: str | None = None
+
+
+def limited(limit: Limit, run: Run) -> Ending:
+    """A soft limit, before there is a last word."""
+    if limit.kind in ("turns", "repeating"):
+        return Ending(Status.INCOMPLETE, run.text, limit.kind)
+    status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
+    return Ending(status, run.text, limit.detail, error=run.last_error)
+
+
+def failed_with(failed: ModelFailed) -> Ending:
+    """A model that failed for good."""
+    status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
+    # What a provider says is bounded here: the parent reads it, and the event has the whole.
+    kind = failed.error.kind
+    said = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
+    tried = f" ({failed.attempts} attempts)" if failed.attempts > 1 else ""
+    why = said if kind in ("bug", "stalled") else f"{KIND_WORDS.get(kind, kind)}{tried}: {said}"
+    return Ending(status, reason=why, error=f"{kind}: {said}")
+
+
+def stopped(run: Run, cause: Cause) -> Ending:
+    """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
+    status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
+    return Ending(status, run.text, cause.words)

@@ -1,0 +1,121 @@
+"""The calls of one turn at the same time: each in a task of its own, ordinary ones no more than `calls_at_once`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from math import inf
+from typing import Generic, TypeVar
+
+from remit.engine.budget.call_queue import CallQueue
+from remit.engine.run.state import Run
+from remit.tasks.cancel import wake
+from remit.types.messages import Call
+
+T = TypeVar("T")
+
+STARTED_TOGETHER = 64
+"""Calls that are started before everybody else on the event loop has a turn."""
+
+
+class Together(Generic[T]):
+    """Calls of one turn; `one` runs a call. The run works only while an ordinary call is in flight or waits."""
+
+    def __init__(
+        self, run: Run, calls: Sequence[Call], one: Callable[[Run, Call], Coroutine[object, object, T]]
+    ) -> None:
+        self.run = run
+        self.calls = calls
+        self.one = one
+        self.left = len(calls)
+        self.back = False
+        """Whether the run works again by itself."""
+        self.all_done: asyncio.Future[None] = run.scope.tree.loop.create_future()
+        self.tasks: list[asyncio.Task[T] | None] = [None] * len(calls)
+        """None for a call that was not started."""
+        most = run.scope.limits.calls_at_once
+        self.queue = CallQueue(most if isinstance(most, int) else inf)
+
+    async def go(self) -> list[T | None]:
+        """Run them all; None for a call that a stop kept from starting, and for one whose task was cancelled."""
+        scope, all_done = self.run.scope, self.all_done
+        phase = scope.phase
+        if not self.calls:
+            wake(all_done)
+        scope.seat.queue = self.queue
+        phase.join(self)
+        try:
+            await self._start_all()
+            while not all_done.done():
+                try:
+                    await asyncio.shield(all_done)
+                except asyncio.CancelledError:
+                    phase.on_cancelled()
+        finally:
+            phase.part(self)
+            scope.seat.queue = None
+        return [_result(task) for task in self.tasks]
+
+    async def _start_all(self) -> None:
+        names, scope = self.run.kit.delegating, self.run.scope
+        delegating = [call.name in names for call in self.calls]
+        scope.seat.work += delegating.count(False)
+        scope.seat.leave()
+        for number, delegates in enumerate(delegating):
+            if number and number % STARTED_TOGETHER == 0:
+                await self._let_others_run()
+            if delegates:
+                self._start(number, self._ended_call)
+            else:
+                self.queue.enter(functools.partial(self._start, number, self._ended_work))
+        if scope.phase.stopped:
+            # What was queued after the stop.
+            self.stop(0)
+
+    async def _let_others_run(self) -> None:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.run.scope.phase.on_cancelled()
+
+    def _start(self, number: int, ended: Callable[[asyncio.Task[T]], None]) -> None:
+        run = self.run
+        task = self.tasks[number] = run.scope.tree.loop.create_task(self.one(run, self.calls[number]))
+        # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
+        task.add_done_callback(ended)
+
+    def stop(self, grace_s: float) -> None:
+        """The run is stopped: calls that wait are never started. Those that were see the stop themselves."""
+        del grace_s
+        for _ in range(self.queue.drop()):
+            self._less_work()
+
+    def _ended_work(self, task: asyncio.Task[T]) -> None:
+        del task
+        self.queue.leave()
+        self._less_work()
+
+    def _ended_call(self, task: asyncio.Task[T]) -> None:
+        del task
+        self._less()
+
+    def _less_work(self) -> None:
+        seat = self.run.scope.seat
+        # The last call to end hands the slot to the loop instead of giving it away in between.
+        if self.left == 1 and seat.held:
+            seat.work += 1
+            self.back = True
+        seat.leave()
+        self._less()
+
+    def _less(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            wake(self.all_done)
+
+
+def _result(task: asyncio.Task[T] | None) -> T | None:
+    if task is None or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()

@@ -1,0 +1,317 @@
+"""Reading what a model gave back. It is untrusted: a reply that cannot be recorded is the model's failure.
+
+Nothing here raises, so that a reservation is always settled with something.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TypeGuard, cast, get_args
+
+import msgspec
+
+from remit.engine.budget.account_amounts import cost
+from remit.engine.run.state import Run
+from remit.errors import KINDS, RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind, unknown_kind
+from remit.tasks.guest import Ended
+from remit.types.limits import HIGHEST, Usage
+from remit.types.messages import LEFT_OUT, Call, JsonObject, Reply, Stop, Thinking
+from remit.types.sizes import MOST_ARGS, MOST_CALLS, MOST_TEXT, weigh
+from remit.types.text import clean, describe_error, safe_str, text_of, to_json
+
+log = logging.getLogger("remit")
+
+MOST_NAME = 200
+"""Characters of a tool's name or a call's id; more is nonsense."""
+
+TOO_LONG = (
+    f"{LEFT_OUT}the arguments are too long. The calls of one reply may have {MOST_ARGS:,} characters of arguments in all."
+    " Make the call again with less in it, for example with a part of the text."
+)
+TOO_MANY = (
+    f"{LEFT_OUT}the reply has {{count:,}} calls, and {MOST_CALLS:,} is the most. This call and those after it were left"
+    " out. Make them in later replies if they are still needed."
+)
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_STOPS = get_args(Stop)
+# Told by what they are, not by what they equal: what is another object is looked at piece by piece.
+_NONE, _ZERO, _ONE, _END, _UNSAID = (), 0, 1, "end", ""
+
+
+def read(run: Run, ended: Ended | None) -> Reply | ModelError:
+    """The reply, fit to be recorded, or why there is none. What `is_tidy` need not be read."""
+    if ended is None:
+        return ModelError("stopped", kind="connection", retryable=False)
+    if ended.how == "timed_out" and not isinstance(ended.value, Reply):
+        silence = run.scope.limits.stall_seconds
+        said = _tidy_usage(getattr(ended.error, "usage", None))
+        return ModelError(
+            f"the model {run.model.name} said nothing for {silence:g} s", kind="stalled", usage=said
+        )
+    if ended.error is not None:
+        return _failure(run, ended.error)
+    if not isinstance(ended.value, Reply):
+        what = type(ended.value).__name__
+        return _bug(f"the model {run.model.name} returned {what}, not a remit.Reply")
+    reply = _tidy(ended.value)
+    if isinstance(reply, Reply):
+        if reply.usage is None and ended.value.usage is not None:
+            _warn_uncounted(run, ended.value.usage)
+        return reply
+    return _bug(f"the model {run.model.name} returned a Reply that cannot be read: {reply}")
+
+
+def _warn_uncounted(run: Run, said: object) -> None:
+    """Once in a run, so that who wrote the model learns that its numbers are not those that limits go by."""
+    counts = isinstance(said, Usage)
+    why = (
+        "its counts must be whole numbers from 0 up"
+        if counts
+        else f"{type(said).__name__}, not a remit.Usage"
+    )
+    text = f"The usage that the model {run.model.name} gave cannot be counted, so it is estimated: {why}."
+    if text not in run.scope.warnings:
+        run.scope.warn(text)
+
+
+def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
+    """What the call used: what the provider said as far as it can be counted, an estimate otherwise."""
+    said = heard.usage
+    if said is not None:
+        return said if said.requests == 1 and said.usd is not None else _priced(run, said)
+    if isinstance(heard, Reply):
+        chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
+    elif heard.kind not in SENT_KINDS and not chars:
+        return Usage(1, usd=None if run.model.price is None else 0.0)
+    return estimated(run, chars)
+
+
+def estimated(run: Run, output_chars: int) -> Usage:
+    """What a call probably used, marked as an estimate."""
+    output = (output_chars + 2) // 3
+    usd = None if run.model.price is None else cost(run.model.price, run.estimate, output) / 1_000_000
+    return Usage(1, run.estimate, output, usd=usd, estimated=True)
+
+
+def _failure(run: Run, error: BaseException) -> ModelError:
+    if not isinstance(error, ModelError):
+        log.warning(
+            "the model %s failed with something that is no ModelError", run.model.name, exc_info=error
+        )
+        return _bug(f"the model {run.model.name} panicked: {describe_error(error)}")
+    # A copy: the model's own exception may be raised again, by another run, and may lack anything.
+    words, said = safe_str(error), getattr(error, "kind", None)
+    known = isinstance(said, str) and said in KINDS
+    kind = cast(ModelErrorKind, said) if known else "server"
+    if not known and said is not None:
+        # Set after it was made, when nobody looked. What may pass is not given up for a slip, and the slip is told.
+        words = f"{words} (taken as 'server': {unknown_kind(safe_str(said))})"
+    after: object = getattr(error, "retry_after", None)
+    again: object = getattr(error, "retryable", None)
+    return ModelError(
+        clean(words),
+        kind=kind,
+        retryable=again if isinstance(again, bool) else kind in RETRYABLE_KINDS,
+        retry_after=float(after) if isinstance(after, (int, float)) and 0 <= after <= HIGHEST else None,
+        usage=_tidy_usage(getattr(error, "usage", None)),
+    )
+
+
+def _bug(message: str) -> ModelError:
+    return ModelError(message, kind="bug", retryable=False)
+
+
+def is_tidy(value: object) -> TypeGuard[Reply]:
+    """Whether it is a reply that can be recorded as it is, as most can; otherwise it is read piece by piece."""
+    if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
+        return False
+    text, stop, calls = value.text, value.stop, value.calls
+    if type(text) is not str or not text.isascii() or len(text) > MOST_TEXT:
+        return False
+    if stop is not _END and (type(stop) is not str or stop not in _STOPS):
+        return False
+    if value.model is not _UNSAID and (type(value.model) is not str or not value.model.isascii()):
+        return False
+    if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _are_sound(calls)):
+        return False
+    return value.usage is None or _is_counted(value.usage)
+
+
+def _is_counted(said: object) -> bool:
+    """Whether what a provider said can be added up as it is. What is most often 0 or 1 is looked at by identity first."""
+    if type(said) is not Usage or (said.estimated is not False and said.estimated is not True):
+        return False
+    inputs, outputs, usd = said.input_tokens, said.output_tokens, said.usd
+    if type(inputs) is not int or type(outputs) is not int or inputs < 0 or outputs < 0:
+        return False
+    if usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST):
+        return False
+    return (
+        inputs + outputs <= HIGHEST
+        and (said.requests is _ONE or _is_count(said.requests))
+        and (said.cache_read_tokens is _ZERO or _is_count(said.cache_read_tokens))
+        and (said.cache_write_tokens is _ZERO or _is_count(said.cache_write_tokens))
+    )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= HIGHEST
+
+
+def _tidy(reply: Reply) -> Reply | str:
+    """The same with valid Unicode, tuples and ids that differ; or what is wrong with it."""
+    if type(reply.text) is not str or type(reply.model) is not str:
+        return "text and model must be strings"
+    if reply.stop not in _STOPS:
+        return f"stop must be one of {', '.join(_STOPS)}, not {safe_str(reply.stop)[:60]!r}"
+    long, stop = len(reply.text) > MOST_TEXT, reply.stop
+    if long and stop != "refusal":
+        # What was cut is not what the model said to its end, and so it is no answer.
+        stop = "length"
+    try:
+        text, model = clean(reply.text[:MOST_TEXT] if long else reply.text), clean(reply.model)
+        calls = _tidy_calls(reply.calls) if reply.calls else ()
+        thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
+        usage = _tidy_usage(reply.usage)
+        details = None if reply.details is None else _tidy_details(reply.details)
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        return safe_str(error)[:200]
+    # One of the model's own kind may have more to it, which nobody can read or would look for secrets in.
+    same = type(reply) is Reply and text is reply.text and model is reply.model and calls is reply.calls
+    if same and thinking is reply.thinking and usage is reply.usage and details is reply.details:
+        return reply
+    return Reply(text, calls, thinking, stop, usage, model, details)
+
+
+def _tidy_details(details: object) -> JsonObject | None:
+    """What an adapter wants back, if it can be written down."""
+    if not isinstance(details, dict) or weigh(cast(object, details), MOST_TEXT) > MOST_TEXT:
+        return None
+    try:
+        msgspec.json.encode(cast(JsonObject, details))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return cast(JsonObject, details)
+
+
+def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    if type(calls) is tuple and len(calls) <= MOST_CALLS and _are_sound(calls):
+        return calls
+    _check_calls(calls)
+    seen: set[str] = set()
+    tidy: list[Call] = []
+    room = MOST_ARGS
+    for number, call in enumerate(calls[:MOST_CALLS], 1):
+        size = weigh(call.args, room)
+        if size <= room:
+            room -= size
+            tidy.append(_tidy_call(call, number, seen, _tidy_args(call.args)))
+        else:
+            tidy.append(_tidy_call(call, number, seen, TOO_LONG))
+    if len(calls) > MOST_CALLS:
+        # One of those that are left out stays, so that its result says so.
+        args = TOO_MANY.format(count=len(calls))
+        tidy.append(_tidy_call(calls[MOST_CALLS], MOST_CALLS + 1, seen, args))
+    return tuple(tidy)
+
+
+def _tidy_call(call: Call, number: int, seen: set[str], args: JsonObject | str) -> Call:
+    call_id = clean(safe_str(call.id or f"call{number}")[:MOST_NAME])
+    while call_id in seen:
+        call_id = f"{call_id}_{number}"
+    seen.add(call_id)
+    return Call(call_id, clean(safe_str(call.name)[:MOST_NAME]), args)
+
+
+def _are_sound(calls: tuple[Call, ...]) -> bool:
+    """Whether they can be recorded as they are."""
+    room = MOST_ARGS
+    for call in calls:
+        # Text is looked at elsewhere: it may be that of an object.
+        if type(call) is not Call or type(call.args) is not dict:
+            return False
+        room -= weigh(call.args, room)
+        if room < 0 or not _is_sound(call):
+            return False
+    return len(calls) == 1 or len({call.id for call in calls}) == len(calls)
+
+
+def _check_calls(calls: object) -> None:
+    several = isinstance(calls, (tuple, list))
+    wrong = [c for c in cast("Sequence[object]", calls) if not isinstance(c, Call)] if several else [calls]
+    if wrong:
+        which, what = "one" if several else "it", type(wrong[0]).__name__
+        raise TypeError(f"calls must be a tuple of Call(id, name, args) objects; {which} is of type {what}")
+
+
+def _tidy_args(given: object) -> JsonObject | str:
+    """The arguments as an object, also where they came as its text, as many providers send them; else as text."""
+    args = to_json(given)
+    if isinstance(args, dict):
+        return cast(JsonObject, args)
+    text = text_of(args)
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        read: object = msgspec.json.decode(text)
+        # Not all that can be read can be written down again.
+        _encoder.encode(read)
+    except (TypeError, ValueError, RecursionError):
+        return text
+    return cast(JsonObject, read) if isinstance(read, dict) else text
+
+
+def _is_sound(call: Call) -> bool:
+    """Whether it can be written down as it is."""
+    if type(call.id) is not str or type(call.name) is not str or not call.id:
+        return False
+    if len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
+        return False
+    try:
+        _encoder.encode((call.id, call.name, call.args))
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _tidy_thinking(blocks: tuple[Thinking, ...]) -> tuple[Thinking, ...]:
+    if weigh([block.text for block in blocks], MOST_TEXT) > MOST_TEXT:
+        # Cut, it would be refused by the provider that signed it.
+        return ()
+    parts = [(b.text, b.signature, b.provider) for b in blocks]
+    if type(blocks) is tuple and all(type(p) is str and clean(p) is p for part in parts for p in part):
+        return blocks
+    return tuple(Thinking(*(clean(safe_str(p)) for p in part)) for part in parts)
+
+
+def _tidy_usage(said: object) -> Usage | None:
+    """What a provider said it used, as far as it can be counted; None when it cannot."""
+    if not isinstance(said, Usage):
+        return None
+    for count in (
+        said.requests,
+        said.input_tokens,
+        said.output_tokens,
+        said.cache_read_tokens,
+        said.cache_write_tokens,
+    ):
+        if not _is_count(count):
+            return None
+    if type(said) is not Usage:
+        # As with a reply of the model's own kind.
+        said = Usage(*[getattr(said, field) for field in Usage.__struct_fields__])
+    if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
+        return msgspec.structs.replace(said, usd=None, estimated=True)
+    return said if type(said.estimated) is bool else msgspec.structs.replace(said, estimated=True)
+
+
+def _priced(run: Run, said: Usage) -> Usage:
+    """For exactly one request, and with its cost where the provider did not say and the price is known."""
+    usd = said.usd
+    if usd is None and run.model.price is not None:
+        usd = cost(run.model.price, said.input_tokens, said.output_tokens) / 1_000_000
+    if said.requests == 1 and usd == said.usd:
+        return said
+    return msgspec.structs.replace(said, requests=1, usd=usd)

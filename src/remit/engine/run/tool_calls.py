@@ -1,0 +1,414 @@
+"""One turn's calls: run in parallel, every one with exactly one result, in call order.
+
+A call is prepared (found, checked, judged), executed, and finished (logged, told). Whatever goes wrong
+in between is a result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from math import floor
+
+import msgspec
+
+from remit.engine.run.gate import may_run
+from remit.engine.run.parallel_calls import Together
+from remit.engine.run.state import Circles, DelegateTool, Plan, Run, RuntimeTool
+from remit.engine.run.tool_run import check, execute
+from remit.history.records import CallRecord
+from remit.tasks.cancel import Stopped
+from remit.tools.result import ToolResult
+from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
+from remit.types.events import VERSION, CallEnded, CallStarted
+from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
+from remit.types.outcome import ToolCallLog
+from remit.types.sizes import LARGE, TURN_CHARS, weigh
+from remit.types.text import call_context, clean, describe_error, result_summary, shorten
+
+log = logging.getLogger("remit")
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+MOST_STACKED = 8
+"""Runs in one task, each waiting for the one below it. Not more: every wait passes through all of them, and Python's
+stack has an end."""
+
+NUDGE_AT = 3
+STOP_AT = 6
+NOT_FINISHED = "Not finished: the run was stopped before this call ended."
+UNKNOWN = (
+    "Unknown: it may or may not have happened. The run was interrupted while this call was running, and the call changes"
+    " things, so it was not made again. Look at what is there before you repeat it."
+)
+WITHHELD = (
+    "{what}, and its arguments held what looks like a secret, which the journal does not keep. Make the call again if you"
+    " still can."
+)
+NOT_MADE = "Not run: the run was interrupted before this call was made"
+NOT_ENDED = "Not run again: the run was interrupted before this call had a result"
+CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
+
+
+Done = tuple[ToolMessage, ToolCallLog, int]
+"""A call that has its result: as the model reads it, as the log has it, and what it is known again by."""
+
+
+async def run_calls(run: Run, calls: Sequence[Call]) -> str:
+    """Run a turn's calls and put one result each in the conversation, in call order.
+
+    Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
+    the results are in the conversation then too.
+    """
+    scope, still_open, past = run.scope, calls, None
+    if run.pending:
+        still_open, past = _recorded(run, calls)
+    run.inline_chars = TURN_CHARS // max(1, len(calls))
+    alone = len(still_open) == 1
+    if alone and past is None:
+        lone = still_open[0].name not in run.kit.delegating
+    else:
+        lone = alone and not run.delegates(calls)
+    back = lone
+    if lone:
+        done: Sequence[Done] = (await _one(run, still_open[0]),)
+    elif alone and scope.stacked < MOST_STACKED:
+        # In the run's own task: the child is all that the run waits for.
+        scope.seat.leave()
+        run.lends_task = True
+        try:
+            done = (await _one(run, still_open[0]),)
+        except asyncio.CancelledError:
+            scope.phase.on_cancelled()
+            done = (_unfinished(run, still_open[0]),)
+        finally:
+            run.lends_task = False
+    else:
+        turn = Together(run, still_open, _one)
+        ended = await turn.go()
+        done = [one or _unfinished(run, call) for call, one in zip(still_open, ended, strict=True)]
+        back = turn.back
+    # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
+    looping = _record(run, done if past is None else _in_order(calls, past, done))
+    phase, clock = scope.phase, scope.tree.clock
+    if phase.stopped:
+        raise Stopped
+    if alone and phase.is_due(clock()):
+        await phase.breathe()
+    if not back and not scope.seat.enter_at_once():
+        await scope.seat.come_back(phase)
+    return looping
+
+
+def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
+    """Answer calls without running any of them: no conversation is left with an open call."""
+    still_open, past = _recorded(run, calls) if run.pending else (calls, None)
+    result, tools = ToolResult(why, ok=False), run.kit.tools
+    refused = [
+        _finished(run, call, tools.get(call.name), result, 0, unfinished=unfinished) for call in still_open
+    ]
+    return _record(run, refused if past is None else _in_order(calls, past, refused))
+
+
+def _recorded(run: Run, calls: Sequence[Call]) -> tuple[list[Call], Mapping[str, Done]]:
+    """The calls without a result, and what the journal has of the others, by their ids: see `Run.pending`."""
+    found: dict[str, Done] = {}
+    for call in calls:
+        record = run.pending.get(call.id)
+        message, entry = (record.message, record.log) if record is not None else (None, None)
+        if message is not None and entry is not None:
+            found[call.id] = (message, entry, key_of(call, message))
+    return [call for call in calls if call.id not in found], found
+
+
+def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Done]) -> list[Done]:
+    rest = iter(new)
+    return [past[call.id] if call.id in past else next(rest) for call in calls]
+
+
+def _record(run: Run, done: Sequence[Done]) -> str:
+    """Put the results in the conversation and look for circles."""
+    circles, looping = run.circles, ""
+    if circles is None:
+        circles = run.circles = Circles()
+    circles.add((done[0][2],) if len(done) == 1 else [key for _, _, key in done])
+    for message, entry, key in done:
+        run.log.append(entry)
+        run.add(message)
+        if circles.times(key) >= STOP_AT:
+            looping = message.name
+    if run.pending:
+        run.pending.clear()
+    return looping
+
+
+def _unfinished(run: Run, call: Call) -> Done:
+    tool = run.kit.tools.get(call.name)
+    return _finished(run, call, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
+
+
+async def _one(run: Run, call: Call) -> Done:
+    """Give the call its result. Raises nothing."""
+    scope, unfinished = run.scope, False
+    clock = scope.tree.clock
+    began = clock()
+    tool = run.kit.tools.get(call.name)
+    past = run.pending.get(call.id) if run.pending else None
+    try:
+        begun = _begin(run, call, tool, past)
+        if begun is None:
+            assert tool is not None
+            begun = await _when_ready(run, call, tool, past)
+        # By its very type, and first: to find that something is no record of a kind takes long.
+        if type(begun) is Plan:
+            assert isinstance(tool, DelegateTool)
+            result = tool.report(run, begun, await run.delegator.delegate(run, begun, call.id))
+        elif isinstance(begun, ToolResult):
+            result = begun
+        else:
+            assert begun is not None
+            result = await begun
+    except Stopped:
+        result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
+    except RecursionError:
+        result = ToolResult(f"The arguments of {call.name} are nested too deeply.", ok=False)
+    except Exception as bug:
+        log.exception("a call of %s failed inside remit", call.name)
+        result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
+    if not result.ok and run.scope.phase.stopped:
+        run.failed_tool = call.name
+        # A delegation that was stopped before it began is to be taken up again too.
+        unfinished = unfinished or (tool is not None and tool.delegates)
+    return _finished(run, call, tool, result, floor((clock() - began) * 1000 + 0.5), unfinished)
+
+
+def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
+    """What makes two calls the same to somebody who looks for circles; good in this process only.
+
+    A digest: arguments and results may be long, and every run remembers many.
+    """
+    return hash((call.name, _encode(call.args), result.content))
+
+
+def _begin(  # noqa: PLR0917 - the last two are what was waited for
+    run: Run,
+    call: Call,
+    tool: Tool | None,
+    past: CallRecord | None,
+    ready: bool = False,
+    kwargs: dict[str, object] | None = None,
+) -> ToolResult | Plan | Awaitable[ToolResult] | None:
+    """Check, count and tell of a call, and have it begin: its result, its child, or what there is to wait for.
+
+    None, and nothing was done, where something has to be waited for first: see `_when_ready`. Raises Stopped.
+    """
+    if past is not None and (refused := _not_again(call, past)) is not None:
+        return refused
+    scope, args = run.scope, call.args
+    if tool is None or isinstance(args, str):
+        return _senseless(run, call, tool)
+    known = tool.worked_out or tool.work_out()
+    if not ready and (_is_judged(run, known) or tool.gate is not None or _is_large(tool, args)):
+        return None
+    if scope.phase.stopped:
+        raise Stopped
+    again = past is not None and past.started
+    if isinstance(tool, DelegateTool):
+        # It is counted where it is admitted.
+        _tell_started(run, call, known, args, again)
+        return tool.plan(run, call.id, args)
+    own = isinstance(tool, RuntimeTool)
+    if kwargs is None:
+        try:
+            kwargs = {} if own else tool.check(args)
+        except BadArguments as problem:
+            return _refused(run, str(problem))
+    # What a resumed run does again was counted when it was begun.
+    if not again and (refused := run.charge_call()) is not None:
+        return refused
+    _tell_started(run, call, known, args, again)
+    if own:
+        return tool.act(run, call.id, args)
+    return _once_written(run, call, tool, kwargs) if known.asks else execute(run, call, tool, kwargs)
+
+
+def _is_judged(run: Run, known: WorkedOut) -> bool:
+    """Whether a policy or a person has a say in calls of the tool."""
+    return known.asks or not run.scope.unruled
+
+
+def _is_large(tool: Tool, args: JsonObject) -> bool:
+    """Whether arguments are checked in a thread."""
+    return not isinstance(tool, RuntimeTool) and weigh(args, LARGE) > LARGE
+
+
+async def _when_ready(
+    run: Run, call: Call, tool: Tool, past: CallRecord | None
+) -> ToolResult | Plan | Awaitable[ToolResult] | None:
+    """Begin a call after what it has to wait for: leave to run, a check of long arguments, a place. Raises Stopped."""
+    args, kwargs = call.args, None
+    assert isinstance(args, dict), "what is no object is refused before anything is waited for"
+    if _is_judged(run, tool.worked_out or tool.work_out()):
+        refused = await may_run(run, call, tool, past)
+        if refused is not None:
+            return refused
+    if _is_large(tool, args):
+        try:
+            kwargs = await check(run, tool, args)
+        except BadArguments as problem:
+            return _refused(run, str(problem))
+    if tool.gate is None:
+        return _begin(run, call, tool, past, True, kwargs)
+    async with tool.gate.place(run.scope.phase):
+        begun = _begin(run, call, tool, past, True, kwargs)
+        assert begun is not None and not isinstance(begun, Plan), "tools that delegate have no gate"
+        return begun if isinstance(begun, ToolResult) else await begun
+
+
+def _refused(run: Run, why: str) -> ToolResult:
+    """A call that is not run. However many there are in a turn, their reasons fit into it."""
+    return ToolResult(shorten(why, run.inline_chars, max(0, run.inline_chars - 3)), ok=False)
+
+
+async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
+    """For what changes things: that it begins is on disk before it does."""
+    if trouble := await run.scope.tree.journal.before_change(run.scope.phase):
+        return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
+    begun = execute(run, call, tool, kwargs)
+    return begun if isinstance(begun, ToolResult) else await begun
+
+
+def may_have_happened(past: CallRecord) -> bool:
+    """Whether a call without a recorded end may have changed something."""
+    return past.started and past.tier == Tier.CONFIRM and not past.delegates
+
+
+def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
+    """What is said of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
+    if may_have_happened(past):
+        return ToolResult(UNKNOWN, ok=False)
+    # A child that had begun has its task in its own conversation.
+    if not past.child and REDACTED.encode() in msgspec.json.encode(call.args):
+        return ToolResult(WITHHELD.format(what=NOT_ENDED if past.started else NOT_MADE), ok=False)
+    return None
+
+
+def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+    args = call.args
+    if isinstance(args, str) and args.startswith(LEFT_OUT):
+        return _refused(run, f"Not run: {args.removeprefix(LEFT_OUT)}")
+    if tool is None:
+        return _refused(run, _unknown(run, call.name))
+    return _refused(run, f"The arguments of {call.name} are not a JSON object: {str(args)[:200]}")
+
+
+def _unknown(run: Run, name: str) -> str:
+    import difflib  # noqa: PLC0415 - only models that make names up need it
+
+    offered = [s.name for s in run.kit.specs]
+    near = difflib.get_close_matches(name, offered, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    listed = ", ".join(offered) if offered else "none"
+    return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
+
+
+# By position, in the order of `types/events.py`: Python makes a dict of more than fifteen arguments that are named.
+
+
+def _tell_started(run: Run, call: Call, known: WorkedOut, args: JsonObject, again: bool) -> None:
+    scope, context = run.scope, ""
+    tree = scope.tree
+    if not again:
+        run.calls_begun += 1
+    describe = known.describer
+    if describe is not None:
+        context = run.contexts[call.id] = describe(args)
+    stamp, publish = tree.stamp, tree.publish
+    seq, at = stamp()
+    publish(
+        CallStarted(
+            seq,
+            at,
+            scope.run_id,
+            scope.parent_id,
+            tree.root,
+            scope.depth,
+            scope.path,
+            scope.agent,
+            VERSION,
+            call.id,
+            call.name,
+            known.display_name,
+            context,
+            known.tier_name,
+            known.delegates,
+            run.replies,
+            run.calls_begun,
+            scope.tokens,
+        )
+    )
+
+
+def _finished(  # noqa: PLR0917 - as below
+    run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, unfinished: bool
+) -> Done:
+    """Tell of a call that it has its result."""
+    name = call.name
+    key, circles = key_of(call, result), run.circles
+    if circles is not None and NUDGE_AT <= (times := circles.times(key) + 1) < STOP_AT:
+        # Before it is told, so that the journal has what the model reads.
+        result = _nudged(result, times)
+    if tool is None:
+        display, context = name, call_context(name, call.args)
+        summary = result_summary(name, result.content, result.ok)
+    else:
+        known = tool.worked_out or tool.work_out()
+        display, context, describe = known.display_name, "", known.describer
+        if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
+            # It was never begun.
+            context = describe(call.args if isinstance(call.args, dict) else {})
+        words = known.summariser
+        summary = told(tool.summarise, result) if words is None else words(result.content, result.ok)
+    scope = run.scope
+    tree = scope.tree
+    stamp, publish = tree.stamp, tree.publish
+    seq, at = stamp()
+    publish(
+        CallEnded(
+            seq,
+            at,
+            scope.run_id,
+            scope.parent_id,
+            tree.root,
+            scope.depth,
+            scope.path,
+            scope.agent,
+            VERSION,
+            call.id,
+            name,
+            result.ok,
+            result.content,
+            result.note,
+            result.details,
+            display,
+            context,
+            summary,
+            duration_ms,
+            run.replies,
+            run.calls_begun,
+            scope.tokens,
+            unfinished,
+            result.parts,
+        )
+    )
+    message = ToolMessage(call.id, name, result.content, result.ok, result.note, result.parts)
+    return message, ToolCallLog(name, display, context, summary, result.ok, duration_ms), key
+
+
+def _nudged(result: ToolResult, times: int) -> ToolResult:
+    nudge = (
+        f"[remit] You have made this same call {times} times with the same result. Do something else, or answer"
+        f" with what you have; at {STOP_AT} times you are stopped."
+    )
+    note = f"{result.note}\n{nudge}" if result.note else nudge
+    return msgspec.structs.replace(result, note=note)

@@ -1,0 +1,344 @@
+"""One call out to a tool: its time, what it sees of the run meanwhile, and what is read of its result."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+from msgspec import UNSET
+
+import remit.tasks.guest as foreign
+from remit.engine.run.artifacts import keep
+from remit.engine.run.state import Run
+from remit.tasks.cancel import Phase, Stopped, on_loop
+from remit.tasks.guest import Ended
+from remit.tasks.guest_hosts import Guest
+from remit.tasks.semaphore import Gate
+from remit.tools.result import ToolResult, failure, render
+from remit.tools.signature import AllowedBy, ToolContext
+from remit.tools.tool import BadArguments, Tool
+from remit.types.events import CallProgressed
+from remit.types.messages import Call, JsonObject
+from remit.types.sizes import LARGE, weigh
+from remit.types.text import clean
+
+log = logging.getLogger("remit")
+
+INLINE_CHARS = 100_000
+"""How much of a result a model reads where its tool does not say."""
+
+LARGE_S = 30.0
+"""How long it may take to check long arguments, or to make text of a large result."""
+
+LARGE_AT_ONCE = Gate(2)
+"""Large values that are worked on at once in this process: more threads would only keep Python's lock from the loop."""
+
+PREVIEW_S = 5.0
+MOST_PREVIEW = 20_000
+
+
+class _Rendered(msgspec.Struct, frozen=True):
+    """What a tool returned, rendered in the thread that the tool ran in."""
+
+    result: ToolResult
+
+
+async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
+    """As `Tool.check`, long arguments in a thread. Raises BadArguments and Stopped."""
+    if weigh(args, LARGE) <= LARGE:
+        return tool.check(args)
+    ended = await off_loop(run, run.scope.phase, f"the check of {tool.name}", lambda: tool.check(args))
+    if ended.error is not None:
+        raise ended.error
+    if ended.how == "timed_out":
+        raise BadArguments(f"The arguments of {tool.name} could not be checked in {LARGE_S:g} s.")
+    return cast("dict[str, object]", ended.value)
+
+
+async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]) -> Ended:
+    """Do work over a large value in a thread, when it is its turn. Raises Stopped."""
+    scope = run.scope
+    async with LARGE_AT_ONCE.place(phase):
+        end = scope.tree.clock() + LARGE_S
+        return await foreign.run_in_thread(
+            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=scope.left_behind
+        )
+
+
+def execute(
+    run: Run, call: Call, tool: Tool, kwargs: dict[str, object]
+) -> ToolResult | Awaitable[ToolResult]:
+    """Have a tool do a call: the result if it is there at once, or what is to be waited for. Raises Stopped."""
+    scope = run.scope
+    allowed_by = run.allowed_by.pop(call.id, "default")
+    left = foreign.count_abandoned()
+    if left >= foreign.MOST_ABANDONED:
+        return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
+    limit, most = tool.timeout_s, scope.limits.call_seconds
+    if most == 0:
+        return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
+    if limit is None and most is not UNSET:
+        limit = most
+    plain = (tool.worked_out or tool.work_out()).plain
+    if plain is None:
+        trip = Trip(run, call, tool, limit, allowed_by=allowed_by)
+        return _awaited(trip.make(kwargs), run, call, tool, limit)
+    end = None if limit is None else scope.tree.clock() + limit
+    try:
+        coroutine = plain(**kwargs)
+    except TypeError as error:
+        return _failed(run, call, tool, limit, Ended("raised", None, error))
+    try:
+        ended = foreign.begin(coroutine, scope.phase)
+    except Stopped as stop:
+        ended = _returned(stop)
+    if not isinstance(ended, Ended):
+        return _awaited(Trip(run, call, tool, limit, end).attend(ended), run, call, tool, limit)
+    return _read(ended, run, call, tool, limit)
+
+
+async def _awaited(
+    ending: Awaitable[Ended], run: Run, call: Call, tool: Tool, limit: float | None
+) -> ToolResult:
+    try:
+        ended = await ending
+    except Stopped as stop:
+        ended = _returned(stop)
+    result = _read(ended, run, call, tool, limit)
+    return result if isinstance(result, ToolResult) else await result
+
+
+def _returned(stop: Stopped) -> Ended:
+    """What the tool returned all the same. Raises the stop if it did not."""
+    if stop.ended is None or stop.ended.how != "returned":
+        raise stop
+    return stop.ended
+
+
+def _read(
+    ended: Ended, run: Run, call: Call, tool: Tool, limit: float | None
+) -> ToolResult | Awaitable[ToolResult]:
+    if ended.how != "returned":
+        return _failed(run, call, tool, limit, ended)
+    if _is_large(ended.value):
+        return _read_large(run, tool, ended.value)
+    result = _rendered(ended.value)
+    if result.note or len(result.content) > _most(run, tool):
+        return _inline(run, tool, result)
+    return result
+
+
+def _rendered(value: object) -> ToolResult:
+    return value.result if isinstance(value, _Rendered) else render(value)
+
+
+def _is_large(value: object) -> bool:
+    """Whether to render it takes long. Text of ASCII alone needs no look at its characters."""
+    if isinstance(value, str):
+        return len(value) > LARGE and not value.isascii()
+    if isinstance(value, ToolResult):
+        value = (value.content, value.details)
+    return not isinstance(value, _Rendered) and weigh(value, LARGE) > LARGE
+
+
+async def _read_large(run: Run, tool: Tool, value: object) -> ToolResult:
+    return await _inline(run, tool, await _rendered_elsewhere(run, tool, value))
+
+
+async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
+    """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
+    # Not in the run's own phase: what a stopped run had is worth keeping too.
+    phase = Phase(run.scope.tree.hosts, run.scope)
+    try:
+        ended = await off_loop(run, phase, f"the result of {tool.name}", lambda: render(value))
+    except Stopped as stop:
+        ended = _returned(stop)
+    if isinstance(ended.value, ToolResult):
+        return ended.value
+    return failure(ended.error or TimeoutError(f"the result took more than {LARGE_S:g} s to render"))
+
+
+def _most(run: Run, tool: Tool) -> int:
+    """How many characters of a result the model reads."""
+    return min(tool.inline_chars or INLINE_CHARS, run.inline_chars)
+
+
+async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: Ended) -> ToolResult:
+    if ended.how != "timed_out":
+        assert ended.error is not None
+        log.info("the tool %s failed", call.name, exc_info=ended.error)
+        return failure(ended.error)
+    said = f"Timed out: {call.name} did not end within {limit:g} s."
+    if ended.value is not None and ended.error is None:
+        large = _is_large(ended.value)
+        late = await _rendered_elsewhere(run, tool, ended.value) if large else _rendered(ended.value)
+        said = f"{said} After that it ended with: {late.content}"
+    return await _inline(run, tool, ToolResult(said, ok=False))
+
+
+async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
+    """A result as the model reads it: of a long one the beginning and the end, with the whole kept besides."""
+    most, whole = _most(run, tool), result.content
+    if result.note:
+        # Notes are the runtime's own words: a tool cannot have any.
+        result = msgspec.structs.replace(result, note="")
+    if len(whole) <= most:
+        return result
+    run.results_kept += 1
+    artifact = await keep(run, f"result{run.results_kept}", whole)
+    head = whole[: most * 2 // 3]
+    tail = whole[len(whole) - (most - len(head)) :]
+    left_out = f"{len(whole) - most:,} of {len(whole):,} characters are left out here"
+    note = f"[remit] {left_out}."
+    if artifact is not None and "read_artifact" in {spec.name for spec in run.kit.specs}:
+        note += f" Read them with read_artifact, artifact {artifact.id!r}, from start={len(head)}."
+    return msgspec.structs.replace(result, content=f"{head}\n[... {left_out} ...]\n{tail}", note=note)
+
+
+async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
+    """What a call would do, for whoever is asked; empty when its tool cannot tell. Raises Stopped."""
+    text = await _asked_of(run, call, tool, lambda ctx: tool.preview(kwargs, ctx))
+    cut = len(text) - MOST_PREVIEW
+    end = f"\n(The preview ends here, {cut:,} characters before its end; the arguments have all of it.)"
+    return clean(text[:MOST_PREVIEW]) + (end if cut > 0 else "")
+
+
+async def must_ask(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
+    """What in a call only a person may approve; empty when its tool cannot tell. Raises Stopped."""
+    return await _asked_of(run, call, tool, lambda ctx: tool.must_ask(kwargs, ctx))
+
+
+async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext], str]) -> str:
+    """What a tool says of a call before it is made, in a thread; empty where that fails or takes too long."""
+    trip = Trip(run, call, tool, PREVIEW_S)
+    trip.begin()
+    ended = await foreign.run_in_thread(
+        lambda: ask(trip.context()),
+        run.scope.phase,
+        name=f"preview of {tool.name}",
+        expires=trip.expires,
+        urgent=True,
+        on_abandoned=run.scope.left_behind,
+    )
+    trip.over = True
+    return ended.value if isinstance(ended.value, str) else ""
+
+
+class Trip:
+    """One call out to a tool, and what the tool sees of the run meanwhile."""
+
+    __slots__ = ("allowed_by", "call", "end", "limit", "over", "run", "tool")
+
+    def __init__(
+        self,
+        run: Run,
+        call: Call,
+        tool: Tool,
+        limit: float | None,
+        end: float | None = None,
+        *,
+        allowed_by: AllowedBy = "default",
+    ) -> None:
+        self.run = run
+        self.call = call
+        self.tool = tool
+        self.limit = limit
+        self.end = end
+        self.allowed_by: AllowedBy = allowed_by
+        self.over = False
+
+    def begin(self) -> None:
+        """The call's time counts from here: waiting for a thread is not the tool's."""
+        self.end = None if self.limit is None else self.run.scope.tree.clock() + self.limit
+
+    async def make(self, kwargs: dict[str, object]) -> Ended:
+        """Have the tool do it, all of it. Raises Stopped."""
+        tool = self.tool
+        try:
+            if not tool.is_async:
+                return await self._go(kwargs)
+            self.begin()
+            begun = foreign.begin(_begin(tool, kwargs, self.context()), self.run.scope.phase)
+            return begun if isinstance(begun, Ended) else await self.attend(begun)
+        finally:
+            self.over = True
+
+    def context(self) -> ToolContext:
+        scope = self.run.scope
+        return ToolContext(
+            run_id=scope.run_id,
+            path=scope.path,
+            depth=scope.depth,
+            workspace=scope.tree.workspace,
+            deps=scope.tree.deps,
+            emit=self.emit,
+            cancelled=self.cancelled,
+            sandbox=scope.sandbox,
+            approved=self.run.approved.get(self.call.id, ""),
+            allowed_by=self.allowed_by,
+        )
+
+    async def _go(self, kwargs: dict[str, object]) -> Ended:
+        """Run a plain function in a thread."""
+        scope, tool, context = self.run.scope, self.tool, self.context()
+        ended = await foreign.run_in_thread(
+            lambda: _invoked(tool, kwargs, context),
+            scope.phase,
+            name=f"tool {tool.name}",
+            expires=self.expires,
+            on_begin=self.begin,
+            on_abandoned=scope.left_behind,
+        )
+        if ended.how == "returned" and inspect.isawaitable(ended.value):
+            begun = foreign.begin(ended.value, scope.phase)
+            return begun if isinstance(begun, Ended) else await self.attend(begun)
+        return ended
+
+    def attend(self, guest: Guest) -> Awaitable[Ended]:
+        """Wait for what the tool has begun."""
+        scope = self.run.scope
+        return foreign.attend(
+            guest,
+            scope.phase,
+            name=f"tool {self.tool.name}",
+            expires=self.expires,
+            on_abandoned=scope.left_behind,
+        )
+
+    def expires(self) -> float | None:
+        return self.end
+
+    def cancelled(self) -> bool:
+        return self._is_over() or self.run.scope.phase.stopped
+
+    def _is_over(self) -> bool:
+        """Whether the call has ended or has had its time, by the clock: a flag set at some other read would be late."""
+        return self.over or (self.end is not None and self.run.scope.tree.clock() >= self.end)
+
+    def emit(self, text: str) -> None:
+        """May be called from the tool's thread; nothing comes through once the call is over."""
+        loop = self.run.scope.tree.loop
+        if on_loop(loop):
+            self._emit(text)
+        else:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._emit, text)
+
+    def _emit(self, text: str) -> None:
+        if not self._is_over():
+            self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
+
+
+def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
+    """In a thread: what comes back may be large, so it is rendered there too."""
+    value = tool.invoke(kwargs, context)
+    return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
+
+
+async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
+    value = tool.invoke(kwargs, context)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,1 @@
+"""One live tree: the place of each run, its journal, its stream of events, its questions to people."""

@@ -1,0 +1,283 @@
+"""What a tree asks of its store. A store that fails, hangs or is taken away never breaks or holds up a run.
+
+After the first event that a store did not take, it is given no more: what it has is then a true beginning
+of the history, without holes, and the outcome says what is missing.
+
+A call that changes things is recorded before it runs. One call waits for a store that is down and is then refused;
+further calls are refused at once until the store responds again, and the outcome says how many were refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+import remit.tasks.guest as foreign
+from remit.errors import StoreError, TreeOwned
+from remit.tasks.cancel import Phase
+from remit.types.events import Event
+from remit.types.ports import Posted, Store
+from remit.types.text import describe_error
+
+log = logging.getLogger("remit")
+
+OPEN_S = 30.0
+"""How long a store may take to be opened and claimed."""
+
+FLUSH_S = 10.0
+"""How long it may take to make sure of what it was given."""
+
+AGAIN_S = 0.5
+"""The pause before a store that is down is asked again."""
+
+LAST_S = 2.0
+"""The same once it has failed at the end of the tree."""
+
+
+class Journal:
+    """One tree's place in a store."""
+
+    trouble = ""
+    """Why it takes no more events."""
+    taken_over = False
+    missing = 0
+    """Events that it did not take."""
+    down = ""
+    """Why calls that change things are refused at once; empty while the store responds."""
+    calls_refused = 0
+    _refused_because = ""
+    _asking: asyncio.Task[None] | None = None
+    """Asks a store that is down until it responds."""
+    _claimed = False
+    _late = False
+    """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
+
+    volatile: bool
+    """Whether nothing of it survives the process, so that nobody need wait for it."""
+    shared: bool
+    """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
+    held: bool
+    """Whether there is anything to leave."""
+    take: Callable[[Event], None]
+    """Hands an event to the store. Whatever it raises is for `refused`, which raises nothing."""
+
+    def __init__(self, store: Store, root: str, *, ours: bool) -> None:
+        self._store = store
+        # As it is, without a function of ours in between: every event of the tree goes this way.
+        self.take = store.append
+        self.root = root
+        self._ours = ours
+        """Whether it was opened for this tree alone, and is closed with it."""
+        self.volatile = bool(getattr(store, "volatile", False))
+        self.shared = not (ours and self.volatile)
+        self.held = self.shared
+
+    def refused(self, error: Exception) -> None:
+        """The store did not take an event: it is given no more."""
+        self.missing += 1
+        self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        if not self.trouble:
+            self.trouble = _words(error)
+            self.taken_over = isinstance(error, TreeOwned)
+            self.take = self._take_no_more
+            log.warning("the store does not take events; the run goes on without them: %s", error)
+
+    def _take_no_more(self, _: Event) -> None:
+        raise StoreError(self.trouble)
+
+    async def finish(self) -> str:
+        """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
+        trouble = await self.flush()
+        if not trouble:
+            return ""
+        self._late = True
+        some = "1 event was" if self.missing == 1 else f"{self.missing} events were"
+        count = some if self.missing else "The last events were"
+        return f"{count} not stored, so this run can only be resumed from before them: {trouble}"
+
+    async def claim(self, *, new: bool) -> None:
+        """Own the tree. Raises StoreError."""
+        if new and not self.shared:
+            # Nobody else can: it is claimed with the first thing that is kept of it.
+            return
+        if self.volatile:
+            await self._store.claim(self.root, new=new)
+            self._claimed = True
+            return
+
+        async def claim() -> None:
+            await self._store.claim(self.root, new=new)
+            # Here, not behind the wait: who is cancelled at this moment owns it all the same.
+            self._claimed = True
+
+        await self._within(OPEN_S, claim())
+
+    async def store(self) -> Store:
+        """The store itself, for what else is kept of the tree."""
+        if not self.held:
+            await self._store.claim(self.root, new=True)
+            self._claimed = self.held = True
+        return self._store
+
+    async def flush(self, phase: Phase | None = None) -> str:
+        """Make sure of everything so far; the reason where that cannot be had. Raises Stopped with the phase."""
+        if not self.trouble and not self.volatile:
+            try:
+                if phase is None:
+                    await self._within(FLUSH_S, self._store.flush(self.root))
+                else:
+                    await self._in_phase(phase, FLUSH_S, self._store.flush(self.root))
+            except StoreError as error:
+                # Only events that were refused are missing for good: what is buffered may still get there.
+                if isinstance(error, TreeOwned):
+                    self._broke(error)
+                return _words(error)
+        return self.trouble
+
+    async def before_change(self, phase: Phase) -> str:
+        """Make sure of everything so far, for a call that changes things; the reason to refuse the call if that fails.
+
+        Raises Stopped with the phase.
+        """
+        trouble = self.down or await self.flush(phase)
+        if trouble:
+            self.calls_refused += 1
+            self._refused_because = trouble
+            if not self.down and not self.trouble:
+                self.down = trouble
+                self._asking = asyncio.get_running_loop().create_task(
+                    self._ask_again(), name="the store is down"
+                )
+        return trouble
+
+    async def _ask_again(self) -> None:
+        """Until the store responds. Raises nothing."""
+        while self.down and not self.trouble:
+            self.down = await self.flush()
+            if self.down:
+                await asyncio.sleep(AGAIN_S)
+
+    def refusals(self) -> str:
+        """How many calls were refused and why, for the root's outcome; empty when none was."""
+        if not self.calls_refused:
+            return ""
+        one = self.calls_refused == 1
+        calls = (
+            "1 call that changes things was" if one else f"{self.calls_refused} calls that change things were"
+        )
+        return f"{calls} not run, because the store did not record {'it' if one else 'them'}: {self._refused_because}"
+
+    async def past(self, after: int = 0) -> AsyncIterator[Event]:
+        """What the store has of the tree, from the first `seq` above `after`. Raises StoreError."""
+        async for event in self._store.read(self.root, after):
+            yield event
+
+    async def posted(self) -> list[Posted] | None:
+        """What was asked of the tree before it was claimed; None where the store cannot say. Raises nothing."""
+        found: list[Posted] = []
+
+        async def ask() -> None:
+            found.extend(await self._store.commands(self.root, 0, wait=False))
+
+        try:
+            await self._within(FLUSH_S, ask())
+        except StoreError as error:
+            log.warning("what other processes asked of %s is not known: %s", self.root, error)
+            return None
+        return found
+
+    async def commands(self, after: int, *, wait: bool) -> list[Posted]:
+        return await self._store.commands(self.root, after, wait=wait)
+
+    async def leave(self) -> None:
+        """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
+        if not self.held:
+            return
+        if self._asking is not None:
+            self._asking.cancel()
+        try:
+            # Somebody else's claim is not ours to give up.
+            if self._claimed:
+                await self._within(FLUSH_S if not self._late else LAST_S, self._store.release(self.root))
+        except StoreError as error:
+            log.warning("the store could not be left in order: %s", error)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of a store that was opened for this tree. Never raises."""
+        if self._ours:
+            try:
+                await self._within(FLUSH_S if not self._late else LAST_S, self._store.close())
+            except StoreError as error:
+                log.warning("the store could not be closed: %s", error)
+
+    async def _within(self, seconds: float, work: Coroutine[object, object, None]) -> None:
+        """Run the store's code outside of any run. StoreError for whatever goes wrong in it."""
+        if self.volatile:
+            await work
+            return
+        task = asyncio.get_running_loop().create_task(work, name="the store")
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        finally:
+            late = not task.done()
+            task.cancel()
+        if late:
+            raise _too_late(seconds)
+        error = RuntimeError("it was cancelled from inside") if task.cancelled() else task.exception()
+        if error is not None:
+            raise _store_error(error)
+
+    async def _in_phase(self, phase: Phase, seconds: float, work: Coroutine[object, object, None]) -> None:
+        """The same for a run, with which it is stopped. Raises Stopped."""
+        end = phase.loop.time() + seconds
+        ended = await foreign.run(
+            work, phase, name="the store", expires=lambda: end, on_abandoned=_left_behind
+        )
+        if ended.error is not None:
+            raise _store_error(ended.error)
+        if ended.how == "timed_out":
+            raise _too_late(seconds)
+
+
+class Private(Journal):
+    """The journal of a tree that nobody else can ever read: a store is made with the first thing that is kept."""
+
+    volatile = True
+    shared = False
+    held = False
+
+    def __init__(self, make_store: Callable[[], Store], root: str) -> None:
+        # Not Journal's: there is no store to be asked what it is.
+        self.root = root
+        self._make_store = make_store
+        self._ours = True
+
+    async def store(self) -> Store:
+        if not self.held:
+            self._store = self._make_store()
+        return await super().store()
+
+
+def _too_late(seconds: float) -> StoreError:
+    return StoreError(f"The store did not answer within {seconds:g} s.")
+
+
+def _store_error(error: BaseException) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return StoreError(f"The store failed: {describe_error(error)}")
+
+
+def _left_behind(name: str) -> None:
+    log.warning("%s could not be stopped and was left behind", name)
+
+
+def _words(error: BaseException) -> str:
+    """Never empty: that would say that nothing is wrong."""
+    said = str(error) if isinstance(error, StoreError) else ""
+    return said or f"the store failed: {describe_error(error)}"

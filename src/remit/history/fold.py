@@ -1,0 +1,410 @@
+"""`fold(events)`: what a tree is, read from its events alone. The one reader of history.
+
+Pure: the same events give the same tree, whoever wrote them and whenever. Resuming, showing and watching
+a run all begin here. Below `fold` stands what each kind of event changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, cast
+
+import msgspec
+
+import remit.types.events as events
+from remit.history.records import REOPENED, CallRecord, Grant, RunRecord, Tree
+from remit.types.events import Event
+from remit.types.messages import AssistantMessage, ToolMessage, UserMessage, user
+from remit.types.outcome import Status
+
+E = TypeVar("E", bound=Event)
+_Change = Callable[[Tree, RunRecord, Event], None]
+_changes: dict[type[Event], _Change] = {}
+
+
+def fold(history: Iterable[Event]) -> Tree:
+    """Read a tree from its events. Live-only ones, and those of runs whose start is not there, are passed over."""
+    tree = Tree()
+    for event in history:
+        apply(tree, event)
+    return tree
+
+
+def apply(tree: Tree, event: Event) -> None:
+    """Add one event to what is known."""
+    if event.live_only:
+        return
+    if isinstance(event, events.RunStarted) and _belongs(tree, event):
+        _started(tree, event)
+    elif isinstance(event, events.RunResumed) and event.run == tree.root:
+        _stop_clocks(tree)
+    tree.seq, tree.at = max(tree.seq, event.seq), event.at
+    record, change = tree.runs.get(event.run), _changes.get(type(event))
+    if record is not None and change is not None:
+        change(tree, record, event)
+
+
+def reopen(tree: Tree, record: RunRecord) -> None:
+    """Take a run back to where it goes on: before its last aside, with what was stopped open again.
+
+    The same step when a run is resumed and when that is read from the journal.
+    """
+    status, record.died = record.status, _has_died(record)
+    if record.aside_at is not None:
+        _drop_aside(record)
+    record.outcome = record.cancelled = None
+    record.stopped = False
+    record.warnings = [text for text in record.warnings if text not in record.until_resumed]
+    record.until_resumed = []
+    _reopen_calls(tree, record, died=record.died)
+    last = record.messages[-1] if record.messages else None
+    if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
+        # Cut off or empty: it is to say more, not to be told the same again.
+        record.reply = None
+
+
+def going_on(tree: Tree) -> Iterator[RunRecord]:
+    """The runs that go on when the tree is resumed: the root, and below it what was stopped with it."""
+    found = [tree.root]
+    while found:
+        record = tree.runs[found.pop()]
+        yield record
+        died = _has_died(record)
+        calls = record.last_turn() if record.reply is not None else []
+        if died:
+            calls = [c for c in calls if c.ended is None or c.ended.unfinished]
+        found += [c.child for c in calls if _goes_on(tree, c, died=died)]
+
+
+def _has_died(record: RunRecord) -> bool:
+    """Whether its process died while it worked. One that was being stopped has ended, whether or not that was written."""
+    return record.outcome is None and not record.stopped
+
+
+def _changes_on(kind: type[E]) -> Callable[[Callable[[Tree, RunRecord, E], None]], None]:
+    def register(change: Callable[[Tree, RunRecord, E], None]) -> None:
+        _changes[kind] = cast("_Change", change)
+
+    return register
+
+
+def _changes_run(kind: type[E]) -> Callable[[Callable[[RunRecord, E], None]], None]:
+    """As `_changes_on`, for what concerns its run alone."""
+
+    def register(change: Callable[[RunRecord, E], None]) -> None:
+        _changes[kind] = lambda _, record, event: change(record, cast(E, event))
+
+    return register
+
+
+def _belongs(tree: Tree, event: events.RunStarted) -> bool:
+    """Whether a run can begin here: once, below a run that has begun. A damaged journal may say otherwise."""
+    if event.run in tree.runs:
+        return False
+    if event.parent is None:
+        return not tree.root
+    return event.parent in tree.runs and event.parent == event.run.rpartition(".")[0]
+
+
+def _started(tree: Tree, event: events.RunStarted) -> None:
+    record = RunRecord(
+        id=event.run,
+        parent=event.parent,
+        agent=event.agent,
+        path=event.path,
+        depth=event.depth,
+        task=event.task,
+        started_at=event.at,
+        call=event.call,
+        label=event.label,
+        nickname=event.nickname,
+        model=event.model,
+        instructions=event.instructions,
+        tools=event.tools,
+        subagents=event.subagents,
+        limits=event.limits,
+        terms=event.terms,
+        messages=[*event.history, event.task],
+        task_at=len(event.history),
+        clock=event.at,
+    )
+    tree.runs[event.run] = record
+    if event.parent is None:
+        tree.root = event.run
+        return
+    parent = tree.runs.get(event.parent)
+    if parent is not None:
+        parent.children.append(event.run)
+        call = parent.find(event.call)
+        if call is not None:
+            call.child = event.run
+
+
+@_changes_on(events.RunResumed)
+def _resumed(tree: Tree, record: RunRecord, event: events.RunResumed) -> None:
+    reopen(tree, record)
+    record.limits = event.limits
+    record.clock = event.at
+
+
+@_changes_on(events.RunEnded)
+def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
+    parent = tree.runs.get(record.parent) if record.parent else None
+    call = parent.find(record.call) if parent is not None else None
+    if call is not None and call.child == record.id:
+        # It has gone on; how it ended now is what its parent reads.
+        call.goes_on = False
+    _hold_clock(record, event.at)
+    record.outcome = event.outcome
+    record.asking = None
+
+
+@_changes_run(events.TurnStarted)
+def _asked(record: RunRecord, event: events.TurnStarted) -> None:
+    record.asking = event
+    if event.purpose == "turn":
+        if record.aside_at is not None:
+            # A summary that did not come about.
+            _drop_aside(record)
+            record.asides.clear()
+        record.reply = None
+
+
+@_changes_run(events.ReplyReceived)
+def _replied(record: RunRecord, event: events.ReplyReceived) -> None:
+    reply = event.reply
+    record.asking = None
+    record.replies += 1
+    record.text = reply.text if reply.text.strip() else record.text
+    record.model_used = reply.model or record.model_used or record.model
+    record.messages.append(AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details))
+    if event.purpose == "turn":
+        record.turns += 1
+        record.reply = reply
+        record.asides.clear()
+        record.aside_at = None
+    else:
+        record.asides[event.purpose] = reply
+    if not event.again:
+        record.usage.append(event.usage)
+        if not event.usage.estimated:
+            record.measured, record.measured_at = event.usage.tokens, len(record.messages)
+    if reply.calls:
+        record.calls += [CallRecord(call, event.turn) for call in reply.calls]
+        record.begin_turn(len(record.calls) - len(reply.calls))
+
+
+@_changes_run(events.ModelCallFailed)
+def _failed(record: RunRecord, event: events.ModelCallFailed) -> None:
+    record.asking = None
+    record.usage.append(event.usage)
+
+
+@_changes_run(events.ModelSwitched)
+def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
+    record.switched += 1
+    record.model, record.model_used = event.model, ""
+
+
+@_changes_run(events.CallStarted)
+def _call_started(record: RunRecord, event: events.CallStarted) -> None:
+    call = record.find(event.call)
+    if call is not None:
+        call.started, call.tier, call.delegates = True, event.tier, event.delegates
+
+
+@_changes_run(events.CallEnded)
+def _call_ended(record: RunRecord, event: events.CallEnded) -> None:
+    call = record.find(event.call)
+    if call is None or call.ended is not None:
+        return
+    call.ended = event
+    record.still_open -= 1
+    if not record.still_open:
+        record.messages += [m for m in (c.message for c in record.last_turn()) if m is not None]
+
+
+@_changes_run(events.ResultCut)
+def _result_cut(record: RunRecord, event: events.ResultCut) -> None:
+    if 0 <= event.place < len(record.messages):
+        message = record.messages[event.place]
+        if isinstance(message, ToolMessage):
+            record.messages[event.place] = msgspec.structs.replace(
+                message, content=event.content, note=event.note, parts=()
+            )
+        return
+    for index in reversed(range(len(record.messages))):
+        message = record.messages[index]
+        if isinstance(message, ToolMessage) and message.call_id == event.call:
+            record.messages[index] = msgspec.structs.replace(message, content=event.content, note="")
+            return
+
+
+@_changes_run(events.Compacted)
+def _compacted(record: RunRecord, event: events.Compacted) -> None:
+    messages = record.messages
+    record.messages = [
+        messages[event.task_at],
+        user(event.summary),
+        *messages[event.kept_from : event.kept_to],
+    ]
+    record.task_at, record.aside_at = 0, None
+    record.asides.pop("compact", None)
+    record.measured = record.measured_at = 0
+
+
+@_changes_run(events.MessageSent)
+def _sent(record: RunRecord, event: events.MessageSent) -> None:
+    record.unjoined.append(event.message)
+
+
+@_changes_on(events.MessageJoined)
+def _joined(tree: Tree, record: RunRecord, event: events.MessageJoined) -> None:
+    if event.purpose != "turn":
+        record.aside_at = len(record.messages)
+    elif event.message in record.unjoined:
+        record.unjoined.remove(event.message)
+    if record.reply is not None and not record.reply.calls:
+        record.reply = None if event.purpose == "turn" else record.reply
+    record.messages.append(event.message)
+    _obeyed(tree, event.command)
+
+
+@_changes_on(events.CancelRequested)
+def _cancelled(tree: Tree, record: RunRecord, event: events.CancelRequested) -> None:
+    record.cancelled = event
+    if record.parent is None:
+        for run in tree.runs.values():
+            run.stopped = run.outcome is None
+    _obeyed(tree, event.command)
+
+
+@_changes_on(events.ApprovalRequested)
+def _approval_requested(tree: Tree, record: RunRecord, event: events.ApprovalRequested) -> None:
+    call = record.find(event.call)
+    if call is not None:
+        tree.asked += call.request != event.request
+        call.request = event.request
+    tree.requests[event.request] = event
+    for run in _lineage(tree, record):
+        run.waits += 1
+        _hold_clock(run, event.at)
+
+
+@_changes_on(events.ApprovalAnswered)
+def _approval_answered(tree: Tree, record: RunRecord, event: events.ApprovalAnswered) -> None:
+    asked, call = tree.requests.pop(event.request, None), record.find(event.call)
+    if call is not None and not event.stopped:
+        call.answer = event
+    if asked is not None and event.allowed and event.scope != "once":
+        tree.grants.append(Grant(record.id, record.path, asked.tool, event.scope, asked.reasons))
+    for run in _lineage(tree, record):
+        run.waits = max(0, run.waits - 1)
+        if run.waits == 0 and run.clock is None and run.outcome is None:
+            run.clock = event.at
+    _obeyed(tree, event.command)
+
+
+@_changes_on(events.Overran)
+def _overran(tree: Tree, record: RunRecord, event: events.Overran) -> None:
+    for run in _lineage(tree, record):
+        run.overran[event.resource] = run.limits
+
+
+@_changes_run(events.ArtifactSaved)
+def _artifact_saved(record: RunRecord, event: events.ArtifactSaved) -> None:
+    record.artifacts = [a for a in record.artifacts if a.id != event.artifact.id] + [event.artifact]
+
+
+@_changes_on(events.Warned)
+def _warned(tree: Tree, record: RunRecord, event: events.Warned) -> None:
+    record.warnings.append(event.text)
+    if event.until_resumed:
+        record.until_resumed.append(event.text)
+    if event.above and tree.root in tree.runs:
+        tree.runs[tree.root].warnings.append(f"{' > '.join(event.path)}: {event.text}")
+
+
+def _obeyed(tree: Tree, command: str) -> None:
+    if command:
+        tree.commands.add(command)
+
+
+def _lineage(tree: Tree, record: RunRecord) -> Iterator[RunRecord]:
+    above: RunRecord | None = record
+    while above is not None:
+        yield above
+        above = tree.runs.get(above.parent) if above.parent else None
+
+
+def _hold_clock(record: RunRecord, at: float) -> None:
+    if record.clock is not None:
+        record.worked_s += max(0.0, at - record.clock)
+        record.clock = None
+
+
+def _stop_clocks(tree: Tree) -> None:
+    """The process ended with its last event, as far as anybody knows."""
+    for record in tree.runs.values():
+        _hold_clock(record, tree.at)
+        record.waits = 0
+
+
+def _drop_aside(record: RunRecord) -> None:
+    assert record.aside_at is not None
+    gone = record.messages[record.aside_at :]
+    replies = sum(isinstance(m, AssistantMessage) for m in gone)
+    del record.messages[record.aside_at :]
+    record.aside_at = None
+    if replies:
+        record.replies -= replies
+        record.calls = [c for c in record.calls if c.turn <= record.replies]
+        last = record.calls[-1].turn if record.calls else 0
+        record.begin_turn(next((n for n, c in enumerate(record.calls) if c.turn == last), 0))
+    _undo_cuts(record)
+    if record.measured_at > len(record.messages):
+        record.measured = record.measured_at = 0
+
+
+def _undo_cuts(record: RunRecord) -> None:
+    results = {c.call.id: c.message for c in record.last_turn()}
+    index = len(record.messages) - 1
+    while index >= 0 and not isinstance(record.messages[index], AssistantMessage):
+        message = record.messages[index]
+        whole = results.get(message.call_id) if isinstance(message, ToolMessage) else None
+        if whole is not None:
+            record.messages[index] = whole
+        index -= 1
+
+
+def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
+    """Open the calls of the last turn again that were stopped, or whose child goes on."""
+    if record.reply is None or not record.reply.calls:
+        return
+    stopped = False
+    for call in record.last_turn():
+        call.goes_on = _goes_on(tree, call, died=died)
+        if call.ended is None:
+            continue
+        if (call.goes_on and not died) or (call.ended.unfinished and (call.goes_on or not call.child)):
+            call.ended = None
+            record.still_open += 1
+            stopped = True
+    # The results join again together; what was sent after them joins after them again.
+    while stopped and not isinstance(record.messages[-1], AssistantMessage):
+        message = record.messages.pop()
+        if isinstance(message, UserMessage):
+            record.unjoined.insert(0, message)
+
+
+def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
+    """Whether a call's child goes on with its parent. A person who cancelled this very run meant it.
+
+    With a parent that had ended, everything that can; with one that died, what was stopped or open, and what
+    was to go on before it died again.
+    """
+    child = tree.runs.get(call.child)
+    if child is None or child.cancelled is not None:
+        return False
+    statuses = {Status.CANCELLED} if died else REOPENED
+    return call.goes_on or child.outcome is None or child.outcome.status in statuses

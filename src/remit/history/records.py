@@ -1,0 +1,318 @@
+"""What is known of a tree from its events: `tree.fold` makes these. Plain data; nothing in it is live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from remit.types.events import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    CallEnded,
+    CancelRequested,
+    Terms,
+    TurnStarted,
+)
+from remit.types.limits import Limits, Usage, to_micros, total
+from remit.types.messages import Call, Message, Reply, ToolMessage, UserMessage
+from remit.types.outcome import Artifact, Outcome, Status, ToolCallLog
+
+REOPENED = frozenset(
+    {
+        Status.CANCELLED,
+        Status.INTERRUPTED,
+        Status.OVER_BUDGET,
+        Status.TIMED_OUT,
+        Status.STALLED,
+        Status.INCOMPLETE,
+    }
+)
+"""Statuses of runs that can go on. `completed`, `failed` and `refused` stay as they are."""
+
+
+class CallRecord(Struct, omit_defaults=True):
+    """One call that a model asked for, and what has become of it."""
+
+    call: Call
+    turn: int
+    started: bool = False
+    tier: str = ""
+    delegates: bool = False
+    request: str = ""
+    """The approval it was asked about."""
+    answer: ApprovalAnswered | None = None
+    child: str = ""
+    """The run it started."""
+    ended: CallEnded | None = None
+    goes_on: bool = False
+    """Set when the run is resumed: whether the child it started does too."""
+
+    @property
+    def message(self) -> ToolMessage | None:
+        """Its result as the model reads it."""
+        end = self.ended
+        return end and ToolMessage(
+            self.call.id, self.call.name, end.content, end.success, end.note, end.parts
+        )
+
+    @property
+    def log(self) -> ToolCallLog | None:
+        end = self.ended
+        return end and ToolCallLog(
+            end.tool, end.display_name, end.context, end.summary, end.success, end.duration_ms
+        )
+
+
+class RunRecord(Struct, omit_defaults=True):
+    """One run, as far as it is known."""
+
+    id: str
+    parent: str | None
+    agent: str
+    path: tuple[str, ...]
+    depth: int
+    task: UserMessage
+    started_at: float
+    call: str = ""
+    label: str = ""
+    nickname: str = ""
+    model: str = ""
+    model_used: str = ""
+    switched: int = 0
+    """How often it turned to the next model in its order of preference."""
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    terms: Terms = Terms()
+    messages: list[Message] = []
+    """Its conversation. The results of a turn join it together, once the last of them is there."""
+    task_at: int = 0
+    """Where in it the task stands."""
+    replies: int = 0
+    turns: int = 0
+    text: str = ""
+    """The last non-empty thing it said."""
+    usage: list[Usage] = []
+    calls: list[CallRecord] = []
+    turn_at: int = 0
+    """Where in `calls` the last turn begins; `places` has its calls by their ids."""
+    places: dict[str, int] = {}
+    still_open: int = 0
+    """Calls of the last turn without a result."""
+    reply: Reply | None = None
+    """The last reply, while it has not been acted on to the end."""
+    asking: TurnStarted | None = None
+    """A model call in flight."""
+    asides: dict[str, Reply] = {}
+    """The wrap-up or summary given since the last ordinary turn."""
+    aside_at: int | None = None
+    """Where in the conversation an aside begins."""
+    unjoined: list[UserMessage] = []
+    """What was sent to it and has not joined yet, or has to join again behind a turn that is taken up again."""
+    measured: int = 0
+    """Tokens of the conversation up to `measured_at`, as the provider counted them."""
+    measured_at: int = 0
+    children: list[str] = []
+    artifacts: list[Artifact] = []
+    warnings: list[str] = []
+    until_resumed: list[str] = []
+    """Those of them that are true only as long as it does not go on."""
+    overran: dict[str, Limits] = {}
+    """Resources of which a provider used more than was reserved, and the limits that held then."""
+    died: bool = False
+    """Whether it had no end when it was last resumed."""
+    cancelled: CancelRequested | None = None
+    """Set when it was this run that was cancelled, not one above it."""
+    stopped: bool = False
+    """Whether the whole tree was cancelled before it ended; its end is missing if the process died just then."""
+    outcome: Outcome | None = None
+    """As its end was recorded: without messages, children and structured output."""
+    worked_s: float = 0.0
+    """Seconds on its own clock up to `clock`: not while a person was asked, not while nobody ran it."""
+    clock: float | None = None
+    """Since when its clock runs; None while it stands still."""
+    waits: int = 0
+    """Approvals that it or a run below it waits for."""
+
+    @property
+    def status(self) -> Status | None:
+        """None while it has not ended."""
+        return None if self.outcome is None else self.outcome.status
+
+    @property
+    def unanswered(self) -> Reply | None:
+        """A reply to be acted on still: the answer, or calls without results."""
+        reply = self.reply
+        return reply if reply is not None and (not reply.calls or self.still_open) else None
+
+    def last_turn(self) -> list[CallRecord]:
+        """The calls of the last reply that had any."""
+        return self.calls[self.turn_at :]
+
+    def open_calls(self) -> list[CallRecord]:
+        return [c for c in self.last_turn() if c.ended is None] if self.still_open else []
+
+    def find(self, call: str) -> CallRecord | None:
+        """A call of the last turn."""
+        place = self.places.get(call)
+        return None if place is None else self.calls[place]
+
+    def begin_turn(self, at: int) -> None:
+        """Let the calls from `at` on be the last turn."""
+        self.turn_at = at
+        self.places = {c.call.id: at + n for n, c in enumerate(self.last_turn())}
+        self.still_open = sum(c.ended is None for c in self.last_turn())
+
+
+class Spending(NamedTuple):
+    """What a run and everything below it has used of its shared limits."""
+
+    requests: int = 0
+    tokens: int = 0
+    micros: int = 0
+    calls: int = 0
+    delegations: int = 0
+
+
+class Intent(Struct, frozen=True):
+    """Something that was begun and whose end is not recorded."""
+
+    kind: Literal["run", "model", "call"]
+    run: str
+    what: str
+    """The agent, the model, or the tool."""
+    call: str = ""
+
+
+class Grant(Struct, frozen=True):
+    """An allowance for more than one call."""
+
+    run: str
+    path: tuple[str, ...]
+    tool: str
+    scope: str
+    reasons: tuple[str, ...] = ("",)
+    """Why it was asked; "" is the tool's tier."""
+
+
+class Tree(Struct, omit_defaults=True):
+    """A root run and all its descendants."""
+
+    root: str = ""
+    runs: dict[str, RunRecord] = {}
+    """By id, in the order in which they were started: a parent always before its children."""
+    seq: int = 0
+    """Of the last event."""
+    at: float = 0.0
+    """When it happened."""
+    requests: dict[str, ApprovalRequested] = {}
+    """Approvals that nobody has answered, by their ids."""
+    asked: int = 0
+    """How many different approvals there have been."""
+    grants: list[Grant] = []
+    commands: set[str] = field(default_factory=set[str])
+    """Ids of the commands from other processes that were obeyed."""
+
+    @property
+    def status(self) -> Status | None:
+        """How the root ended; None while it has not."""
+        record = self.runs.get(self.root)
+        return record.status if record else None
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        return [a for record in self.runs.values() for a in record.artifacts]
+
+    def intents(self) -> Iterator[Intent]:
+        """What was begun and has no recorded end: what a crash left open."""
+        for record in self.runs.values():
+            if record.outcome is not None:
+                continue
+            yield Intent("run", record.id, record.agent)
+            if record.asking is not None:
+                yield Intent("model", record.id, record.model)
+            for call in record.open_calls():
+                if call.started:
+                    yield Intent("call", record.id, call.call.name, call.call.id)
+
+    def usage(self, run: str | None = None) -> Usage:
+        """What a run and everything below it has used; the whole tree if none is named."""
+        top = self.root if run is None else run
+        return total(u for r in self.runs.values() if is_within(r.id, top) for u in r.usage)
+
+    def spending(self) -> dict[str, Spending]:
+        """What each run's account has to be charged with, everything below it included."""
+        found: dict[str, Spending] = {}
+        for record in reversed(self.runs.values()):
+            parts = [found[child] for child in record.children]
+            parts.append(_own_spending(record))
+            found[record.id] = Spending(*map(sum, zip(*parts, strict=True)))
+        return found
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcome of every run, with messages and children; one that has not ended is `interrupted`."""
+        found: dict[str, Outcome] = {}
+        # Children are started after their parents, so backwards they come first: no recursion on deep trees.
+        for record in reversed(self.runs.values()):
+            found[record.id] = _outcome(record, [found[c] for c in record.children], self.at)
+        return found
+
+    def outcome(self) -> Outcome:
+        """The root's."""
+        return self.outcomes()[self.root]
+
+
+def is_within(run: str, top: str) -> bool:
+    """Whether a run is `top` or below it."""
+    return run == top or run.startswith(f"{top}.")
+
+
+def elapsed(record: RunRecord, at: float) -> float:
+    """Seconds on the run's own clock."""
+    return record.worked_s + (0.0 if record.clock is None else max(0.0, at - record.clock))
+
+
+def _own_spending(record: RunRecord) -> Spending:
+    micros = sum(to_micros(u.usd) for u in record.usage if u.usd is not None)
+    children = len(record.children)
+    calls = sum(c.started and not c.delegates for c in record.calls)
+    tokens = sum(u.tokens for u in record.usage)
+    return Spending(len(record.usage), tokens, micros, calls + children, children)
+
+
+def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:
+    usage = total(record.usage)
+    whole = total((usage, *(c.total_usage for c in children))) if children else usage
+    messages = tuple(record.messages)
+    if record.outcome is not None:
+        return msgspec.structs.replace(
+            record.outcome, children=tuple(children), messages=messages, total_usage=whole
+        )
+    status, reason = Status.INTERRUPTED, "its process ended before it did"
+    if record.cancelled is not None and record.parent is not None:
+        by, why = record.cancelled.by, record.cancelled.reason
+        status, reason = Status.CANCELLED, f"cancelled by {by}: {why}" if why else f"cancelled by {by}"
+    return Outcome(
+        status=status,
+        agent=record.agent,
+        run_id=record.id,
+        partial=record.text,
+        reason=reason,
+        label=record.label,
+        parent_id=record.parent,
+        depth=record.depth,
+        model=record.model_used or record.model,
+        turns=record.replies,
+        calls=tuple(log for log in (c.log for c in record.calls) if log is not None),
+        usage=usage,
+        total_usage=whole,
+        children=tuple(children),
+        messages=messages,
+        artifacts=tuple(record.artifacts),
+        duration_s=elapsed(record, at),
+        warnings=tuple(record.warnings),
+    )

@@ -1,0 +1,311 @@
+"""What is done to the tables, one transaction or one query per function. They run in a store's threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+import remit.stores.owner as owners
+import remit.types.commands as commands
+from remit.errors import StoreError, TreeOwned
+from remit.stores.sql.database import Link, Row
+from remit.types.commands import AnyCommand
+from remit.types.outcome import Status
+from remit.types.ports import Posted, TreeInfo
+
+log = logging.getLogger("remit")
+
+CHUNK_CHARS = 65_536
+"""Characters of an artifact in one row."""
+
+READ_ROWS = 500
+READ_BYTES = 4_000_000
+"""Pages are read together: so many, or until the one that reaches so many bytes."""
+
+
+class Lease(Struct, frozen=True):
+    """What a tree's row says about who owns it."""
+
+    owner: str
+    left_s: float
+    claimed_at: float
+    events: int
+    last_seq: int
+
+    @property
+    def live(self) -> bool:
+        return owners.is_live(self.owner, self.left_s)
+
+
+def lease(link: Link, root: str) -> Lease | None:
+    found = link.rows(
+        f"SELECT owner, expires - {link.now}, claimed_at, events, last_seq"  # noqa: S608 - our own constants
+        f" FROM remit_trees WHERE root = ?{link.lock}",
+        (root,),
+    )
+    return Lease(*cast(tuple[str, float, float, int, int], found[0])) if found else None
+
+
+def owned_by(root: str, held: Lease, then: str) -> TreeOwned:
+    """The error that says who has a tree, and what to do."""
+    owner = owners.decode(held.owner)
+    who = "this process" if owner and owner.here else f"another process ({owners.words(held.owner)})"
+    return TreeOwned(
+        f"The run {root!r} is being run by {who}, since {owners.since(held.claimed_at)}, so {then}. "
+        "Wait until it has ended, or stop it."
+    )
+
+
+def taken_over(link: Link, root: str) -> TreeOwned:
+    """The error for a tree that turned out not to be ours any more."""
+    held = lease(link, root)
+    if held is None:
+        return TreeOwned(f"The run {root!r} was deleted by another process, so nothing more of it is stored.")
+    who = owners.words(held.owner) if held.owner else "another process, which is done with it"
+    return TreeOwned(
+        f"The run {root!r} was taken over by {who} at {owners.since(held.claimed_at)}, because this process did "
+        "not renew its claim in time, so nothing more of it is stored here. Stop this run: the other goes on."
+    )
+
+
+def unknown(root: str, where: str, link: Link | None = None) -> StoreError:
+    """The error for a run that is not there."""
+    hint = "Look at its `trees()` for those it has."
+    longer = [] if link is None or not root else _beginning_with(link, root)
+    if len(longer) == 1:
+        hint = f"Did you mean {longer[0]!r}?"
+    elif longer:
+        hint = "Several begin like that. Give the whole id; `trees()` has it."
+    return StoreError(f"There is no run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
+
+
+def _beginning_with(link: Link, root: str) -> list[str]:
+    """Two at the most: the command line shows, and takes, beginnings of ids."""
+    sql = "SELECT root FROM remit_trees WHERE events > 0 AND substr(root, 1, ?) = ? LIMIT 2"
+    return [cast(str, row[0]) for row in link.rows(sql, (len(root), root))]
+
+
+def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bool) -> int:
+    """Own a tree; the last `seq` in it. `again`: an earlier try may have worked without our hearing of it."""
+    if new:
+        now = link.now
+        added = link.change(
+            "INSERT INTO remit_trees (root, owner, expires, claimed_at, agent, task, started_at, last_at,"
+            f" last_seq, events, bytes) SELECT ?, ?, {now} + ?, {now}, '', '', {now}, {now}, 0, 0, 0 WHERE true"
+            " ON CONFLICT (root) DO NOTHING",
+            (root, owner, owners.LEASE_S),
+        )
+        if added:
+            return 0
+    held = lease(link, root)
+    mine = again and held is not None and held.owner == owner
+    if held is None or (not new and not held.events and not held.live):
+        raise unknown(root, where, link)
+    if new and not mine and (held.events or held.live):
+        raise StoreError(f"There is a run {root!r} in this store already.")
+    if held.live and not mine:
+        raise owned_by(root, held, "it cannot be taken up here")
+    link.change(
+        f"UPDATE remit_trees SET owner = ?, expires = {link.now} + ?, claimed_at = {link.now} WHERE root = ?",  # noqa: S608
+        (owner, owners.LEASE_S, root),
+    )
+    # Left by an owner that died while it wrote an artifact.
+    link.change(
+        "DELETE FROM remit_chunks WHERE root = ? AND version NOT IN"
+        " (SELECT version FROM remit_artifacts WHERE root = ?)",
+        (root, root),
+    )
+    return held.last_seq
+
+
+def release(link: Link, root: str, owner: str) -> None:
+    """Own it no more. One without any event leaves nothing behind."""
+    mine = (root, owner)
+    if link.rows("SELECT 1 FROM remit_trees WHERE root = ? AND owner = ? AND events = 0", mine):
+        _forget(link, root)
+    else:
+        link.change("UPDATE remit_trees SET owner = '', expires = 0 WHERE root = ? AND owner = ?", mine)
+
+
+def _forget(link: Link, root: str) -> None:
+    for table in ("commands", "chunks", "artifacts", "pages", "trees"):
+        link.change(f"DELETE FROM remit_{table} WHERE root = ?", (root,))  # noqa: S608 - the names above
+
+
+def renew_one(link: Link, root: str, owner: str) -> bool:
+    """Whether it is still ours, until the end of this transaction."""
+    return bool(
+        link.change(
+            f"UPDATE remit_trees SET expires = {link.now} + ? WHERE root = ? AND owner = ?",  # noqa: S608
+            (owners.LEASE_S, root, owner),
+        )
+    )
+
+
+def clear_unused(link: Link) -> None:
+    """Forgets claims of dead owners that never got an event."""
+    found = link.rows(f"SELECT root FROM remit_trees WHERE events = 0 AND expires < {link.now} - 3600")  # noqa: S608
+    for (root,) in cast(list[tuple[str]], found):
+        _forget(link, root)
+
+
+def pages_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
+    """Some pages of a tree: the last `seq` in each, and lines of JSON. Empty at the end."""
+    pages: list[tuple[int, str]] = []
+    size = 0
+    rows = link.stream(
+        "SELECT last, data FROM remit_pages WHERE root = ? AND last > ? ORDER BY last LIMIT ?",
+        (root, after, READ_ROWS),
+    )
+    with closing(rows):
+        for row in rows:
+            pages.append(cast(tuple[int, str], row))
+            size += len(pages[-1][1])
+            if size >= READ_BYTES:
+                break
+    return pages
+
+
+def add_chunks(link: Link, root: str, version: int, first: int, texts: Sequence[str]) -> int:
+    """Adds to an artifact that nobody sees yet; its bytes. Adding the same again changes nothing."""
+    size = 0
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        link.change(
+            "INSERT INTO remit_chunks (root, version, first, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (root, version, first, data),
+        )
+        first += len(text)
+        size += len(data)
+    return size
+
+
+def show_artifact(link: Link, root: str, name: str, version: int, *, chars: int, size: int) -> None:
+    """Has an artifact that was added in chunks be the one of this name."""
+    old = cast(
+        list[tuple[int, int]],
+        link.rows("SELECT version, bytes FROM remit_artifacts WHERE root = ? AND name = ?", (root, name)),
+    )
+    if old and old[0][0] == version:
+        return
+    link.change(
+        "INSERT INTO remit_artifacts (root, name, version, chars, bytes) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (root, name) DO UPDATE SET"
+        " version = excluded.version, chars = excluded.chars, bytes = excluded.bytes",
+        (root, name, version, chars, size),
+    )
+    if old:
+        drop_chunks(link, root, old[0][0])
+        size -= old[0][1]
+    link.change("UPDATE remit_trees SET bytes = bytes + ? WHERE root = ?", (size, root))
+
+
+def drop_chunks(link: Link, root: str, version: int) -> None:
+    link.change("DELETE FROM remit_chunks WHERE root = ? AND version = ?", (root, version))
+
+
+def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> str | None:
+    # One query: an artifact that is replaced meanwhile is read as it was or as it is, never as a mixture.
+    found = link.rows(
+        "SELECT c.first, c.data FROM remit_artifacts a LEFT JOIN remit_chunks c"
+        " ON c.root = a.root AND c.version = a.version AND c.first > ? AND c.first < ?"
+        " WHERE a.root = ? AND a.name = ? ORDER BY c.first",
+        (start - CHUNK_CHARS, start + length, root, name),
+    )
+    if not found:
+        return None
+    pieces: list[str] = []
+    for row in found:
+        first, data = cast(tuple[int | None, bytes], row)
+        if first is not None:
+            text = bytes(data).decode("utf-8", "surrogatepass")
+            pieces.append(text[max(0, start - first) : max(0, start + length - first)])
+    return "".join(pieces)
+
+
+def post(link: Link, root: str, command: AnyCommand, data: str, where: str) -> None:
+    if lease(link, root) is None:
+        raise unknown(root, where, link)
+    # One with the same id is this one: an earlier try worked without our hearing of it.
+    if not link.rows("SELECT 1 FROM remit_commands WHERE root = ? AND id = ?", (root, command.id)):
+        link.change(
+            "INSERT INTO remit_commands (root, number, id, data)"
+            " SELECT ?, coalesce(max(number), 0) + 1, ?, ? FROM remit_commands WHERE root = ?",
+            (root, command.id, data, root),
+        )
+
+
+def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted]:
+    found = cast(
+        list[tuple[int, str]],
+        link.rows(
+            "SELECT number, data FROM remit_commands WHERE root = ? AND number > ? ORDER BY number",
+            (root, after),
+        ),
+    )
+    if not found and not link.rows("SELECT 1 FROM remit_trees WHERE root = ?", (root,)):
+        raise unknown(root, where, link)
+    posted: list[Posted] = []
+    for number, data in found:
+        try:
+            posted.append(Posted(number, commands.decode(data)))
+        except msgspec.DecodeError as error:
+            # Passed over: it must not keep the tree from hearing what comes after it.
+            log.warning("command %s of the run %r in %s cannot be read: %s", number, root, where, error)
+    return posted
+
+
+def trees(link: Link) -> list[TreeInfo]:
+    found = link.rows(
+        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now},"  # noqa: S608
+        " runs, requests, tokens, micros, unpriced FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
+    )
+    listed: list[TreeInfo] = []
+    for row in found:
+        try:
+            listed.append(_info(row))
+        except (TypeError, ValueError) as error:
+            log.warning("the tree %r is left out of the list: its row cannot be read (%s)", row[0], error)
+    return listed
+
+
+_STATUSES = frozenset(map(str, Status))
+
+
+def _info(row: Row) -> TreeInfo:
+    root, agent, task, status, started, last, events, size, owner, left, *spent = cast(
+        tuple[str, str, str, str | None, float, float, int, int, str, float, int, int, int, int, int], row
+    )
+    runs, requests, tokens, micros, unpriced = spent
+    return TreeInfo(
+        root=root,
+        agent=agent,
+        task=task,
+        status=Status(status) if status in _STATUSES else None,
+        started_at=float(started),
+        last_at=float(last),
+        events=events,
+        bytes=size,
+        owner=owners.words(owner) if owners.is_live(owner, float(left)) else "",
+        runs=runs,
+        requests=requests,
+        tokens=tokens,
+        usd=None if unpriced else micros / 1_000_000,
+    )
+
+
+def delete(link: Link, root: str) -> int:
+    """Forget a tree; how many bytes it took."""
+    held = lease(link, root)
+    if held is None:
+        return 0
+    found = cast(list[tuple[int]], link.rows("SELECT bytes FROM remit_trees WHERE root = ?", (root,)))
+    if held.live:
+        raise owned_by(root, held, "it cannot be deleted")
+    _forget(link, root)
+    return found[0][0] if found else 0

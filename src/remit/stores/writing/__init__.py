@@ -1,0 +1,1 @@
+"""The one writer: events that wait, are made pages of, redacted and written by one thread."""

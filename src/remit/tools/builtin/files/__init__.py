@@ -1,0 +1,1 @@
+"""`read`, `write` and `edit`."""

@@ -1,0 +1,1 @@
+"""`ls`, `glob` and `grep`."""

@@ -1,0 +1,1 @@
+"""`terminal`: commands understood before they run, in an environment without secrets, their output bounded."""

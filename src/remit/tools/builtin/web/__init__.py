@@ -1,0 +1,1 @@
+"""`fetch`: addresses read in one way, checked, asked, and made text of."""

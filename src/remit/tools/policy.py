@@ -1,0 +1,141 @@
+"""Allow, ask or deny: rules about tools, and a person's answers.
+
+Rules are strings, `"ask terminal"`, `"deny subagent_*"`, or one function of the call and the scope. Within
+one set of rules the strictest that matches wins. A child's rules only narrow its parent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, cast
+
+from msgspec import Struct
+
+from remit.errors import UsageError
+from remit.tools.policy_rules import Answer, Rule, Ruling, decide, parse
+from remit.tools.tool import Tier, Tool
+from remit.types.limits import Usage
+from remit.types.messages import Call, JsonObject
+from remit.types.text import clean, safe_str
+
+if TYPE_CHECKING:
+    from remit.engine.tree.node import Scope
+
+PolicyFunction = Callable[[Call, "Scope"], Answer]
+Policy = Sequence[str] | PolicyFunction
+
+_ANSWERS = ("allow", "ask", "deny")
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    """What a person is asked. `path` says who asks, from the root down."""
+
+    id: str
+    path: tuple[str, ...]
+    agent: str
+    task: str
+    tool: str
+    args: JsonObject
+    total_usage: Usage
+    """What the whole tree has spent so far."""
+    preview: str = ""
+    """What the call would change, where its tool can tell: a diff."""
+    rules: tuple[str, ...] = ()
+    """Why this is asked: rules, or that it cannot be told what it does; none when the tool's tier has it asked."""
+
+
+class Decision(Struct, frozen=True):
+    """A person's answer; made by `allow()` and `deny()`."""
+
+    allowed: bool
+    scope: Literal["once", "run", "tree"] = "once"
+    reason: str = ""
+
+
+def allow(scope: Literal["once", "run", "tree"] = "once") -> Decision:
+    """Yes: to this call, to this tool for the rest of the run, or for the rest of the tree."""
+    if scope not in ("once", "run", "tree"):
+        raise UsageError(f'allow(scope=...) must be "once", "run" or "tree", not {scope!r}.')
+    return Decision(allowed=True, scope=scope)
+
+
+def deny(reason: str = "") -> Decision:
+    """No; the model reads the reason."""
+    return Decision(allowed=False, reason=clean(safe_str(reason)))
+
+
+def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
+    """Rules as a function that answers "allow" for what no rule matches; None for no rules.
+
+    Raises UsageError for a rule that cannot be read.
+    """
+    if policy is None or callable(policy):
+        return policy
+    if isinstance(policy, str) or not isinstance(cast(object, policy), Sequence):
+        what = "one string" if isinstance(policy, str) else repr(policy)
+        raise UsageError(f'{where}: policy must be a list of rules such as ["ask terminal"], not {what}.')
+    return Rules([parse(rule, where) for rule in policy])
+
+
+class Rules:
+    """A list of rules as a policy. It has no opinion on what no rule matches."""
+
+    def __init__(self, rules: list[Rule]) -> None:
+        self.rules = rules
+
+    def decide(self, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
+        rules = [rule for rule in self.rules if rule.names(call.name)]
+        if not any(rule.pattern for rule in rules) or isinstance(call.args, str):
+            return decide(rules, ())
+        return decide(rules, tool.subjects(call.args, scope.tree.workspace))
+
+    def __call__(self, call: Call, scope: Scope) -> Answer:
+        """By the tools' names alone: for those who call it like any other policy."""
+        del scope
+        ruling = decide([rule for rule in self.rules if rule.names(call.name)], ())
+        return "allow" if ruling is None else ruling.answer
+
+
+_BY_TIER = Ruling("ask", ("",))
+_ALLOWED = Ruling("allow", ())
+
+
+def judge(call: Call, tool: Tool, scope: Scope) -> Ruling:
+    """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
+
+    `scope.policies` is the caller's, the root agent's, and those of the agents below it.
+    """
+    caller, root, *narrower = scope.policies
+    ruling = _asked(caller, call, tool, scope)
+    if ruling is not None:
+        narrower.append(root)
+    else:
+        ruling = _asked(root, call, tool, scope)
+    if ruling is None:
+        ruling = _BY_TIER if tool.tier is Tier.CONFIRM and not tool.delegates else _ALLOWED
+    for policy in narrower:
+        if policy is not None:
+            ruling = _stricter(ruling, _asked(policy, call, tool, scope))
+    return ruling
+
+
+def _stricter(one: Ruling, other: Ruling | None) -> Ruling:
+    """Where both say the same, it is for the reasons of both."""
+    if other is None:
+        return one
+    if one.answer == other.answer != "deny":
+        reasons = tuple(sorted({*one.reasons, *other.reasons}))
+        return Ruling(one.answer, reasons, one.by_pattern or other.by_pattern)
+    return one if _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
+
+
+def _asked(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
+    """None where a policy has no opinion."""
+    if policy is None:
+        return None
+    if isinstance(policy, Rules):
+        return policy.decide(call, tool, scope)
+    answer = policy(call, scope)
+    if answer not in _ANSWERS:
+        raise UsageError(f'policy returned {answer!r}; it must be "allow", "ask" or "deny".')
+    return Ruling(answer, ("",))

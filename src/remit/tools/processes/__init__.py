@@ -1,0 +1,1 @@
+"""Programs that are started, heard and ended as a whole: for `terminal` and for MCP servers."""

@@ -1,0 +1,195 @@
+"""What a tool's function takes: the parameters that a model fills in, and the context that remit gives it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Literal, TypeGuard, Union, cast
+
+from msgspec import Struct
+
+from remit.errors import UsageError
+from remit.tools.schema import Field, resolve
+from remit.types.sandbox import OPEN, Sandbox
+from remit.types.text import clean
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
+
+Function = Callable[..., object]
+
+AllowedBy = Literal["default", "pattern", "person"]
+"""A person approved this call, or a rule with a pattern allowed it; otherwise its tool may be used for anything."""
+
+
+class ToolContext:
+    """What a tool may know of the run that called it; a parameter with this annotation is given one."""
+
+    __slots__ = (
+        "_cancelled",
+        "_emit",
+        "allowed_by",
+        "approved",
+        "deps",
+        "depth",
+        "path",
+        "run_id",
+        "sandbox",
+        "workspace",
+    )
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        path: tuple[str, ...],
+        depth: int,
+        workspace: Path | None,
+        deps: object,
+        emit: Callable[[str], None],
+        cancelled: Callable[[], bool],
+        sandbox: Sandbox = OPEN,
+        approved: str = "",
+        allowed_by: AllowedBy = "default",
+    ) -> None:
+        self.run_id = run_id
+        self.path = path
+        """Agent names from the root down to this run."""
+        self.depth = depth
+        self.workspace = workspace
+        self.deps = deps
+        """The caller's own object, as given to `run(deps=...)`."""
+        self.sandbox = sandbox
+        """What the run's tools may touch: for tools of your own to heed."""
+        self.approved = approved
+        """What `must_ask` named, once a person has approved it for this very call; empty otherwise."""
+        self.allowed_by = allowed_by
+        """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern says."""
+        self._emit = emit
+        self._cancelled = cancelled
+
+    def emit(self, text: str) -> None:
+        """Say how far the work is, to whoever watches the run. The model does not read it."""
+        self._emit(clean(text))
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the run is to stop: a long tool in a thread should look, and return."""
+        return self._cancelled()
+
+
+class Signature(Struct, frozen=True):
+    parameters: dict[str, Field]
+    context: str | None
+    is_open: bool
+    """Whether it takes any keyword (**kwargs)."""
+
+
+def called(fn: Function) -> Function:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return fn if inspect.isroutine(fn) else cast(Function, getattr(fn, "__call__", fn))  # noqa: B004 - the bound method
+
+
+def is_plain(fn: Function) -> TypeGuard[Callable[..., Coroutine[object, object, object]]]:
+    """Whether it is an `async def` itself: what wraps one may do anything when it is called."""
+    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
+    return isinstance(inner, types.FunctionType) and bool(inner.__code__.co_flags & inspect.CO_COROUTINE)
+
+
+def source_of(fn: Function) -> Function:
+    if inspect.isclass(fn) or not callable(fn):
+        raise UsageError(f"A tool is made of a function, not of {fn!r}.")
+    source = inspect.unwrap(called(fn))
+    if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
+        raise UsageError(
+            f"{name_of(fn)} yields: a tool returns one value. Collect the values and return them."
+        )
+    return source
+
+
+def name_of(fn: Function) -> str:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def docstring_of(fn: Function) -> str:
+    while isinstance(fn, functools.partial):
+        fn = cast("functools.partial[object]", fn).func
+    return inspect.getdoc(called(fn)) or inspect.getdoc(fn) or ""
+
+
+def read_signature(
+    fn: Function,
+    name: str,
+    spaces: tuple[Mapping[str, object], Mapping[str, object]],
+    notes: Mapping[str, str],
+    *,
+    raw: bool,
+) -> Signature:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Tool {name}: Python does not know the signature of {fn!r}. Wrap it in a def."
+        ) from error
+    # What a partial fixes by keyword is the caller's decision: no model may see or change it.
+    fixed = cast("functools.partial[object]", fn).keywords if isinstance(fn, functools.partial) else ()
+    found: dict[str, Field] = {}
+    contexts: list[str] = []
+    for key, parameter in parameters.items():
+        if key in fixed or (raw and parameter.kind is parameter.VAR_KEYWORD):
+            continue
+        _check_parameter(name, key, parameter)
+        annotation = resolve(parameter.annotation, *spaces)
+        if _is_context(annotation):
+            contexts.append(key)
+        else:
+            found[key] = Field(annotation, parameter.default, notes.get(key, ""))
+    if len(contexts) > 1:
+        raise UsageError(f"Tool {name}: {' and '.join(contexts)} are both a ToolContext. One is enough.")
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return Signature(found, contexts[0] if contexts else None, is_open)
+
+
+def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise UsageError(
+            f"Tool {name}: {parameter} has no names a model could be told. "
+            "Write the parameters out, or take **kwargs and give parameters= (a JSON schema)."
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise UsageError(
+            f"Tool {name}: {key} is positional-only, and tools are called by name. Remove the /."
+        )
+    if key == "ctx" and parameter.annotation is parameter.empty:
+        raise UsageError(
+            f"Tool {name}: annotate ctx as remit.ToolContext, or the model would have to give it."
+        )
+    if key in ("self", "cls") and parameter.annotation is parameter.empty:
+        raise UsageError(
+            f"Tool {name}: {key} is not bound. Make the tool from the object: tool(thing.{name})."
+        )
+    if type(parameter.default).__module__ == "pydantic.fields":
+        raise UsageError(
+            f"Tool {name}: write {key}: Annotated[<type>, Field(...)] instead of a Field as default."
+        )
+
+
+_CONTEXT_TEXT = r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?"
+
+
+def _is_context(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        # Imported for type checkers only, so the text is all there is.
+        return bool(re.fullmatch(_CONTEXT_TEXT, annotation.strip("'\" ")))
+    wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
+    return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))

@@ -1,0 +1,198 @@
+"""Tools that are known only once something was opened, an MCP server for one.
+
+What a source opens is opened once per tree, by the first run that has it, borrowed by every other one, and closed
+when the tree ends, or when nobody has borrowed it for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from msgspec import Struct
+
+import remit.tasks.guest as foreign
+from remit.errors import RemitError
+from remit.tasks.cancel import Phase, Stopped, wake
+from remit.tasks.guest_hosts import Hosts
+from remit.tools.tool import Tool
+from remit.types.messages import unforge
+from remit.types.text import clean, describe_error, one_line, shorten
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
+
+log = logging.getLogger("remit")
+
+LINGER_S = 60.0
+"""How long what nobody borrows stays open: the next child may want it."""
+
+
+TROUBLE_CHARS = 2_000
+"""The most that a run is told of what it does not get from one source."""
+
+
+class Choice(Struct, frozen=True):
+    """What an agent gets of what was opened, and in words what it should have got and did not."""
+
+    tools: Sequence[Tool]
+    trouble: str = ""
+
+
+def _told(trouble: str) -> str:
+    """Trouble as the runtime may say it: whoever has it may have it from somebody who cannot be trusted."""
+    return shorten(unforge(one_line(clean(trouble))), TROUBLE_CHARS, TROUBLE_CHARS - 3)
+
+
+class Opening(Protocol):
+    """Something that was opened. Contract: `close` returns when nothing of it is left, and never raises."""
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Stands for tools in `Agent(tools=...)`.
+
+    Contract: sources with equal keys share one opening in a tree. `open` raises when it fails; the message is for
+    people and for the model. A cancelled `open` leaves nothing behind.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key(self) -> Hashable: ...
+
+    @property
+    def open_seconds(self) -> float:
+        """How long opening may take."""
+        ...
+
+    @property
+    def observes(self) -> bool:
+        """Whether any of its tools may be of tier `observe`. If not, it is not opened for a read-only sandbox."""
+        ...
+
+    async def open(self, workspace: Path | None) -> Opening: ...
+
+    def choose(self, tools: Sequence[Tool]) -> Choice:
+        """What the agent that carries this source gets of what its opening has."""
+        ...
+
+
+class Sources:
+    """What the runs of one tree have opened."""
+
+    def __init__(self, hosts: Hosts, workspace: Path | None) -> None:
+        self._hosts = hosts
+        self._loop = hosts.loop
+        self._workspace = workspace
+        self._shared: dict[Hashable, _Shared] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.made: dict[object, object] = {}
+        """What was made of the tools, so that every run of an agent need not make it again."""
+
+    async def borrow(self, source: ToolSource, phase: Phase) -> Choice:
+        """The tools that a run gets. It gives back what it borrowed whatever comes of it. Raises Stopped."""
+        shared = self._shared.get(source.key)
+        if shared is None:
+            shared = self._shared[source.key] = _Shared(self._hosts)
+            shared.task = self._loop.create_task(
+                self._open(source, shared), name=f"remit opens {source.name}"
+            )
+        shared.borrowers += 1
+        shared.stop_timer()
+        if not shared.done:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            shared.waiters.append(waiter)
+            await phase.wait(waiter)
+        if shared.opening is None:
+            return Choice((), _told(shared.trouble))
+        choice = source.choose(shared.opening.tools)
+        return Choice(choice.tools, _told(choice.trouble))
+
+    def give_back(self, source: ToolSource) -> None:
+        shared = self._shared.get(source.key)
+        if shared is None:
+            return
+        shared.borrowers -= 1
+        if shared.borrowers <= 0:
+            # What did not open is not kept: the next one may have more luck.
+            wait = LINGER_S if shared.opening is not None else 0.0
+            shared.timer = self._loop.call_later(wait, self._let_go, source.key)
+
+    async def close(self) -> None:
+        """Close everything; returns when nothing of it is left. Never raises."""
+        for key in tuple(self._shared):
+            self._let_go(key)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    def _let_go(self, key: Hashable) -> None:
+        shared = self._shared.pop(key)
+        shared.stop_timer()
+        task = self._loop.create_task(_close(shared))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _open(self, source: ToolSource, shared: _Shared) -> None:
+        end = self._loop.time() + source.open_seconds
+        try:
+            ended = await foreign.run(
+                source.open(self._workspace),
+                shared.phase,
+                name=f"opening {source.name}",
+                expires=lambda: end,
+                on_abandoned=lambda name: log.warning("%s could not be stopped", name),
+            )
+        except Stopped as stop:
+            ended = stop.ended or foreign.Ended("timed_out")
+        if ended.how == "returned" or (ended.value is not None and ended.error is None):
+            shared.opening = cast(Opening, ended.value)
+        elif ended.error is not None:
+            known = isinstance(ended.error, RemitError)
+            shared.trouble = str(ended.error) if known else describe_error(ended.error)
+        else:
+            shared.trouble = f"it was not ready within {source.open_seconds:g} s"
+        shared.done = True
+        for waiter in shared.waiters:
+            wake(waiter)
+
+
+class _Shared:
+    """One opening, and who waits for it or has borrowed it."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.phase = Phase(hosts)
+        self.task: asyncio.Task[None] | None = None
+        self.opening: Opening | None = None
+        self.trouble = ""
+        self.done = False
+        self.waiters: list[asyncio.Future[None]] = []
+        self.borrowers = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+async def _close(shared: _Shared) -> None:
+    shared.phase.stop()
+    if shared.task is not None:
+        await asyncio.wait({shared.task})
+    if shared.opening is not None:
+        try:
+            await shared.opening.close()
+        except Exception:
+            log.exception("what was opened for a tree was not closed in order")

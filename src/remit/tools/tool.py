@@ -1,0 +1,460 @@
+"""Tools: what an agent can call. A function with a schema, a tier and the words that describe a call.
+
+Running a call (threads, timeouts, approval) is in `engine/run/tool_calls.py`; how arguments are checked is in `schema.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from msgspec import Struct
+
+from remit.errors import RemitError, UsageError
+from remit.tasks.semaphore import Gate
+from remit.tools.policy_subject import Subject, place, texts
+from remit.tools.result import ToolResult
+from remit.tools.schema import SchemaShape, Shape, ShapeError, fields_shape, unknown_name
+from remit.tools.signature import (
+    Function,
+    Signature,
+    ToolContext,
+    called,
+    docstring_of,
+    is_plain,
+    name_of,
+    read_signature,
+    source_of,
+)
+from remit.types.messages import Json, JsonObject, ToolSpec
+from remit.types.text import (
+    CONTEXT_CHARS,
+    FOREIGN,
+    Manner,
+    clean,
+    clean_json,
+    manner_of,
+    one_line,
+    read_docstring,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    from os import PathLike as Path
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+_RESERVED = frozenset({"task", "subagent", "read_artifact"})
+
+
+class Tier(StrEnum):
+    """What a tool may do."""
+
+    OBSERVE = "observe"
+    """It reads."""
+    CONFIRM = "confirm"
+    """It changes things: ask first."""
+
+
+class BadArguments(RemitError):
+    """Raised when a model's arguments do not fit a tool; the message is for that model."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a tool name belongs to the runtime's own tools."""
+    return name in _RESERVED or name.startswith("subagent_")
+
+
+# --- The tool ------------------------------------------------------------------------------------
+
+
+class WorkedOut(Struct, frozen=True):
+    """What follows from a tool as it is, the same for every call of it: worked out with the first one."""
+
+    display_name: str
+    delegates: bool
+    tier_name: str
+    asks: bool
+    """Whether its tier has a person asked about its calls where no policy has a say."""
+    describer: Callable[[JsonObject], str] | None
+    """What says what `describe` says; None where that is always nothing."""
+    summariser: Callable[[str, bool], str] | None
+    """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
+    plain: Callable[..., Coroutine[object, object, object]] | None
+    """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
+
+
+class Tool:
+    """A function an agent can call.
+
+    Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with the first `spec` or
+    `check`, which raise UsageError when a type has none. `names` is where types that are not global are looked up.
+    `subjects` says what rules with a pattern look at, `paths` which parameters are paths in the workspace, for the same;
+    `preview` takes what the function takes, by name, and a `ctx`, and says what the call would do. `must_ask` takes the
+    same, and names what only a person may approve, whatever rules allow; empty for nothing. The function must check
+    `ctx.approved` itself. The runtime's own names are for `Tool` itself: `tool` refuses them.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "worked_out")
+    worked_out: WorkedOut | None
+    """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
+    delegates: bool = False
+    """True for the runtime's own tools that start children."""
+    gate: Gate | None = None
+    """How many of its calls run at once in this process, all runs together, if few can."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """However it comes to be: a copy that was only given the attributes of another was never set any."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "worked_out", None)
+        return made
+
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tier: Tier | str = Tier.CONFIRM,
+        timeout_s: float | None = None,
+        display_name: str | None = None,
+        describe: Callable[[JsonObject], str] | None = None,
+        summarise: Callable[[ToolResult], str] | None = None,
+        parameters: Mapping[str, Json] | None = None,
+        names: Mapping[str, object] | None = None,
+        subjects: Callable[[JsonObject], Iterable[str | Subject]] | None = None,
+        paths: Sequence[str] = (),
+        preview: Callable[..., str] | None = None,
+        must_ask: Callable[..., str] | None = None,
+        inline_chars: int | None = None,
+    ) -> None:
+        if isinstance(fn, Tool):
+            raise UsageError(f"{fn!r} is a tool already.")
+        source = source_of(fn)
+        self.name = _checked_name(name if name is not None else name_of(fn))
+        doc, notes = read_docstring(docstring_of(fn))
+        self.description = _checked_text(
+            self.name, "description", doc if description is None else description
+        )
+        self.tier = _checked_tier(self.name, tier)
+        self.timeout_s = _checked_timeout(self.name, timeout_s)
+        """Seconds one call may take; None means the run's `call_seconds`."""
+        shown = self.name if display_name is None else display_name
+        self.display_name = _checked_text(self.name, "display_name", shown)
+        self.is_async = inspect.iscoroutinefunction(called(fn)) or inspect.iscoroutinefunction(source)
+        self._fn = fn
+        self.inline_chars = _checked_chars(self.name, inline_chars)
+        """How much of a result the model reads; the rest it reads with `read_artifact`. None: remit's own limit."""
+        self._subjects = subjects
+        self._paths = tuple(paths)
+        self._preview = preview
+        self._must_ask = must_ask
+        self._describe = describe
+        self._summarise = summarise
+        self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
+        spaces = (self._globals, names or {})
+        signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
+        self.takes_context = signature.context is not None
+        self._parameters = (
+            None if parameters is None else _checked_parameters(self, parameters, self._signature)
+        )
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """What is worked out once is worked out anew after a change: above all, a tier that was raised asks."""
+        super().__setattr__(name, _checked_tier(self.name, cast(str, value)) if name == "tier" else value)
+        super().__setattr__("worked_out", None)
+
+    def work_out(self) -> WorkedOut:
+        """What is `worked_out`, for whoever finds nothing there."""
+        manner, asks = manner_of(self.name), self.tier is Tier.CONFIRM and not self.delegates
+        describes = self._describe is not None or self._is_own("describe")
+        summarises = self._summarise is not None or self._is_own("summarise")
+        made = WorkedOut(
+            self.display_name,
+            self.delegates,
+            str(self.tier),
+            asks,
+            functools.partial(told, self.describe) if describes else manner.context,
+            None if summarises else manner.summary,
+            self._plain(),
+        )
+        super().__setattr__("worked_out", made)
+        return made
+
+    def _plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
+        fn = getattr(self, "_fn", None)
+        if fn is None or self.takes_context or self._is_own("invoke") or not is_plain(fn):
+            return None
+        return fn
+
+    def _is_own(self, method: str) -> bool:
+        """Whether a subclass, or somebody who set it, has its own."""
+        return getattr(type(self), method) is not getattr(Tool, method) or method in self.__dict__
+
+    @functools.cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as a model is told of it."""
+        return ToolSpec(self.name, self.description, self._shape.schema)
+
+    @functools.cached_property
+    def _shape(self) -> Shape:
+        if self._parameters is not None:
+            return SchemaShape(self._parameters, f"tool {self.name}")
+        return fields_shape(self._signature.parameters, self._globals, f"tool {self.name}")
+
+    @functools.cached_property
+    def _read(self) -> Callable[[JsonObject], dict[str, object]]:
+        """How arguments are checked."""
+        if self._parameters is not None:
+            return self._check_raw
+        return cast("Callable[[JsonObject], dict[str, object]]", self._shape.read)
+
+    @property
+    def _manner(self) -> Manner:
+        return manner_of(self.name)
+
+    def check(self, args: JsonObject) -> dict[str, object]:
+        """The keyword arguments for `invoke`: clean, and sharing nothing that can change with `args`.
+
+        Raises BadArguments with every problem at once.
+        """
+        if args.__class__ is not dict:
+            raise BadArguments(f"Wrong arguments for {self.name}: they must be a JSON object.")
+        for value in args.values():
+            # Only what can change, or can be broken, is worth a copy; plain arguments are the usual case.
+            if not value.isascii() if isinstance(value, str) else isinstance(value, (dict, list)):
+                args = cast(JsonObject, clean_json(args))
+                break
+        try:
+            return self._read(args)
+        except ShapeError as error:
+            raise BadArguments(f"Wrong arguments for {self.name}:\n{error.listing}") from None
+
+    def _check_raw(self, args: JsonObject) -> dict[str, object]:
+        signature, problems = self._signature, list[str]()
+        known = signature.parameters or cast(JsonObject, self._shape.schema["properties"])
+        for key in args:
+            if key == signature.context or not (signature.is_open or key in signature.parameters):
+                problems.append(f"{key}: {unknown_name(known)}")
+        for key, parameter in signature.parameters.items():
+            if parameter.required and key not in args:
+                problems.append(f"{key}: required, but missing")
+        try:
+            self._shape.read(args)
+        except ShapeError as error:
+            problems += error.problems
+        if problems:
+            raise ShapeError(problems)
+        return dict(args)
+
+    def invoke(self, kwargs: dict[str, object], ctx: ToolContext) -> object:
+        """What the function returns: an awaitable when `is_async`. Whatever it raises passes through."""
+        if self._signature.context is None:
+            return self._fn(**kwargs)
+        return self._fn(**{**kwargs, self._signature.context: ctx})
+
+    def describe(self, args: JsonObject | str) -> str:
+        """What a call is about, on one short line."""
+        if self._describe is not None and (own := _own_words(self._describe, args)) is not None:
+            return own
+        context = self._manner.context
+        return context(args) if context is not None and isinstance(args, dict) else ""
+
+    def subjects(self, args: JsonObject, workspace: Path | None = None) -> tuple[Subject, ...]:
+        """What a call is about, for rules with a pattern: by default every text among its arguments."""
+        if self._paths:
+            given = (args.get(key, ".") for key in self._paths)
+            return tuple(place(value, workspace) for value in given if isinstance(value, str))
+        if self._subjects is None:
+            return texts(args)
+        try:
+            return tuple(s if isinstance(s, Subject) else Subject(s) for s in self._subjects(args))
+        except FOREIGN:
+            return (Subject("", clear=False),)
+
+    @property
+    def has_preview(self) -> bool:
+        return self._preview is not None
+
+    def preview(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
+        """What the call would do, for the person who is asked; may look at files. Whatever it raises passes through."""
+        return "" if self._preview is None else self._preview(**kwargs, ctx=ctx)
+
+    @property
+    def may_have_to_ask(self) -> bool:
+        return self._must_ask is not None
+
+    def must_ask(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
+        """What in a call only a person may approve; may look at files. Whatever it raises passes through."""
+        return "" if self._must_ask is None else self._must_ask(**kwargs, ctx=ctx)
+
+    def summarise(self, result: ToolResult) -> str:
+        """What came of a call, on one short line."""
+        if self._summarise is None:
+            return self._manner.summary(result.content, result.ok)
+        own = _own_words(self._summarise, result)
+        return self._manner.summary(result.content, result.ok) if own is None else own
+
+
+def told(words: Callable[..., object], about: object) -> str:
+    """What a tool's own method says about a call or a result, on one short line; nothing where that fails."""
+    return _own_words(words, about) or ""
+
+
+def _own_words(words: Callable[..., object], about: object) -> str | None:
+    try:
+        said = words(about)
+    except FOREIGN:
+        return None
+    return one_line(clean(shorten(said, CONTEXT_CHARS, CONTEXT_CHARS - 3))) if isinstance(said, str) else None
+
+
+# --- The decorator -------------------------------------------------------------------------------
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `tool` takes beside the function; the meaning is that of `Tool`'s arguments."""
+
+    name: str
+    description: str
+    tier: Tier | Literal["observe", "confirm"]
+    timeout_s: float | None
+    display_name: str
+    describe: Callable[[JsonObject], str]
+    summarise: Callable[[ToolResult], str]
+    parameters: Mapping[str, Json]
+    subjects: Callable[[JsonObject], Iterable[str | Subject]]
+    paths: Sequence[str]
+    preview: Callable[..., str]
+    must_ask: Callable[..., str]
+    inline_chars: int
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """What `@tool` makes: a tool that can still be called like the function."""
+
+    def __init__(
+        self, fn: Callable[P, R], names: Mapping[str, object], **options: Unpack[ToolOptions]
+    ) -> None:
+        super().__init__(fn, names=names, **options)
+        self.__wrapped__ = fn
+        self.__name__ = self.name
+        self.__doc__ = docstring_of(fn) or None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(*args, **kwargs)
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> object:
+    """Make a function a tool: `@tool`, `@tool(tier="observe", ...)` or `tool(fn, ...)`.
+
+    The schema comes from the signature and the docstring, or is `parameters`, a JSON schema.
+    Raises UsageError for what is wrong with the function or an option.
+    """
+    if unknown := sorted(set(options) - set(ToolOptions.__annotations__)):
+        raise UsageError(
+            f"tool() has no option {unknown[0]!r}; it has: {', '.join(ToolOptions.__annotations__)}."
+        )
+    # Types defined inside a function are only known by name there; annotations may be text.
+    caller = cast(types.FrameType | None, getattr(inspect.currentframe(), "f_back", None))
+    names: Mapping[str, object] = caller.f_locals if caller else {}
+
+    def wrap(target: Function) -> FunctionTool[..., object]:
+        made: FunctionTool[..., object] = FunctionTool(target, names, **options)
+        if is_reserved(made.name):
+            raise UsageError(
+                f"The tool name {made.name!r} belongs to remit's own tools. Choose another name."
+            )
+        return made
+
+    return wrap if fn is None else wrap(fn)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"A tool cannot be called {name!r}: a name is 1 to 64 letters, digits, _ or -. Give it one with name=."
+        )
+    return clean(name)
+
+
+def _checked_text(name: str, option: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"Tool {name}: {option} must be a string, not {text!r}.")
+    return clean(text)
+
+
+def _checked_tier(name: str, tier: str) -> Tier:
+    try:
+        return Tier(tier)
+    except ValueError:
+        raise UsageError(f'Tool {name}: tier must be "observe" or "confirm", not {tier!r}.') from None
+
+
+def _checked_timeout(name: str, timeout_s: object) -> float | None:
+    if timeout_s is None:
+        return None
+    number = timeout_s if isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool) else 0
+    if not math.isfinite(number) or number <= 0:
+        raise UsageError(
+            f"Tool {name}: timeout_s must be a number of seconds above 0, or None, not {timeout_s!r}."
+        )
+    return float(number)
+
+
+def _checked_chars(name: str, chars: object) -> int | None:
+    if chars is None or (isinstance(chars, int) and not isinstance(chars, bool) and chars >= 100):
+        return chars
+    what = "a whole number of at least 100, or None"
+    raise UsageError(f"Tool {name}: inline_chars must be {what}, not {chars!r}.")
+
+
+def _checked_parameters(made: Tool, parameters: object, signature: Signature) -> JsonObject:
+    if not isinstance(parameters, Mapping):
+        raise UsageError(f"Tool {made.name}: parameters must be a JSON schema (a dict), not {parameters!r}.")
+    schema: JsonObject = {"type": "object", "properties": {}, **cast(Mapping[str, Json], parameters)}
+    properties = schema["properties"]
+    if schema["type"] != "object" or not isinstance(properties, Mapping):
+        raise UsageError(f"Tool {made.name}: parameters must be the schema of an object with properties.")
+    for key in cast(Mapping[str, Json], properties):
+        if key == signature.context or not (signature.is_open or key in signature.parameters):
+            raise UsageError(f"Tool {made.name}: the schema has {key!r}, which the function does not take.")
+    for key, parameter in signature.parameters.items():
+        if parameter.required and key not in properties:
+            raise UsageError(f"Tool {made.name}: the function needs {key!r}, which is not in the schema.")
+    return schema

@@ -1,0 +1,407 @@
+"""Text as people and models may be shown it: made valid, cut to size, made of any value; call logs, docstrings.
+
+Pure and total: arguments and results come from models and tools, so nothing here ever raises over them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import re
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from remit.types.messages import Json, JsonObject
+
+FOREIGN = (Exception, SystemExit, GeneratorExit, CancelledError)
+"""What code that is not ours may raise without ending anything of ours. Not KeyboardInterrupt: that is a person."""
+
+NO_OUTPUT = "(no output)"
+"""What a model reads when a tool returned nothing."""
+
+CONTEXT_CHARS = 200
+"""Longest context but for commands, which have the tighter rule of the call log."""
+
+_PIECE_CHARS = 1_000_000
+_QUOTED_CHARS = 100
+_QUOTED_ITEMS = 40
+
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
+
+
+def clean(text: str) -> str:
+    """The same text with each lone surrogate replaced by U+FFFD; valid text is returned itself.
+
+    What is derived from a text, as template engines give it, becomes one: it has no JSON.
+    """
+    if type(text) is not str:
+        text = str.__str__(text)
+    if text.isascii():
+        return text
+    try:
+        # A long one piece by piece: other threads have a turn in between.
+        for start in range(0, len(text), _PIECE_CHARS):
+            text[start : start + _PIECE_CHARS].encode()
+    except UnicodeEncodeError:
+        # Through UTF-16, two halves of one character that arrived apart become that character.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_json(value: Json) -> Json:
+    """A copy of a JSON value in which every string, keys included, is clean."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(k): clean_json(v) for k, v in cast(JsonObject, value).items()}
+    if isinstance(value, list):
+        return [clean_json(v) for v in cast(list[Json], value)]
+    return value
+
+
+def cut_chars(text: str, most: int) -> str:
+    """The first `most` characters."""
+    return text[: max(most, 0)]
+
+
+def cut_bytes(text: str, most: int) -> str:
+    """As much of the start as fits into `most` bytes of UTF-8; no character is split."""
+    head = clean(text[: max(most, 0)])
+    if head.isascii():
+        return head
+    return head.encode()[: max(most, 0)].decode("utf-8", "ignore")
+
+
+def shorten(text: str, most: int, keep: int) -> str:
+    """The text, or its first `keep` characters and "..." when it has more than `most`."""
+    return text if len(text) <= most else text[:keep] + "..."
+
+
+def quote(value: Json) -> str:
+    """A JSON value in a message: its beginning, if it is long."""
+    try:
+        text = msgspec.json.encode(clean_json(_head(value, _QUOTED_ITEMS))).decode()
+    except Exception:  # noqa: BLE001 - the words around it matter more than the value
+        return "this value"
+    return shorten(text, 80, 77)
+
+
+def _head(value: Json, width: int) -> Json:
+    """As much of a value as a quote shows: it may be large, and is quoted once for each problem."""
+    if isinstance(value, str):
+        return value[:_QUOTED_CHARS]
+    if isinstance(value, list):
+        items = cast(list[Json], value)
+        return [_head(v, width // 4) for v in items[:width]] + ["..."] * (len(items) > width)
+    if isinstance(value, dict):
+        pairs = itertools.islice(cast(JsonObject, value).items(), width)
+        found = {key[:_QUOTED_CHARS]: _head(inner, width // 4) for key, inner in pairs}
+        return found if len(cast(JsonObject, value)) <= width else {**found, "...": "..."}
+    return value
+
+
+# Letters and marks that show nothing, or lie over the character before them, although they count as printable.
+_BLANK = "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
+
+
+def visible(text: str) -> str:
+    """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = re.sub(_BLANK, lambda found: found[0].encode("unicode_escape").decode(), text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """The text with every line break and control character replaced by a space."""
+    return text.translate(_CONTROLS)
+
+
+def count_lines(text: str) -> int:
+    """How many lines there are; a line break at the end does not start another."""
+    if not text:
+        return 0
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def text_of(value: object) -> str:
+    """Any value as text: a string is itself, None is "(no output)", everything else is JSON where it can be.
+
+    A value whose JSON is a string (a path, a date) is that string, without quotes.
+    """
+    if isinstance(value, str):
+        return clean(str.__str__(value))
+    if value is None:
+        return NO_OUTPUT
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    try:
+        text = _encode(value)
+        return cast(str, _decode(text)) if text.startswith('"') else text
+    except Exception:  # noqa: BLE001 - users' objects may fail in any way
+        return clean(safe_str(value))
+
+
+def to_json(value: object) -> Json:
+    """Any value as plain JSON that shares nothing with it; text where there is no other way."""
+    try:
+        return _decode(_encode(value))
+    except Exception:  # noqa: BLE001 - as above
+        return clean(safe_str(value))
+
+
+def safe_str(value: object) -> str:
+    """What `str` says, or the name of the type when that raises."""
+    try:
+        return str(value)
+    except FOREIGN:
+        return type(value).__name__
+
+
+def describe_error(error: BaseException) -> str:
+    """The kind and the message of an exception, fit to be shown."""
+    return clean(f"{type(error).__name__}: {safe_str(error)}")
+
+
+def _encode(value: object) -> str:
+    if isinstance(value, AbstractSet):
+        value = _in_order(cast(AbstractSet[object], value))
+    try:
+        return msgspec.json.encode(value, enc_hook=_simpler).decode()
+    except Exception:  # noqa: BLE001 - broken text, or keys msgspec does not take; the slow way may
+        import json  # noqa: PLC0415 - few values need it
+
+        return clean(json.dumps(msgspec.to_builtins(value, enc_hook=_simpler), ensure_ascii=False))
+
+
+def _decode(text: str) -> Json:
+    import json  # noqa: PLC0415 - as above
+
+    return json.loads(text)
+
+
+def _simpler(value: object) -> object:
+    """For the encoders: a value they do not know, by one that they do."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (int, float)):
+        return int(value) if isinstance(value, int) else float(value)
+    dump = getattr(type(value), "model_dump", None)
+    if dump is not None:
+        return cast(Callable[..., object], dump)(value, mode="json")
+    if isinstance(value, Mapping):
+        return dict(cast(Mapping[object, object], value))
+    if isinstance(value, AbstractSet):
+        return _in_order(cast(AbstractSet[object], value))
+    if isinstance(value, Sequence) and not isinstance(value, tuple):
+        return list(cast(Sequence[object], value))
+    return clean(safe_str(cast(object, value)))
+
+
+def _in_order(values: AbstractSet[object]) -> list[object]:
+    # The order of a set changes from process to process; a result must not.
+    return sorted(
+        values, key=lambda v: (type(v).__name__, v if isinstance(v, (int, float)) else 0, safe_str(v))
+    )
+
+
+_PATH = ("file_path", "path")
+_KEYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("read", "read_file", "write", "write_file", "edit", "edit_file", "ls"), _PATH),
+    **dict.fromkeys(("glob", "grep"), ("pattern",)),
+    "web_search": ("query",),
+    "fetch": ("url",),
+}
+_COMMANDS = ("bash", "terminal")
+_PROMPTS = ("label", "prompt", "task_prompt", "task")
+_SUBAGENT = "subagent_"
+_COUNTED = {
+    **dict.fromkeys(("read", "read_file"), ("line", "lines")),
+    **dict.fromkeys(("glob", "ls"), ("file", "files")),
+    "grep": ("match", "matches"),
+}
+_FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "edit_file": "edited"}
+
+
+class Manner(Struct, frozen=True):
+    """How calls of a tool are put into words. It follows from the tool's name, so it is worked out once per tool."""
+
+    context: Callable[[Mapping[str, Json]], str] | None
+    """The argument that matters most, on one line and cut short; None for tools not known here."""
+    fixed: str
+    """What is said of every result that is good, if it is always the same."""
+    nothing: str
+    one: str
+    many: str
+    """What is said of a result without a line, with one line, and after the number of its lines."""
+    quotes: bool
+    """Whether a single line is said itself."""
+
+    def summary(self, content: str, ok: bool) -> str:
+        """What came of a call, in a few words on one line."""
+        if not ok:
+            return _brief(_first_line(content)) or "Error"
+        if self.fixed:
+            return self.fixed
+        bare = content.strip()
+        if not bare or bare == NO_OUTPUT:
+            return self.nothing
+        if "\n" not in content or (lines := count_lines(content)) == 1:
+            return _brief(_first_line(content)) if self.quotes else self.one
+        return f"{lines} {self.many}"
+
+
+def manner_of(tool_name: str) -> Manner:
+    name = tool_name.lower()
+    one, many = _COUNTED.get(name, ("line", "lines"))
+    return Manner(
+        _context_by(tool_name),
+        _FIXED.get(name, ""),
+        f"0 {many}" if name in _COUNTED else "done",
+        f"1 {one}",
+        many,
+        quotes=name in _COMMANDS,
+    )
+
+
+def call_context(tool_name: str, args: object) -> str:
+    """The argument that matters most, on one line and cut short; empty for tools not known here."""
+    by = _context_by(tool_name)
+    return by(cast("Mapping[str, Json]", args)) if by is not None and isinstance(args, Mapping) else ""
+
+
+def result_summary(tool_name: str, content: str, ok: bool) -> str:
+    """What came of a call, in a few words on one line."""
+    return manner_of(tool_name).summary(content, ok)
+
+
+def _context_by(tool_name: str) -> Callable[[Mapping[str, Json]], str] | None:
+    name = tool_name.lower()
+    if name in _COMMANDS:
+        return _command_context
+    if name in ("task", "subagent"):
+        return _delegation_context
+    if name.startswith(_SUBAGENT):
+        return functools.partial(_delegation_context, agent=tool_name[len(_SUBAGENT) :])
+    keys = _KEYS.get(name)
+    return None if keys is None else functools.partial(_key_context, keys)
+
+
+def _command_context(args: Mapping[str, Json]) -> str:
+    return _tidy(shorten(_first(args, ("command",)), 60, 57))
+
+
+def _key_context(keys: tuple[str, ...], args: Mapping[str, Json]) -> str:
+    return _tidy(shorten(_first(args, keys), CONTEXT_CHARS, CONTEXT_CHARS - 3))
+
+
+def _delegation_context(args: Mapping[str, Json], agent: str | None = None) -> str:
+    if agent is None:
+        named = args.get("agent")
+        agent = named if isinstance(named, str) else ""
+    said = args.get("label") or args.get("prompt")
+    what = (said if said and isinstance(said, str) else _first(args, _PROMPTS)).strip()
+    if len(what) > 60:
+        what = what[:57] + "..."
+    if len(agent) > 60:
+        agent = agent[:57] + "..."
+    return _tidy(f"{agent}: {what}" if agent and what else agent or what)
+
+
+def _first(args: Mapping[str, Json], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        value = args.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _tidy(text: str) -> str:
+    return text if text.isascii() and text.isprintable() else one_line(clean(text))
+
+
+def _first_line(content: str) -> str:
+    return content.lstrip().partition("\n")[0].rstrip()
+
+
+def _brief(line: str) -> str:
+    return _tidy(shorten(line, 50, 47))
+
+
+_HEADINGS = r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters)|Returns?|Yields?|Raises"
+_HEADING = rf"(?:{_HEADINGS})\s*(:?)\s*$"
+_UNDERLINE = r"-{3,}\s*$"
+_GOOGLE_ENTRY = r"\s+\*{0,2}(\w+)(?:\s*\(.*?\))?\s*:(?:\s+(.*))?$"
+_NUMPY_ENTRY = r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
+_FIELD = r":(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b([^:]*):(.*)$"
+_PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
+
+
+def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The description in a docstring, and what it says of each parameter (Google, NumPy or Sphinx style)."""
+    reader = _DocstringReader()
+    lines = inspect.cleandoc(doc).splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
+        reader.read(line, underlined=bool(re.match(_UNDERLINE, below)))
+    notes = {name: " ".join(" ".join(parts).split()) for name, parts in reader.notes.items()}
+    return "\n".join(reader.description).strip(), {name: note for name, note in notes.items() if note}
+
+
+class _DocstringReader:
+    def __init__(self) -> None:
+        self.description: list[str] = []
+        self.notes: dict[str, list[str]] = {}
+        self._style = ""
+        self._wanted = False
+        self._names: list[str] = []
+        self._indent = 0
+
+    def read(self, line: str, *, underlined: bool) -> None:
+        heading = re.match(_HEADING, line)
+        field = re.match(_FIELD, line)
+        if heading and (underlined or heading[2]):
+            self._open("numpy" if underlined else "google", wanted=bool(heading[1]))
+        elif field:
+            self._open("sphinx", wanted=field[1] in _PARAM_FIELDS)
+            self._enter(field[2].split()[-1:], field[3])
+        elif self._style == "numpy":
+            self._read_numpy(line)
+        elif self._style and (not line.strip() or line[0].isspace()):
+            self._read_indented(line)
+        else:
+            self._style = ""
+            self.description.append(line)
+
+    def _open(self, style: str, *, wanted: bool) -> None:
+        self._style, self._wanted, self._names, self._indent = style, wanted, [], 0
+
+    def _enter(self, names: list[str], note: str) -> None:
+        self._names = names if self._wanted else []
+        for name in self._names:
+            self.notes[name] = [note]
+
+    def _more(self, line: str) -> None:
+        for name in self._names:
+            self.notes[name].append(line)
+
+    def _read_numpy(self, line: str) -> None:
+        entry = re.match(_NUMPY_ENTRY, line)
+        if entry:
+            self._enter([name.strip(" *") for name in entry[1].split(",")], "")
+        elif not re.match(_UNDERLINE, line):
+            self._more(line)
+
+    def _read_indented(self, line: str) -> None:
+        indent = len(line) - len(line.lstrip())
+        entry = re.match(_GOOGLE_ENTRY, line) if self._style == "google" else None
+        if entry and indent <= (self._indent or indent):
+            self._indent = indent
+            self._enter([entry[1]], entry[2] or "")
+        else:
+            self._more(line)
