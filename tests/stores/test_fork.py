@@ -35,9 +35,9 @@ def tell(store):
     try:
         outcome = run_sync(agent, "go", model=model(), store=store, policy=["allow *"])
         # In one write: the lines of several children do not mix.
-        print(f"{outcome.text} {outcome.warnings}\n", end="", flush=True)
+        print(f"{outcome.text} {outcome.warnings}\\n", end="", flush=True)
     except StoreError as error:
-        print(f"{error}\n", end="", flush=True)
+        print(f"{error}\\n", end="", flush=True)
 
 def fork(store):
     "A child that ends as a program does: what it inherited is freed."
