@@ -92,7 +92,7 @@ class PostgresDatabase:
         return self._sockets
 
     def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
-        # Without network a sandbox has no socket that leads to a server: docs/decisions/0036.
+        # Without network a sandbox has no socket that leads to a server: docs/decisions/0034.
         box = next((box for box in sandboxes if box.network), None)
         if box is None:
             return ""
