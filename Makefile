@@ -7,10 +7,9 @@ PYTHON ?=
 VENV ?= .venv
 ARGS ?=
 JOBS ?= auto
-HARNESS ?= ../shared/bench
 TIMES ?= 1
 PEERS_HOME ?= $(or $(TMPDIR),/tmp)/peers
-# The fastest other framework, where the harness has set it up.
+# The fastest other framework, if `make bench-peers` has set it up.
 PEERS ?= floor,floor_rich,ours,ours_journal$(if $(wildcard $(PEERS_HOME)/agent_framework/bin/python),$(comma)agent_framework)
 comma := ,
 
@@ -22,11 +21,11 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench blocking harness lint types layers format demo lock clean
+.PHONY: help check test torture bench bench-peers blocking lint types layers format demo lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 check: lint types layers test ## everything that must hold before a change goes in
 
@@ -37,14 +36,13 @@ torture: $(READY) ## 100 kills at random moments (REMIT_KILLS, REMIT_SEED), 500 
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
 	@REMIT_TREES="$${REMIT_TREES:-500}" $(RUN) pytest -q tests/laws/test_uvloop.py $(ARGS)
 
-# HARNESS is the folder of the harness that compares frameworks; it is not part of this repository. TIMES whole runs, one after
-# another, since a shared machine is now fast and now slow.
-bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES=1), and write docs/performance.md
+# TIMES whole runs, one after another, because a shared machine is sometimes fast and sometimes slow.
+bench: $(READY) ## measure remit against a bare loop (TIMES=1), and write docs/performance.md
 	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
 	@case "$(TIMES)" in ''|*[!0-9]*|0*) echo "TIMES=$(TIMES) is no number of runs; name 1 or more" >&2; exit 2;; esac
 	@rm -rf "$(VENV)/bench" && mkdir "$(VENV)/bench"
 	@for number in $$(seq $(TIMES)); do \
-	  PYTHONPATH=benchmarks PEERS_HOME="$(PEERS_HOME)" PEER_PYTHON_OURS="$(VENV)/bin/python" PEER_PYTHON_OURS_JOURNAL="$(VENV)/bin/python" "$(VENV)/bin/python" "$(HARNESS)/run.py" bench \
+	  PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py bench \
 	    --peers $(PEERS) --reps 5 --out "$(VENV)/bench/$$number-results.json" && \
 	  "$(VENV)/bin/python" benchmarks/own.py --out "$(VENV)/bench/$$number-own.json" || exit 1; \
 	done
@@ -53,9 +51,9 @@ bench: harness $(READY) ## measure remit against a bare loop (HARNESS=..., TIMES
 blocking: $(READY) ## measure how long hostile replies and results block the event loop (ARGS="--only grep,ls")
 	@"$(VENV)/bin/python" benchmarks/blocking.py $(ARGS)
 
-harness:
-	@test -f "$(HARNESS)/run.py" || { echo "There is no harness in $(HARNESS): name its folder, HARNESS=..., or run only" \
-	  "our own workloads: $(VENV)/bin/python benchmarks/own.py" >&2; exit 1; }
+bench-peers: $(READY) ## set up seven other frameworks, each in an environment of its own, and measure them with remit
+	@PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py setup
+	@PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py bench --reps 3 --out "$(VENV)/peers.json"
 
 lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .

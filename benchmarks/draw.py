@@ -2,7 +2,7 @@
 
     python benchmarks/draw.py results.json own.json [results.json own.json]...
 
-`results.json` is what the harness that compares frameworks wrote, `own.json` what `own.py` did. Of several runs the
+`results.json` is what `compare.py` wrote, `own.json` what `own.py` did. Of several runs the
 medians are shown, and how far they went. Only what stands between the marks in docs/performance.md is replaced; the
 words around it are written by hand.
 """
@@ -25,7 +25,7 @@ PAGE = DOCS / "performance.md"
 PICTURE = DOCS / "performance.svg"
 
 MACHINE = ("system", "cpus", "python", "started")
-"""What the harness says of the machine."""
+"""What `compare.py` says about the machine."""
 
 Samples = dict[str, dict[str, list[dict[str, float]]]]
 Figures = dict[str, dict[str, float]]
@@ -269,17 +269,17 @@ def main() -> None:
     files = sys.argv[1:]
     if not files or len(files) % 2:
         sys.exit(__doc__)
-    results = [read(name, ("samples", "machine", "versions"), "the harness") for name in files[::2]]
+    results = [read(name, ("samples", "machine", "versions"), "compare.py") for name in files[::2]]
     for one, name in zip(results, files[::2], strict=True):
         check_whole(
-            name, [key for key in MACHINE if key not in one["machine"]], "have the harness measure again"
+            name, [key for key in MACHINE if key not in one["machine"]], "measure again with compare.py"
         )
     own = [read(name, ("rounds",), "own.py --out") for name in files[1::2]]
     runs: list[Samples] = [one["samples"] for one in results]
     for samples, name in zip(runs, files[::2], strict=True):
         compare_imports(samples)
         lacks = [one.title for one in MEASURES if not medians([samples], one, "ours")]
-        check_whole(name, lacks, "have the harness measure `floor` and `ours`, in all groups")
+        check_whole(name, lacks, "measure `floor` and `ours` with compare.py, in all groups")
     for figures, name in zip(own, files[1::2], strict=True):
         lacks = [workload for workload in WORKLOADS if workload not in figures]
         check_whole(name, lacks, "run own.py without --only")

@@ -1,4 +1,4 @@
-"""remit for the harness that measures agent frameworks with one ruler: public names only, every limit set.
+"""remit in the comparison of frameworks: public names only, every limit set.
 
 The limits are high enough for the work and are all checked: a turn reserves requests, tokens and money in its own
 account and in every ancestor's, as it would for anybody.
@@ -43,7 +43,7 @@ def new_store() -> Store | None:
 
 
 class Brain(Protocol):
-    """What the harness gives: a script that answers."""
+    """What the comparison gives: a script that answers."""
 
     async def step(
         self, messages: Sequence[Message], results: Callable[[Sequence[Message]], list[str]]
