@@ -128,6 +128,41 @@ async def test_agents_that_somebody_named_are_read_only(
     assert not list(shell.workspace.rglob("x.md"))
 
 
+LINKS = {
+    "the user's folder of agents": ("home/.claude/agents", "dotfiles", "dotfiles/new.md"),
+    "the folder above that": ("home/.codex", "dotfiles", "dotfiles/agents/new.toml"),
+    "an agent of the user": ("home/.remit/agents/helper.md", "dotfiles/helper.md", "dotfiles/helper.md"),
+    "the user's settings": ("home/.config/remit/config.toml", "dotfiles/x.toml", "dotfiles/x.toml"),
+    "a folder of agents above": (".claude/agents", "dotfiles", "dotfiles/new.md"),
+    "settings above": ("remit.toml", "dotfiles/x.toml", "dotfiles/x.toml"),
+    "a pyproject.toml above": ("pyproject.toml", "dotfiles/x.toml", "dotfiles/x.toml"),
+    "servers above": (".mcp.json", "dotfiles/x.json", "dotfiles/x.json"),
+    "a folder that is not there yet": ("home/.gemini/agents", "later", "later/new.md"),
+}
+"""Links outside the workspace that remit follows, where in the workspace they lead, and a file that is read by them."""
+
+
+@works
+@pytest.mark.parametrize("how", LINKS)
+async def test_settings_that_a_link_from_outside_puts_here_are_read_only(
+    shell: Shell, tmp_path: Path, how: str
+) -> None:
+    """Links from the user's home, and from folders above, lead to files that no command in a sandbox changes."""
+    (shell.workspace / ".git").rmdir()
+    (tmp_path / ".git").mkdir()
+    (shell.workspace / "dotfiles/agents").mkdir(parents=True)
+    for name in ("helper.md", "x.toml", "x.json"):
+        (shell.workspace / "dotfiles" / name).write_text("# old\n")
+    link, target, file = LINKS[how]
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / link).symlink_to(shell.workspace / target)
+    path = shell.workspace / file
+    before = path.read_text() if path.exists() else None
+    await run(shell, WRITE, f"mkdir -p later; cat evil.txt >> {file}")
+    await run(shell, WRITE, f"mv dotfiles was; mkdir -p dotfiles/agents later; cp evil.txt {file}")
+    assert (path.read_text() if path.exists() else None) == before
+
+
 @works
 async def test_a_folder_on_the_way_to_agents_may_be_made(shell: Shell) -> None:
     """Where settings name a folder that is not there, folders above it are made as before; that one is put aside."""

@@ -109,7 +109,10 @@ class SettingsFiles:
         """Places that are settings because something names them: paths, programs of servers, targets of links."""
         files = [self.top.joinpath(*parts) for parts in self.found]
         named = {*_remembered, *_users(self.top), *(path.resolve() for path in files if path.is_symlink())}
-        for path in (*files, *_above(self.top)):
+        above = _above(self.top)
+        # A link above the workspace may lead into it: remit follows the link when it is started here.
+        named |= {place for path in above for place in _place(path.parent, path.name)}
+        for path in (*files, *above):
             named |= {*_named_by(path, self.top)}
         folders = [path for path in (*files, *named) if path.is_dir()]
         return frozenset(named.union(_targets(folders)))
@@ -160,17 +163,20 @@ def _users(top: Path) -> Iterator[Path]:
         config = config_folder(home, os.environ)
         for name in ("remit", *USER_AGENT_FOLDERS):
             yield from _place(config, name)
+        # People link these to a repository of their own settings, which may be the workspace.
+        for name in AGENT_FOLDERS:
+            yield from _place(home, name)
         yield from _named_by(config / "remit" / "config.toml", top)
     for name in os.environ.get("REMIT_AGENTS", "").split(os.pathsep):
         yield from _place(Path.cwd(), name) if name else ()
 
 
 def _above(top: Path) -> list[Path]:
-    """Settings files in the folders above, up to the root of the repository."""
+    """Settings files and folders of agents in the folders above, up to the root of the repository."""
     found: list[Path] = []
     for folder in (top, *top.parents):
         if folder != top:
-            found += (folder / name for name in (FILE, TABLE_FILE, SERVERS_FILE))
+            found += (folder / name for name in (FILE, TABLE_FILE, SERVERS_FILE, *AGENT_FOLDERS))
         if (folder / ".git").exists():
             return found
     return []
