@@ -72,6 +72,7 @@ async def running(
 
 
 @works
+@pytest.mark.usefixtures("shown_path")
 async def test_another_machine_approves_what_a_sandboxed_run_asks(locked_url: str, tmp_path: Path) -> None:
     """A person approves through the server, with network in the sandbox too, while its command is not let in."""
     port = urlsplit(locked_url).port
@@ -159,6 +160,7 @@ async def test_a_server_that_lets_anybody_in_is_refused_with_network(
 
 
 @works
+@pytest.mark.usefixtures("shown_path")
 async def test_a_unix_socket_is_out_of_reach(postgres_url: str, tmp_path: Path) -> None:
     """The socket of a server is not reached from a sandbox, also where all files are open and Unix sockets allowed."""
     with psycopg.connect(postgres_url) as connection:
