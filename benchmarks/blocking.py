@@ -27,8 +27,8 @@ try:
     from remit import Agent, Call, Limits, Outcome, Reply, Request, Tool, Usage, start, tool
 except ModuleNotFoundError:
     sys.exit("This Python has no remit: use the one that `make demo` sets up, .venv/bin/python.")
-from remit.tools.builtin.search.grepping import grep
-from remit.tools.builtin.search.listing import ls
+from remit.tools.builtin.search.grep import grep
+from remit.tools.builtin.search.ls_glob import ls
 from remit.tools.builtin.terminal.terminal import terminal
 
 TARGET_MS = 100.0

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import remit.remote as remote
-import remit.stores.journal as journal
+import remit.stores.journal_store as journal_store
 import remit.stores.sqlite as sqlite
 import remit.stores.writing.writer as writer
 from remit import Agent, Outcome, Request, Status, StoreError, UsageError, allow, resume, run, start, tool
@@ -328,7 +328,7 @@ async def test_a_release_that_failed_is_not_undone_by_heartbeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only trees that are claimed are kept alive: one that could not be released in time runs out, or is released later."""
-    for module in (writer, journal):
+    for module in (writer, journal_store):
         monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(writer, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(sqlite, "BUSY_S", 0.02)

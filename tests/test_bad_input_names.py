@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import remit.types.text_spelling as spelling
+import remit.types.spelling as spelling
 from remit import Agent, Limits, UsageError
 
 # Without a type checker's eye, as most people write.

@@ -30,7 +30,7 @@ from remit import (
     tool,
 )
 from remit.definitions.agent_files.limit_values import parse_limits
-from remit.definitions.project_trust.narrowing import narrow_limits
+from remit.definitions.project_trust.untrusted_agents import narrow_limits
 from remit.engine.budget.call_queue import CallQueue
 from remit.engine.run.parallel_calls import STARTED_TOGETHER
 from remit.stores.memory import MemoryStore

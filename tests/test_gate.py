@@ -14,8 +14,8 @@ from remit import Agent, Limits, Outcome, Status, ToolMessage, run, start, tool
 from remit.stores.memory import MemoryStore
 from remit.tasks.semaphore import Gate, Pass
 from remit.testing import ScriptedModel, call, calls, say
-from remit.tools.builtin.search.engines import SEARCHES
-from remit.tools.builtin.search.grepping import grep
+from remit.tools.builtin.search.grep import grep
+from remit.tools.builtin.search.grep_engines import SEARCHES
 from remit.tools.builtin.terminal.terminal import make_terminal, terminal
 from remit.tools.processes.process import COMMANDS, MOST_COMMANDS
 from remit.types.events import CallEnded, CallStarted

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import remit.history.secret_runs as long_runs
+import remit.history.secret_tokens as secret_tokens
 from remit.history.secret_patterns import CLASSES, PATTERNS, SecretPattern
-from remit.history.secret_runs import Finder, Shape, Span, finder
-from remit.history.secret_shapes import (
+from remit.history.secret_search import (
     _AUTHORIZATION,
     _BY_MARKER,
     _NAMED,
@@ -25,6 +24,7 @@ from remit.history.secret_shapes import (
     _names_of_values,
     without_lookalikes,
 )
+from remit.history.secret_tokens import Finder, Shape, Span, finder
 
 
 def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
@@ -122,9 +122,9 @@ def test_no_pattern_is_tried_where_nothing_begins_like_a_secret() -> None:
 def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end is looked for once, also where something in it begins like a key; a key in it is found."""
     ends: list[int] = []
-    end_of_blob = long_runs._end_of_blob
+    end_of_blob = secret_tokens._end_of_blob
     monkeypatch.setattr(
-        long_runs, "_end_of_blob", lambda data, start: ends.append(start) or end_of_blob(data, start)
+        secret_tokens, "_end_of_blob", lambda data, start: ends.append(start) or end_of_blob(data, start)
     )
     key = b"AKIA" + b"QRSTUVWX12345678"
     data = b"aB3cD4eF5gH6iJ7kL8/" * 500 + b"AIzaAIzaAIzaAIza/" * 500 + key + b"/aB3cD4eF5gH6iJ7kL8" * 500

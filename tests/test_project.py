@@ -39,7 +39,7 @@ ADAPTERS_IMPORT = "errors types history tools agent"
 ADAPTERS_ALSO = "tasks.threads tasks.semaphore"
 # Exceptions, each with its reason.
 ALSO = {
-    "errors": "types.text_spelling",  # an unknown name is answered with the nearest known one
+    "errors": "types.spelling",  # an unknown name is answered with the nearest known one
     "tools.builtin": "tools.processes",  # commands and searches are processes
     "tools.mcp": "tools.processes",  # a server over stdio is a process
     "definitions": "tools.mcp",  # an agent file may name servers

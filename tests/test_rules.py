@@ -10,8 +10,7 @@ import remit.engine.checks as checks
 from remit import Agent, ApprovalRequest, ToolMessage, UsageError, allow, run, tool
 from remit.testing import ScriptedModel, call, say
 from remit.tools.policy import Decision
-from remit.tools.policy_rules import Rule, decide, parse
-from remit.tools.policy_subject import Subject
+from remit.tools.policy_rules import Rule, Subject, decide, parse
 from remit.types.messages import Json, JsonObject
 
 

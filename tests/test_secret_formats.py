@@ -13,7 +13,7 @@ from remit.errors import UsageError
 from remit.history.redaction import REDACTED, Redactor
 from remit.stores import SecretPattern
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import new_tree, started, warned
+from remit.testing.samples import new_tree, started, warned
 
 REDACTOR = Redactor(environment={})
 ORDINARY = ordinary_texts()

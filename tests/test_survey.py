@@ -9,8 +9,8 @@ import pytest
 
 import remit.models.offline as offline
 from remit import Agent, Limits, Outcome, Request, UsageError, run
-from remit.models.facts import Facts, merge, of_listing, parse, render
 from remit.models.offline import LABEL, Offline
+from remit.models.survey_facts import Facts, merge, of_listing, parse, render
 from remit.survey import survey
 from remit.types.messages import AssistantMessage, Call, ToolMessage, ToolSpec, user
 

@@ -65,7 +65,7 @@ def _named(init: Callable[P, None]) -> Callable[P, None]:
 def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Mapping[str, object]) -> None:
     from inspect import signature  # noqa: PLC0415 - only for those who mistype
 
-    from remit.types.text_spelling import check_names  # noqa: PLC0415 - as above
+    from remit.types.spelling import check_names  # noqa: PLC0415 - as above
 
     name = unnamed[0] if unnamed else named.get("name")
     known, example = list(signature(init).parameters)[1:], "Agent(name, instructions=...)"

@@ -78,7 +78,7 @@ class ModelError(RemitError):
 
 def unknown_kind(kind: object) -> str:
     """What is wrong with a kind of failure that does not exist."""
-    from remit.types.text_spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
     return f"kind must be one of {', '.join(KINDS)}, not {repr(kind)[:60]}.{suggest(kind, KINDS)}"
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+import remit.cli.follow as following
+import remit.cli.jobs.approval_answers as approval_answers
+
 # The bench is shared by the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -18,9 +21,7 @@ from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.cancel as cancel
 import remit.cli.commands.rm as rm
-import remit.cli.following as following
-import remit.cli.jobs.answering as answering
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.remote as remote
 from remit import Agent, Status
 from remit.stores import open_store
@@ -239,7 +240,7 @@ def test_an_answer_without_a_question(bench: Bench) -> None:
 
 def test_an_answer_to_a_dead_run_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer to a run that nobody runs counts when it goes on, and that is said."""
-    monkeypatch.setattr(answering, "HEARD_S", 0.05)
+    monkeypatch.setattr(approval_answers, "HEARD_S", 0.05)
     with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")]), called=True) as tree:
         tree.wait_for(bench, ApprovalRequested)
         asked = len(bench.events(tree.id))
@@ -388,7 +389,7 @@ def test_the_next_command_is_about_the_same_journal(bench: Bench, monkeypatch: p
     assert said.endswith(f"To go on with it: remit resume abcde --journal {bench.url}\n")
     with click.Context(cancel.command) as context:
         context.params["journal"] = "postgresql://me:secret@host/db"
-        assert places.hint("runs") == "remit runs --journal 'postgresql://me:***@host/db'"
+        assert run_lookup.hint("runs") == "remit runs --journal 'postgresql://me:***@host/db'"
 
 
 # --- Wrong use of all of them ---------------------------------------------------------------------

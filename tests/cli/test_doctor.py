@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import remit.tools.builtin.search.grep_engines as grep_engines
+
 # The bench is shared by the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, make_bench, remit, two_scouts
 
 import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
-import remit.tools.builtin.search.engines as engines
 from remit.errors import UsageError
 from remit.models import Shelf
 
@@ -43,7 +44,7 @@ for line in sys.stdin:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(bubblewrap, "trial", lambda **_: None)
     monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: "/usr/bin/bwrap")
-    monkeypatch.setattr(engines, "find_ripgrep", lambda: "/usr/bin/rg")
+    monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "/usr/bin/rg")
     return make_bench(tmp_path, monkeypatch)
 
 
@@ -189,7 +190,7 @@ def test_what_is_broken_breaks_nothing_else(bench: Bench, monkeypatch: pytest.Mo
     def broken() -> str:
         raise ImportError("libfoo.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(engines, "find_ripgrep", broken)
+    monkeypatch.setattr(grep_engines, "find_ripgrep", broken)
     found = _findings()
     assert found["search"][0]["level"] == "problem"
     assert "libfoo.so.1" in found["search"][0]["text"]

@@ -19,8 +19,8 @@ from terminals import check_screen
 import remit.cli.views.words as words
 import remit.types.events as events
 from remit import Agent, Limits, start, tool
-from remit.cli.views.lines import LineDisplay
-from remit.cli.views.live import LiveDisplay
+from remit.cli.views.line_display import LineDisplay
+from remit.cli.views.live_display import LiveDisplay
 from remit.cli.views.tree_view import TreeView, frame, shown, summary, whole
 from remit.history.fold import fold
 from remit.remote import ask_elsewhere
@@ -245,7 +245,7 @@ async def test_painting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
     now = [history[0].at]
     clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-    monkeypatch.setattr("remit.cli.views.live.time", clock)
+    monkeypatch.setattr("remit.cli.views.live_display.time", clock)
     stream = _Pretend()
     display = LiveDisplay(TreeView(), stream)
     display.begin()

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import remit.cli.follow as following
+import remit.cli.jobs.approval_answers as approval_answers
+
 # The bench is shared by the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.watch as watch
-import remit.cli.following as following
-import remit.cli.jobs.answering as answering
-from remit.cli.places import Found
+from remit.cli.run_lookup import NamedRun
 from remit.testing import ScriptedModel, call, refuse, say
 from remit.types.events import ApprovalRequested
 
@@ -32,7 +33,7 @@ WAYS = [(True, "remit resume abcde"), (False, PROGRAM)]
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(following, "LOOK_S", 0.1)
     monkeypatch.setattr(following, "POLL_S", 0.02)
-    monkeypatch.setattr(answering, "HEARD_S", 0.05)
+    monkeypatch.setattr(approval_answers, "HEARD_S", 0.05)
     return make_bench(tmp_path, monkeypatch)
 
 
@@ -98,7 +99,7 @@ def test_of_a_run_that_does_not_go_on(bench: Bench) -> None:
 def test_a_hint_names_the_run_that_was_meant(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in `remit watch` names the watched run by its id, since by then another one may be the last."""
 
-    async def interrupted(store: object, found: Found, display: object) -> None:
+    async def interrupted(store: object, found: NamedRun, display: object) -> None:
         del store, found, display
         raise KeyboardInterrupt
 

@@ -17,7 +17,7 @@ from terminals import environment
 
 import remit.cli.exits as exits
 from remit import Limits, Request, Status
-from remit.cli.jobs.conduct import Interrupts
+from remit.cli.jobs.launch import Interrupts
 from remit.testing import ScriptedModel, call, fail, refuse, say, wrapped
 from remit.testing.scripted import Answer, Failure
 from remit.types.events import decode
@@ -398,13 +398,13 @@ def test_the_offline_model_by_name() -> None:
 
 def test_a_key_chooses_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a provider's key its model is taken, and that is said."""
-    import remit.cli.choosing as choosing
+    import remit.cli.default_model as default_model
 
-    found = choosing.choose({"OPENAI_API_KEY": "k"})
+    found = default_model.choose({"OPENAI_API_KEY": "k"})
     assert found.model == "openai:gpt-5"
     assert "because there is OPENAI_API_KEY" in found.note
-    monkeypatch.setattr(choosing, "is_installed", lambda _: False)
-    lacking = choosing.choose({"OPENAI_API_KEY": "k"})
+    monkeypatch.setattr(default_model, "is_installed", lambda _: False)
+    lacking = default_model.choose({"OPENAI_API_KEY": "k"})
     assert lacking.model == "offline"
     assert "pip install 'remit[openai]'" in lacking.note
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commandbench import Bench, make_bench, remit, two_scouts
 
 import remit.cli.commands.runs as runs
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 from remit import Limits
 from remit.cli.views.columns import table
 from remit.errors import UsageError
@@ -202,22 +202,22 @@ def _info(root: str) -> TreeInfo:
 def test_a_short_id_means_one_run(roots: list[str]) -> None:
     """Each short id finds its own tree, whatever other ids there are; so does the whole id."""
     trees = [_info(root) for root in roots]
-    for root, short in places.short_ids(roots).items():
+    for root, short in run_lookup.short_ids(roots).items():
         assert root.startswith(short)
-        assert len(short) >= places.LEAST or short == root
-        assert places.find(trees, root).info.root == root
+        assert len(short) >= run_lookup.LEAST or short == root
+        assert run_lookup.find(trees, root).info.root == root
         if short not in roots or short == root:
-            assert places.find(trees, short).info.root == root
+            assert run_lookup.find(trees, short).info.root == root
 
 
 def test_beginnings_children_and_last() -> None:
     """A unique beginning is enough, also before a child's number; `last` is the newest tree."""
     trees = [_info("abcdefghjk"), _info("abdefghjkm")]
-    assert places.find(trees, "abc").run == "abcdefghjk"
-    found = places.find(trees, "abd.2.1")
+    assert run_lookup.find(trees, "abc").run == "abcdefghjk"
+    found = run_lookup.find(trees, "abd.2.1")
     assert (found.run, found.short, found.is_root) == ("abdefghjkm.2.1", "abdef.2.1", False)
-    assert places.find(trees, "last").run == "abcdefghjk"
-    assert places.find(trees, "last.1").run == "abcdefghjk.1"
+    assert run_lookup.find(trees, "last").run == "abcdefghjk"
+    assert run_lookup.find(trees, "last.1").run == "abcdefghjk.1"
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def test_beginnings_children_and_last() -> None:
 def test_what_is_unknown_or_ambiguous_is_said(written: str, said: str) -> None:
     """A name for no run or for several is an error that says what to write instead."""
     with pytest.raises(UsageError) as error:
-        places.find([_info("abcdefghjk"), _info("abdefghjkm")], written)
+        run_lookup.find([_info("abcdefghjk"), _info("abdefghjkm")], written)
     assert said in str(error.value)
 
 
 def test_in_an_empty_journal_every_run_is_unknown() -> None:
     """Where nothing is kept, the sentence says so rather than that the id is wrong."""
     with pytest.raises(UsageError, match="no runs are kept here yet"):
-        places.find([], "last")
+        run_lookup.find([], "last")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_in_an_empty_journal_every_run_is_unknown() -> None:
 )
 def test_requests_are_named_by_their_number(written: str, meant: tuple[str, str]) -> None:
     """A request is a run's id and its number, or its id as the journal has it."""
-    assert places.split_request(written) == meant
+    assert run_lookup.split_request(written) == meant
 
 
 # --- What it costs --------------------------------------------------------------------------------

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+import remit.cli.follow as following
+
 # The bench is shared by the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.watch as watch
-import remit.cli.following as following
 import remit.engine.terminal_prompt as asking
 import remit.remote as remote
 from remit import Agent, ApprovalRequest, Limits
-from remit.cli.places import Found, find
+from remit.cli.run_lookup import NamedRun, find
 from remit.stores import open_store
 from remit.testing import ScriptedModel, call, calls, crash, refuse, say, wrapped
 from remit.types.events import ApprovalRequested, Event, RunEnded
@@ -145,7 +146,7 @@ def test_a_run_that_is_deleted_meanwhile(bench: Bench) -> None:
     asyncio.run(follow())
 
 
-async def _find(bench: Bench) -> Found:
+async def _find(bench: Bench) -> NamedRun:
     store = open_store(bench.url)
     found = find(await store.trees(), "abcde")
     await store.close()

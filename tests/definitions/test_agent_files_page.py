@@ -9,7 +9,7 @@ import pytest
 
 from remit.definitions import build, load, load_settings
 from remit.definitions.agent_files.keys import VOCABULARY
-from remit.definitions.layers import KEYS
+from remit.definitions.settings_layer import KEYS
 from remit.definitions.syntax.header_lines import plain_key
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agent-files.md").read_text(encoding="utf-8")

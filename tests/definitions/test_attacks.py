@@ -25,7 +25,7 @@ from remit.definitions import (
 )
 from remit.definitions.agent_files.loading import MOST_ALL
 from remit.definitions.agent_files.model_names import read_model
-from remit.definitions.syntax.header_lines import Lines
+from remit.definitions.syntax.header_lines import HeaderLines
 from remit.definitions.syntax.nodes import MOST_TOLD, Wrong
 from remit.definitions.syntax.toml_lines import read_toml
 from remit.tools.bounded_toml import DEEPEST, MOST_MARKS
@@ -126,7 +126,7 @@ def test_the_search_for_the_end_of_a_value_is_bounded(
     """Lists that are opened on every line and never closed do not make each line be looked at hundreds of times."""
     indent = "  " if start else ""
     path = agent(project, f"---\nname: x\n{start}" + f"{indent}a: {mark}\n" * 2_000 + "---\nDo.\n")
-    looks = counted(monkeypatch, Lines, "is_known", Lines.is_known)
+    looks = counted(monkeypatch, HeaderLines, "is_known", HeaderLines.is_known)
     load(path, trusted=False)
     assert len(looks) < 40_000
 
@@ -144,7 +144,7 @@ def test_a_long_list_that_ends_is_still_read(project: Path) -> None:
 def test_a_line_of_tags_is_gone_through_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A description with thousands of tags on one line is not searched again for each of them."""
     path = agent(project, f"---\nname: x\ndescription: {'<a>' * 5_000}\n---\nDo.\n")
-    searches = counted(monkeypatch, Lines, "next_closing", Lines.next_closing)
+    searches = counted(monkeypatch, HeaderLines, "next_closing", HeaderLines.next_closing)
     load(path)
     assert len(searches) == 1
 

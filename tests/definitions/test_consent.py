@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import remit.definitions.agent_files.places as places
-import remit.definitions.project_trust.consent as consent
+import remit.definitions.agent_files.search_paths as search_paths
+import remit.definitions.project_trust.trusted_versions as trusted_versions
 from remit import Limits, UsageError, run_sync
 from remit.definitions import build, distrust, is_trusted, load_settings, trust, trusted_folders
 from remit.testing import ScriptedModel, call, say
@@ -158,7 +158,7 @@ def test_several_versions_are_remembered(project: Path, home: Path, monkeypatch:
     for text in texts:
         (project / "remit.toml").write_text(text)
         assert is_trusted(project, home, {})
-    monkeypatch.setattr(consent, "MOST_VERSIONS", 2)
+    monkeypatch.setattr(trusted_versions, "MOST_VERSIONS", 2)
     trust(project, home=home, environ={})
     (project / "remit.toml").write_text(texts[0])
     assert not is_trusted(project, home, {})
@@ -222,7 +222,7 @@ def test_agents_that_change_after_the_comparison_are_refused(project: Path, home
 
 def test_no_secret_is_kept_with_what_is_trusted(project: Path, home: Path) -> None:
     """Values of env and headers are kept as a short hash, in a file for the user alone."""
-    (record,) = consent.folder_of(home, {}).iterdir()
+    (record,) = trusted_versions.folder_of(home, {}).iterdir()
     assert "s3cr3t" not in record.read_text()
     assert record.stat().st_mode & 0o077 == 0
 
@@ -245,7 +245,7 @@ def test_the_former_list_trusts_nothing(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_said(project: Path, home: Path) -> None:
     """A record that cannot be read trusts nothing, and the user reads which file it is."""
-    (record,) = consent.folder_of(home, {}).iterdir()
+    (record,) = trusted_versions.folder_of(home, {}).iterdir()
     record.write_text("{")
     with pytest.raises(UsageError, match="is damaged"):
         is_trusted(project, home, {})
@@ -326,12 +326,12 @@ def test_a_strangers_repository_above_is_none(tmp_path: Path, monkeypatch: pytes
     shared = repository(tmp_path / "shared")
     mine = shared / "me" / "proj"
     mine.mkdir(parents=True)
-    real = places.owner
+    real = search_paths.owner
 
     def owner(path: Path) -> int:
         return 54_321 if path == shared / ".git" else real(path)
 
-    monkeypatch.setattr(places, "owner", owner)
+    monkeypatch.setattr(search_paths, "owner", owner)
     assert trust(mine, home=tmp_path / "home", environ={}) == mine
     assert not is_trusted(shared, tmp_path / "home", {})
     assert load_settings(mine, home=tmp_path / "home", environ={}).project == mine
@@ -343,5 +343,5 @@ def test_a_repository_is_whole_for_whoever_works_in_anothers_folder(
     """Where folder and .git belong to the same user, it is a repository for others too, as root in a container is."""
     inner = repository(tmp_path / "repo") / "pkg"
     inner.mkdir()
-    monkeypatch.setattr(places, "owner", lambda path: 54_321)
+    monkeypatch.setattr(search_paths, "owner", lambda path: 54_321)
     assert trust(inner, home=tmp_path / "home", environ={}) == tmp_path / "repo"

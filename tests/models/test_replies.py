@@ -324,7 +324,7 @@ async def test_ids_that_are_too_long_for_a_model() -> None:
 
 async def test_a_sign_of_life_while_a_call_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long call is not told in pieces, but that it is being written is: else it would look like silence."""
-    monkeypatch.setattr("remit.models.adapter.ALIVE_S", 0.0)
+    monkeypatch.setattr("remit.models.provider_model.ALIVE_S", 0.0)
     heard: list[object] = []
     async with stage(CHAT.answer(Talk("", TWO))) as on:
         reply = await on.shelf.find(CHAT.name).reply(asking(), heard.append)

@@ -13,7 +13,7 @@ from remit.errors import StoreError
 from remit.history.redaction import HELD_CHARS, Redactor
 from remit.stores.sqlite import SqliteStore
 from remit.stores.writing.chunks import chunks
-from remit.testing.specimens import head
+from remit.testing.samples import head
 from remit.types.events import ReplyReceived
 from remit.types.limits import Usage
 from remit.types.messages import Call, Reply

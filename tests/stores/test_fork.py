@@ -142,7 +142,7 @@ def test_children_run_trees_on_a_server_that_their_parent_uses(postgres_url: str
 
 HELD = """
 from pathlib import Path
-import remit.tools.builtin.files.seen as seen
+import remit.tools.builtin.files.files_read as seen
 
 held = seen.changing(Path("/w"), ("a",))
 threading.Thread(target=lambda: (held.acquire(), time.sleep(60)), daemon=True).start()

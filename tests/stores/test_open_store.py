@@ -15,7 +15,7 @@ from remit.stores import default_path, open_store
 from remit.stores.memory import MemoryStore
 from remit.stores.postgres import PostgresStore
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import new_tree, started
+from remit.testing.samples import new_tree, started
 
 
 @pytest.mark.parametrize(

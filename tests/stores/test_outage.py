@@ -15,13 +15,13 @@ import pytest
 from psycopg import sql
 
 import remit.engine.tree.journal
-import remit.stores.journal as port
+import remit.stores.journal_store as journal_store
 import remit.stores.sqlite as sqlite
 import remit.stores.writing.writer as writer
 from remit import Agent, start, tool
 from remit.engine.handle import Running
 from remit.remote import look
-from remit.stores.journal import JournalStore
+from remit.stores.journal_store import JournalStore
 from remit.stores.postgres import PostgresStore
 from remit.stores.sql.database import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
@@ -37,7 +37,7 @@ Outage = Callable[[], contextlib.AbstractContextManager[None]]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for seconds here."""
-    for module in (writer, port):
+    for module in (writer, journal_store):
         monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
     monkeypatch.setattr(remit.engine.tree.journal, "AGAIN_S", 0.02)

@@ -19,7 +19,7 @@ from remit.errors import StoreError
 from remit.history.journal_files import APPLICATION_ID
 from remit.stores.sqlite import SqliteStore
 from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
-from remit.testing.specimens import ended, head, known, new_tree, read, refused, replied, started, warned
+from remit.testing.samples import ended, head, known, new_tree, read_events, refused, replied, started, warned
 from remit.types.events import Event, ReplyReceived, TurnStarted, Warned, encode
 from remit.types.limits import Usage
 from remit.types.messages import Call, JsonObject, Reply, user
@@ -51,9 +51,9 @@ async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
     given += [replied(root, 300, Usage(requests=1, input_tokens=5)), ended(root, 301)]
     for event in given:
         store.append(event)
-    assert await read(store, root) == given
+    assert await read_events(store, root) == given
     for after in (1, 150, 300):
-        assert await read(store, root, after) == given[after:]
+        assert await read_events(store, root, after) == given[after:]
     line = await known(store, root)
     await store.close()
     assert line.events == 301
@@ -69,7 +69,7 @@ async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     root = await new_tree(store)
     for seq in range(1, 201):
         store.append(warned(root, seq))
-    assert [event.seq for event in await read(store, root)] == list(range(1, 201))
+    assert [event.seq for event in await read_events(store, root)] == list(range(1, 201))
     await store.close()
     assert len(rows(path, "SELECT * FROM remit_pages")) > 10
 
@@ -81,7 +81,7 @@ async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> Non
     args: JsonObject = {"n": 1}
     store.append(asked(root, 1, args))
     args["n"] = 2
-    (event,) = await read(store, root)
+    (event,) = await read_events(store, root)
     await store.close()
     assert isinstance(event, ReplyReceived)
     assert event.reply.calls[0].args == {"n": 1}
@@ -112,7 +112,7 @@ async def test_long_and_short_changeable_and_fixed_are_written_in_their_order(tm
     given = [kinds[seq % 4](seq) for seq in range(1, 1_001)]
     for event in given:
         store.append(event)
-    assert await read(store, root) == given
+    assert await read_events(store, root) == given
     assert store._writer.waiting_bytes() == 0
     await store.close()
 
@@ -131,11 +131,11 @@ async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: P
     with pytest.raises(StoreError):
         store.append(turn(broken, 4))
     store.append(turn(sound, 2))
-    assert [event.seq for event in await read(store, sound)] == [1, 2]
+    assert [event.seq for event in await read_events(store, sound)] == [1, 2]
     await store.release(broken)
     await store.close()
     other = SqliteStore(tmp_path / "runs.db")
-    assert [event.seq for event in await read(other, broken)] == [1]
+    assert [event.seq for event in await read_events(other, broken)] == [1]
     await other.close()
 
 
@@ -185,9 +185,9 @@ async def test_a_file_with_a_row_for_each_event_is_brought_up_to_date(tmp_path: 
                 (root, event.seq, event.kind, event.run, event.at, encode(event).decode()),
             )
     store = SqliteStore(path)
-    assert await read(store, root) == given
+    assert await read_events(store, root) == given
     await store.claim(root, new=False)
     store.append(ended(root, 4))
-    assert await read(store, root) == [*given, ended(root, 4)]
+    assert await read_events(store, root) == [*given, ended(root, 4)]
     await store.close()
     assert [row[0] for row in rows(path, "SELECT seq FROM remit_events ORDER BY seq")] == [1, 2, 3, 4]

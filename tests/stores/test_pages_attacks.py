@@ -22,7 +22,7 @@ from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.writing.pages import PAGE_BYTES, TOGETHER
 from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh
 from remit.stores.writing.worker import Worker
-from remit.testing.specimens import head, known, new_tree, read, refused, warned
+from remit.testing.samples import head, known, new_tree, read_events, refused, warned
 from remit.types.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
 from remit.types.limits import Usage
 from remit.types.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
@@ -126,7 +126,7 @@ async def test_details_that_are_filled_later_are_written_as_they_were(
         details["late"] = True
     else:
         details.append("late")
-    (event,) = await read(store, root)
+    (event,) = await read_events(store, root)
     await store.close()
     assert isinstance(event, CallEnded)
     assert not event.details
@@ -158,7 +158,7 @@ async def test_a_finalizer_may_add_an_event_while_one_is_added(
     adding.start()
     adding.join(2.0)
     assert not adding.is_alive()
-    assert [len(await read(store, root)) for root in (one, other)] == [1, 1]
+    assert [len(await read_events(store, root)) for root in (one, other)] == [1, 1]
     await store.close()
 
 
@@ -252,7 +252,7 @@ async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         rows = connection.execute("SELECT seq, kind, run, at, data FROM remit_events ORDER BY seq").fetchall()
     assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
-    assert await read(store, root) == given
+    assert await read_events(store, root) == given
     await store.close()
 
 

@@ -14,7 +14,7 @@ from psycopg import sql
 import remit.stores.writing.writer as writer
 from remit.errors import StoreError, TreeOwned, UsageError
 from remit.stores.postgres import PostgresStore
-from remit.testing.specimens import known, new_tree, read, refused, send, started, together, warned
+from remit.testing.samples import known, new_tree, read_events, refused, send, started, together, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -24,7 +24,7 @@ EACH = 200
 HOLD = """
 import asyncio, sys
 from remit.stores.postgres import PostgresStore
-from remit.testing.specimens import started
+from remit.testing.samples import started
 
 async def main():
     store = PostgresStore(sys.argv[1])
@@ -64,7 +64,7 @@ async def test_many_writers_lose_nothing(postgres_url: str) -> None:
     await together(write() for _ in range(WRITERS))
     store = PostgresStore(postgres_url)
     for root in roots:
-        assert [event.seq for event in await read(store, root)] == list(range(1, EACH + 1))
+        assert [event.seq for event in await read_events(store, root)] == list(range(1, EACH + 1))
     assert sorted(line.root for line in await store.trees()) == sorted(roots)
     assert {line.events for line in await store.trees()} == {EACH}
     await store.close()
@@ -104,7 +104,7 @@ async def test_a_lost_connection_is_made_anew(postgres_url: str) -> None:
         postgres_url,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'remit'",
     )
-    assert [event.seq for event in await read(store, root)] == list(range(1, 1001))
+    assert [event.seq for event in await read_events(store, root)] == list(range(1, 1001))
     await store.post(root, send(root, "a"))
     await store.save_artifact(root, "a", "text")
     line = await known(store, root)
@@ -141,7 +141,7 @@ async def test_a_commit_that_was_not_heard_of_counts_once(
     await store.claim("another", new=True)
     line = await known(store, root)
     rows = ask(postgres_url, "SELECT count(*), sum(octet_length(data) + 1) - 1 FROM remit_events")
-    assert [event.seq for event in await read(store, root)] == [1, 2, 3]
+    assert [event.seq for event in await read_events(store, root)] == [1, 2, 3]
     assert len(await store.commands(root, 0, wait=False)) == 1
     await store.close()
     assert (line.events, line.bytes) == (rows[0][0], int(str(rows[0][1])) + 5)

@@ -7,7 +7,7 @@ import pytest
 from remit.errors import UsageError
 from remit.stores.memory import MemoryStore
 from remit.stores.retention import prune
-from remit.testing.specimens import started, warned
+from remit.testing.samples import started, warned
 from remit.types.ports import Store
 
 

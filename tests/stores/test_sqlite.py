@@ -21,7 +21,7 @@ import remit.stores.owner as owner
 import remit.stores.writing.writer as writer
 from remit.errors import StoreError, TreeOwned
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import ended, info, known, new_tree, read, refused, send, started, warned
+from remit.testing.samples import ended, info, known, new_tree, read_events, refused, send, started, warned
 from remit.types.commands import Send
 from remit.types.events import RunEnded
 
@@ -32,7 +32,7 @@ SECRET = "sk-ant-api03-a1B2c3D4e5F6g7H8i9J0k1L2m3N4"
 HOLD = """
 import asyncio, sys
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import started
+from remit.testing.samples import started
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -107,7 +107,7 @@ async def test_no_thread_is_left(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     store.append(started(root, 1))
-    await read(store, root)
+    await read_events(store, root)
     assert len(threading.enumerate()) == len(before) + 2
     await store.close()
     assert set(threading.enumerate()) == before
@@ -129,7 +129,7 @@ def test_one_loop_after_another(tmp_path: Path) -> None:
 
     async def second() -> int:
         store.append(warned(root, 2))
-        count = len(await read(store, root))
+        count = len(await read_events(store, root))
         await store.close()
         return count
 
@@ -143,7 +143,7 @@ async def test_an_event_is_taken_as_it_is_now(tmp_path: Path) -> None:
     output = {"answer": [1]}
     store.append(ended(root, 1, output=output))
     output["answer"].append(2)
-    (event,) = await read(store, root)
+    (event,) = await read_events(store, root)
     await store.close()
     assert isinstance(event, RunEnded)
     assert event.outcome.output == {"answer": [1]}
@@ -358,8 +358,8 @@ async def test_who_was_taken_over_writes_nothing_more(
     await store.release(lost)
     store.append(warned(kept, 3))
     await store.flush()
-    texts = [getattr(event, "text", "") for event in await read(other, lost)]
-    seqs = [event.seq for event in await read(other, kept)]
+    texts = [getattr(event, "text", "") for event in await read_events(other, lost)]
+    seqs = [event.seq for event in await read_events(other, kept)]
     await other.close()
     await store.close()
     assert texts == ["", "the new owner's"]

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import remit.stores.journal as journal
+import remit.stores.journal_store as journal_store
 import remit.stores.sqlite as sqlite
 import remit.stores.writing.writer as writer
 from remit.errors import StoreError
 from remit.stores.sqlite import SqliteFile, SqliteLink, SqliteStore
 from remit.stores.writing.waiting import HEED_EVENTS, WAITING_BYTES
-from remit.testing.specimens import head, known, new_tree, read, refused, send, started, together, warned
+from remit.testing.samples import head, known, new_tree, read_events, refused, send, started, together, warned
 from remit.types.events import Event, TurnStarted
 
 pytestmark = pytest.mark.real_time
@@ -84,7 +84,7 @@ async def test_locked_while_running(tmp_path: Path) -> None:
         store.append(warned(root, 100))
     await store.flush()
     store.append(warned(root, 101))
-    assert [event.seq for event in await read(store, root)] == list(range(1, 102))
+    assert [event.seq for event in await read_events(store, root)] == list(range(1, 102))
     assert await store.load_artifact(root, "a", 0, 1) is None
     assert await store.commands(root, 0, wait=False) == []
     await store.close()
@@ -102,7 +102,7 @@ def fill(store: SqliteStore, root: str, make: Callable[[int], Event] | None = No
 
 async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tree of which an event was refused for lack of room gets no later one: no hole in its middle."""
-    monkeypatch.setattr(journal, "MOST_BUFFERED", 20_000)
+    monkeypatch.setattr(journal_store, "MOST_BUFFERED", 20_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -114,7 +114,7 @@ async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(StoreError, match="wait for it"):
         store.append(warned(root, 2000))
     await store.release(root)
-    seqs = [event.seq for event in await read(store, root)]
+    seqs = [event.seq for event in await read_events(store, root)]
     await store.close()
     assert seqs == list(range(1, taken + 1))
 
@@ -124,7 +124,7 @@ async def test_too_much_waits_of_short_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """Whatever their numbers: how much waits is not looked at with each of them, and often enough."""
-    monkeypatch.setattr(journal, "MOST_BUFFERED", 1_000 * WAITING_BYTES)
+    monkeypatch.setattr(journal_store, "MOST_BUFFERED", 1_000 * WAITING_BYTES)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -146,7 +146,7 @@ async def test_closing_a_locked_store(tmp_path: Path) -> None:
         store.append(warned(root, 2))
         await store.close()
     other = SqliteStore(path)
-    assert [event.seq for event in await read(other, root)] == [1]
+    assert [event.seq for event in await read_events(other, root)] == [1]
     await other.close()
 
 
@@ -169,10 +169,10 @@ async def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for seq in range(2, 22):
         store.append(warned(root, seq, "x" * 50_000))
     says(await refused(store.flush()), path, "disk is full", "Free some space")
-    assert [event.seq for event in await read(SqliteStore(path), root)] == [1]
+    assert [event.seq for event in await read_events(SqliteStore(path), root)] == [1]
     room["pages"] = 1_000_000
     await store.flush()
-    seqs = [event.seq for event in await read(store, root)]
+    seqs = [event.seq for event in await read_events(store, root)]
     await store.close()
     assert seqs == list(range(1, 22))
     assert ask(path, "PRAGMA integrity_check") == [("ok",)]
@@ -183,7 +183,7 @@ import asyncio, resource, sys
 import remit.stores.writing.writer as writer
 from remit.errors import StoreError
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import started, warned
+from remit.testing.samples import started, warned
 
 writer.PATIENCE_S = 0.3
 
@@ -218,7 +218,7 @@ async def test_a_limit_on_file_size(tmp_path: Path) -> None:
     says(StoreError(done.stdout), path, "space")
     assert ask(path, "PRAGMA integrity_check") == [("ok",)]
     store = SqliteStore(path)
-    seqs = [event.seq for event in await read(store, "r")]
+    seqs = [event.seq for event in await read_events(store, "r")]
     await store.close()
     assert seqs == list(range(1, len(seqs) + 1))
     assert seqs
@@ -245,9 +245,9 @@ async def test_garbage_in_a_row(tmp_path: Path) -> None:
     assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
     error = await refused(anext(events))
     says(error, path, root, "cannot be read: 4 of the run", "delete the run")
-    assert [event.seq for event in await read(store, root, after=4)] == [5]
+    assert [event.seq for event in await read_events(store, root, after=4)] == [5]
     damage(path, 4, '{"kind":"of_the_future"}')
-    says(await refused(read(store, root)), path, "newer remit")
+    says(await refused(read_events(store, root)), path, "newer remit")
     await store.close()
 
 
@@ -272,7 +272,7 @@ async def test_garbage_in_a_later_page(tmp_path: Path, seqs: tuple[int, int, int
     error = await refused(anext(events))
     named = int(str(error).partition("cannot be read: ")[2].split()[0])
     assert seqs[place] <= named < min(seqs[place + 1 :], default=named + 1)
-    assert [event.seq for event in await read(store, root, after=named)] == [*seqs[place + 1 :]]
+    assert [event.seq for event in await read_events(store, root, after=named)] == [*seqs[place + 1 :]]
     await store.close()
 
 
@@ -325,7 +325,7 @@ async def test_a_file_that_may_not_be_written(folder: Path) -> None:
         os.chmod(path, 0o444)  # noqa: PTH101 - Path's is not for async functions
         before = content(path)
         store = SqliteStore(path)
-        assert [event.seq for event in await read(store, root)] == [1]
+        assert [event.seq for event in await read_events(store, root)] == [1]
         assert (await known(store, root)).events == 1
         error = await refused(store.claim(root, new=False))
         says(error, path, "cannot be", "writable" if "writable" in str(error) else "read and write")
@@ -379,7 +379,7 @@ async def test_a_file_that_is_no_store(tmp_path: Path, kind: str) -> None:
         "newer": ("newer remit", "its version is 99", "Update remit"),
     }[kind]
     store = SqliteStore(path)
-    for use in (store.claim("r", new=True), store.trees(), read(store, "r"), store.delete("r")):
+    for use in (store.claim("r", new=True), store.trees(), read_events(store, "r"), store.delete("r")):
         says(await refused(use), path, *words)
     await store.close()
     assert content(path) == before

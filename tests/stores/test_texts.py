@@ -17,7 +17,7 @@ from remit.history.redaction import Redactor
 from remit.stores.writing.pages import pages_of
 from remit.stores.writing.texts import LONG_CHARS, MOST_SEARCHED, TEXTS, Searched, texts_of
 from remit.stores.writing.waiting import CHANGEABLE, Waiting, weigh, weighed
-from remit.testing.specimens import head
+from remit.testing.samples import head
 from remit.types.events import (
     CallEnded,
     CallStarted,

@@ -14,7 +14,7 @@ from remit.errors import StoreError
 from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.writing.waiting import WAITING_BYTES, Claim, weigh, weighed
-from remit.testing.specimens import head, new_tree, read, refused, started, warned
+from remit.testing.samples import head, new_tree, read_events, refused, started, warned
 from remit.types.events import Event, RunStarted, TurnStarted, encode
 
 pytestmark = pytest.mark.real_time
@@ -101,8 +101,8 @@ async def test_trees_of_two_loops_in_one_store(tmp_path: Path) -> None:
             store.append(turn(root, seq) if seq % 7 else warned(root, seq))
             if not seq % 500:
                 await store.flush(root)
-                assert [event.seq for event in await read(store, root)] == list(range(1, seq + 1))
-        found[root] = [event.seq for event in await read(store, root)]
+                assert [event.seq for event in await read_events(store, root)] == list(range(1, seq + 1))
+        found[root] = [event.seq for event in await read_events(store, root)]
         await store.release(root)
 
     others = [threading.Thread(target=lambda: asyncio.run(live())) for _ in range(2)]
@@ -138,5 +138,5 @@ async def test_a_tree_that_is_let_go_in_trouble_is_written_when_that_has_passed(
     passed.set()
     store.append(turn(other, 1))
     await store.flush(other)
-    assert [event.seq for event in await read(store, root)] == [1, 2]
+    assert [event.seq for event in await read_events(store, root)] == [1, 2]
     await store.close()

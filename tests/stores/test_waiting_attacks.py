@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import remit.stores.journal as journal
+import remit.stores.journal_store as journal_store
 from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.writing.waiting import Claim, Waiting, Weighed, weighed
 from remit.stores.writing.worker import Worker
 from remit.stores.writing.writer import Writer
-from remit.testing.specimens import head, known, new_tree, read, replied, warned
+from remit.testing.samples import head, known, new_tree, read_events, replied, warned
 from remit.types.events import Event, TurnStarted
 from remit.types.limits import Usage
 
@@ -71,7 +71,7 @@ async def left_at(moment: Moment, path: Path, store: SqliteStore, root: str) -> 
     await moment.use(store, leave)
     await asyncio.gather(*tasks)
     await store.close()
-    return [event.seq for event in await read(SqliteStore(path), root)]
+    return [event.seq for event in await read_events(SqliteStore(path), root)]
 
 
 async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
@@ -181,10 +181,10 @@ async def test_an_event_that_a_finalizer_has_overtaken_is_not_lost(
             store.append(later.pop())
         return weighed(event, weight)
 
-    monkeypatch.setattr(journal, "weighed", collect)
+    monkeypatch.setattr(journal_store, "weighed", collect)
     store.append(warned(root, 1))
     store.append(warned(root, 3))
-    assert [event.seq for event in await read(store, root)] == [2, 1, 3]
+    assert [event.seq for event in await read_events(store, root)] == [2, 1, 3]
     assert store._writer.waiting_bytes() == 0
     await store.close()
 
@@ -214,7 +214,7 @@ async def test_what_a_model_says_it_costs_harms_no_other_tree(tmp_path: Path) ->
         store.append(replied(dear, seq, Usage(1, 1, 1, usd=1e15)))
     store.append(warned(other, 1))
     await store.flush()
-    assert [len(await read(store, root)) for root in (dear, other)] == [2, 1]
+    assert [len(await read_events(store, root)) for root in (dear, other)] == [2, 1]
     assert (await known(store, dear)).tokens == 4
     await store.close()
 

@@ -15,16 +15,16 @@ from typing import Generic, TypeVar
 
 import pytest
 
-import remit.stores.journal as journal
+import remit.stores.journal_store as journal_store
 import remit.stores.writing.writer as writer
 from remit.errors import StoreError
 from remit.history.redaction import Redactor
 from remit.stores import open_store
-from remit.stores.journal import JournalStore
+from remit.stores.journal_store import JournalStore
 from remit.stores.sql.database import Link
 from remit.stores.sqlite import SqliteFile, SqliteStore
 from remit.stores.writing.worker import Promise, Worker
-from remit.testing.specimens import new_tree, read, refused, send, started, stream, together, warned
+from remit.testing.samples import new_tree, read_events, refused, send, started, stream, together, warned
 
 pytestmark = pytest.mark.real_time
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 WRITE = """
 import asyncio, sys
 from remit.stores.sqlite import SqliteStore
-from remit.testing.specimens import warned
+from remit.testing.samples import warned
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -70,7 +70,7 @@ async def test_a_kill_loses_the_end_and_nothing_else(tmp_path: Path, lines: int)
     path = tmp_path / "runs.db"
     durable = killed_in_the_middle(path, lines)
     store = SqliteStore(path)
-    seqs = [event.seq for event in await read(store, "r")]
+    seqs = [event.seq for event in await read_events(store, "r")]
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) >= durable
     await store.claim("r", new=False)
@@ -100,7 +100,7 @@ class Hanging(SqliteFile):
 
 async def test_a_place_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a place that hangs is told so; when it answers again, nothing is lost."""
-    monkeypatch.setattr(journal, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(journal_store, "PATIENCE_S", 0.2)
     place = Hanging(tmp_path / "runs.db")
     store = JournalStore(place)
     root = await new_tree(store)
@@ -111,7 +111,7 @@ async def test_a_place_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.
     place.answers.set()
     store.append(warned(root, 2))
     await store.flush()
-    assert [event.seq for event in await read(store, root)] == [1, 2]
+    assert [event.seq for event in await read_events(store, root)] == [1, 2]
     await store.close()
 
 
@@ -124,7 +124,7 @@ async def test_reading_does_not_wait_for_writing(tmp_path: Path) -> None:
     await store.flush()
     place.answers.clear()
     store.append(warned(root, 2))
-    assert [event.seq for event in await read(other, root)] == [1]
+    assert [event.seq for event in await read_events(other, root)] == [1]
     assert await store.load_artifact(root, "a", 0, 1) is None
     assert await store.commands(root, 0, wait=False) == []
     place.answers.set()
@@ -163,7 +163,7 @@ async def test_many_who_flush_at_once(tmp_path: Path) -> None:
         await store.flush()
 
     await together(one(seq) for seq in range(1, 1001))
-    assert len(await read(store, root)) == 1000
+    assert len(await read_events(store, root)) == 1000
     await store.close()
 
 
@@ -198,7 +198,7 @@ async def test_who_is_cancelled_while_waiting_harms_nobody(tmp_path: Path) -> No
         task.cancel()
         await asyncio.wait([task])
     await store.flush()
-    assert len(await read(store, root)) == 19
+    assert len(await read_events(store, root)) == 19
     await store.close()
 
 
@@ -237,7 +237,7 @@ async def test_names_that_no_database_holds(tmp_path: Path) -> None:
     for use in (store.claim(odd, new=True), store.delete(odd), store.load_artifact(odd, "a", 0, 1)):
         await refused(use)
     await refused(store.post(odd, send(odd, "a")))
-    await refused(read(store, odd))
+    await refused(read_events(store, odd))
     await store.close()
 
 

@@ -12,8 +12,8 @@ import httpcore2
 import pytest
 
 import remit.tools.builtin.web.addresses as addresses
-import remit.tools.builtin.web.wire as wire
-from remit.tools.builtin.web.fetching import fetch
+import remit.tools.builtin.web.http_request as http_request
+from remit.tools.builtin.web.fetch import fetch
 from remit.tools.builtin.web.urls import Address
 from remit.tools.result import ToolResult, render
 from remit.tools.tool import Tool, ToolContext
@@ -97,7 +97,7 @@ class Network:
         self.refuse: set[str] = set()
         self.answer: Callable[[bytes], Said] = lambda request: page()
         patch.setattr(addresses, "lookup", self._lookup)
-        patch.setattr(wire, "connect", self._connect)
+        patch.setattr(http_request, "connect", self._connect)
 
     def pages(self, **by_path: Said) -> None:
         """Answers by path: `a_b` stands for /a/b, `root` for /."""

@@ -22,13 +22,12 @@ import remit.tools.builtin.terminal.terminal as terminals
 from remit import Agent
 from remit.testing import ScriptedModel, call, say
 from remit.tools.builtin.sandbox.bubblewrap import trial
-from remit.tools.builtin.terminal.disasters import disaster
+from remit.tools.builtin.terminal.destructive_commands import disaster
 from remit.tools.builtin.terminal.environment import scrub
-from remit.tools.builtin.terminal.readings import MOST_READ, PER_SUBJECT, read_command, subjects
-from remit.tools.builtin.terminal.shell import MOST_CHARS
+from remit.tools.builtin.terminal.rule_subjects import MOST_READ, PER_SUBJECT, read_command, subjects
+from remit.tools.builtin.terminal.shell_parser import MOST_CHARS
 from remit.tools.builtin.terminal.terminal import MOST_COMMAND, make_terminal, terminal
-from remit.tools.policy_rules import decide, parse
-from remit.tools.policy_subject import Subject
+from remit.tools.policy_rules import Subject, decide, parse
 from remit.tools.processes.process import Process, launch
 from remit.types.messages import JsonObject
 from remit.types.sandbox import Sandbox

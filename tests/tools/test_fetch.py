@@ -13,11 +13,11 @@ import pytest
 from netbench import PUBLIC, Network, header_lines, moved, page, served, use
 
 import remit
-import remit.tools.builtin.web.pages as pages
-import remit.tools.builtin.web.wire as wire
+import remit.tools.builtin.web.http_request as http_request
+import remit.tools.builtin.web.response_result as response_result
 from remit import Agent, Limits, ToolMessage, UsageError, allow, run
 from remit.testing import ScriptedModel, call, say
-from remit.tools.builtin.web.fetching import fetch, make_fetch
+from remit.tools.builtin.web.fetch import fetch, make_fetch
 from remit.tools.policy import ApprovalRequest, Decision
 from remit.types.messages import ImagePart
 from remit.types.sandbox import Sandbox
@@ -76,7 +76,7 @@ async def test_images_are_shown(net: Network) -> None:
 
 async def test_images_have_a_limit(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """An image that is too large is not read, whether the server says its size or not."""
-    monkeypatch.setattr(pages, "MOST_IMAGE", 50)
+    monkeypatch.setattr(response_result, "MOST_IMAGE", 50)
     net.answer = lambda request: page(PNG, "image/png")
     assert "an image of more than 50 bytes" in (await use(URL)).content
     net.answer = lambda request: page(PNG, "image/png", Content_Length="")
@@ -189,11 +189,11 @@ async def test_a_page_is_cut_at_its_limit(net: Network, way: str) -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "raw deflate"])
 async def test_bombs(net: Network, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     """A small answer that unpacks to a huge one is unpacked up to the limit and no further."""
-    monkeypatch.setattr(wire, "MOST_PIECE", 10_000)
+    monkeypatch.setattr(http_request, "MOST_PIECE", 10_000)
     unpacked: list[int] = []
-    original = wire._Unpacker.unpack
+    original = http_request._Unpacker.unpack
     monkeypatch.setattr(
-        wire._Unpacker,
+        http_request._Unpacker,
         "unpack",
         lambda self, data: (unpacked.append(len(p)) or p for p in original(self, data)),
     )
@@ -399,7 +399,7 @@ async def test_a_run_asks_before_it_fetches(net: Network) -> None:
 def test_importing_is_light() -> None:
     """The HTTP library is imported with the first call, and its absence is told in words."""
     code = (
-        "import sys, asyncio, remit.tools.builtin.web.fetching as f; assert not {'httpcore2', 'httpx2', 'h11', 'idna', 'pydantic'} & set(sys.modules)\n"
+        "import sys, asyncio, remit.tools.builtin.web.fetch as f; assert not {'httpcore2', 'httpx2', 'h11', 'idna', 'pydantic'} & set(sys.modules)\n"
         "sys.modules['httpcore2'] = None\n"
         "import remit.tools.signature as s\n"
         "ctx = s.ToolContext(run_id='r', path=(), depth=0, workspace=None, deps=None, emit=print, cancelled=bool)\n"

@@ -9,7 +9,7 @@ import pytest
 
 import remit.tasks.threads as threads
 import remit.tools.builtin.web.addresses as addresses
-import remit.tools.builtin.web.readable as readable
+import remit.tools.builtin.web.html_to_text as html_to_text
 from remit.tools.builtin.web.urls import read_url
 
 
@@ -21,18 +21,18 @@ def test_links_without_words_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         joined.append(base)
         return href if "://" in href or not joined[1:] else f"{base}{href}"
 
-    monkeypatch.setattr(readable, "urljoin", join)
+    monkeypatch.setattr(html_to_text, "urljoin", join)
     source = f'<base href="https://h/{"a/" * 400}">' + "<a href=b></a>" * 1_000 + "<a href=c>word</a>"
-    assert readable.to_text(source, "https://page/")[0] == "[word](https://page/c)"
+    assert html_to_text.to_text(source, "https://page/")[0] == "[word](https://page/c)"
     assert len(joined) == 2
 
 
 def test_a_page_is_read_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a page says by then is given, and that it is not all."""
     source = "<p>word" * 3_000
-    assert readable.to_text(source, "https://h/")[1]
-    monkeypatch.setattr(readable, "MOST_SECONDS", -1.0)
-    text, whole = readable.to_text(source, "https://h/")
+    assert html_to_text.to_text(source, "https://h/")[1]
+    monkeypatch.setattr(html_to_text, "MOST_SECONDS", -1.0)
+    text, whole = html_to_text.to_text(source, "https://h/")
     assert text.startswith("word")
     assert not whole
 

@@ -15,8 +15,8 @@ import pytest
 from netbench import page, path_of, use
 
 import remit.tools.builtin.web.addresses as addresses
-from remit.tools.builtin.web.fetching import make_fetch
-from remit.tools.builtin.web.wire import read
+from remit.tools.builtin.web.fetch import make_fetch
+from remit.tools.builtin.web.http_request import read_body
 
 pytestmark = pytest.mark.real_time
 here = make_fetch(private=["127.0.0.1", "localhost"], seconds=20)
@@ -172,5 +172,5 @@ async def test_reading_stops_at_the_limit() -> None:
         finally:
             closed.append(True)
 
-    assert await read(endless(), 25) == (b"x" * 25, False)
+    assert await read_body(endless(), 25) == (b"x" * 25, False)
     assert closed == [True]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import remit.tools.builtin.web.readable as readable
-from remit.tools.builtin.web.readable import to_text
+import remit.tools.builtin.web.html_to_text as html_to_text
+from remit.tools.builtin.web.html_to_text import to_text
 
 URL = "https://site.example.org/docs/page.html"
 
@@ -182,7 +182,7 @@ def test_time_is_linear(name: str) -> None:
         source = PAGES[name](chars // one)
         began = time.process_time()
         said, _ = to_text(source, URL)
-        assert len(said) <= readable.MOST_TEXT
+        assert len(said) <= html_to_text.MOST_TEXT
         return time.process_time() - began
 
     small = max(min(cost(20_000) for _ in range(2)), 0.002)
@@ -192,9 +192,9 @@ def test_time_is_linear(name: str) -> None:
 
 def test_a_page_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a page with too many tags, or too much text, the beginning is read, and it is known that there is more."""
-    monkeypatch.setattr(readable, "MOST_PARTS", 100)
+    monkeypatch.setattr(html_to_text, "MOST_PARTS", 100)
     assert to_text("<p>x" * 1000, URL) == ("x\n\n" * 49 + "x", False)
-    monkeypatch.setattr(readable, "MOST_TEXT", 10)
+    monkeypatch.setattr(html_to_text, "MOST_TEXT", 10)
     assert to_text("<p>0123456789abc", URL) == ("0123456789", False)
 
 

@@ -7,9 +7,9 @@ from netbench import PUBLIC, Network, path_of, use
 
 from remit import Agent, run
 from remit.testing import ScriptedModel, call, say
-from remit.tools.builtin.web.fetching import fetch
+from remit.tools.builtin.web.fetch import fetch
 from remit.tools.builtin.web.urls import read_url
-from remit.tools.policy_subject import Subject
+from remit.tools.policy_rules import Subject
 from remit.tools.signature import ToolContext
 from remit.tools.words import Refused
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.builtin.files.loading as loading
+import remit.tools.builtin.files.file_contents as file_contents
+import remit.tools.builtin.files.files_read as files_read
 import remit.tools.builtin.files.read_write_edit as files
-import remit.tools.builtin.files.seen as seen
 import remit.tools.builtin.folders as folders
 from remit.types.messages import ImagePart
 
@@ -375,7 +375,7 @@ def test_many_runs_edit_one_file_at_once(bench: Bench) -> None:
 
 def test_what_is_forgotten_is_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory is bounded; forgetting costs a read, never a file."""
-    monkeypatch.setattr(seen, "MOST_KEPT", 2)
+    monkeypatch.setattr(files_read, "MOST_KEPT", 2)
     for name in "abc":
         bench.file(name, "x")
         bench.use(read, path=name)
@@ -386,5 +386,5 @@ def test_what_is_forgotten_is_read_again(bench: Bench, monkeypatch: pytest.Monke
 def test_the_limit_holds_for_files_that_grow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that grows after its size was looked at is refused too."""
     bench.file("x", "x" * 100)
-    monkeypatch.setattr(loading, "read_bytes", lambda fd, most: b"x" * (most + 1))
+    monkeypatch.setattr(file_contents, "read_bytes", lambda fd, most: b"x" * (most + 1))
     assert "too large" in bench.use(read, path="x").content

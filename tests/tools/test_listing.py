@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.builtin.search.listing as listing
-from remit.tools.builtin.search.patterns import compile_glob, read_ignore
+import remit.tools.builtin.search.ls_glob as listing
+from remit.tools.builtin.search.path_patterns import compile_glob, read_ignore
 
 pytestmark = pytest.mark.real_time
 

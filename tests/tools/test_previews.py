@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from workbench import Bench
 
-import remit.tools.builtin.files.diffing as diffing
+import remit.tools.builtin.files.diffs as diffs
 from remit import Agent, allow, run
 from remit.testing import ScriptedModel, call, say
 from remit.tools.builtin.files.read_write_edit import edit, read, write
@@ -79,14 +79,14 @@ def test_a_new_file_is_shown_whole(bench: Bench, path: str) -> None:
 def test_long_changes_are_cut(bench: Bench) -> None:
     """At most 200 lines are shown, each of bounded length, and what is left out is counted."""
     said = preview(bench, write, path="new.txt", content="x\n" * 1000 + "y" * 9000)
-    assert said.count("\n") == diffing.MOST_LINES + 1
+    assert said.count("\n") == diffs.MOST_LINES + 1
     assert said.endswith("(... 801 more lines of the text)")
     assert len(preview(bench, write, path="new.txt", content="y" * 100_000)) < 1000
     bench.file("a.txt", "x\n" * 1000)
     bench.use(read, path="a.txt")
     said = preview(bench, edit, path="a.txt", old_text="x", new_text="y", replace_all=True)
     assert said.startswith("Edit a.txt in 1000 places.")
-    assert said.count("\n") <= diffing.MOST_LINES + 1
+    assert said.count("\n") <= diffs.MOST_LINES + 1
 
 
 def test_nothing_hides_in_a_preview(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from bashbench import Bash
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.tools.builtin.terminal.readings import subjects
+from remit.tools.builtin.terminal.rule_subjects import subjects
 from remit.tools.policy_rules import decide, parse
 
 pytestmark = [

@@ -15,7 +15,7 @@ from remit import Agent, ApprovalRequest, ToolMessage, allow
 from remit.testing import ScriptedModel, call, say
 from remit.tools.builtin.files.read_write_edit import edit, read, write
 from remit.tools.builtin.sandbox.repositories import is_git_name
-from remit.tools.builtin.terminal.plain_git import command_at, switched_off
+from remit.tools.builtin.terminal.git_without_hooks import command_at, switched_off
 from remit.tools.builtin.terminal.terminal import make_terminal, terminal
 from remit.tools.policy import Decision
 from remit.types.sandbox import OPEN, Sandbox

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.tools.builtin.terminal.readings import read_command, subjects
-from remit.tools.policy_rules import Rule, decide, parse
-from remit.tools.policy_subject import ANYTHING, Subject
+from remit.tools.builtin.terminal.rule_subjects import read_command, subjects
+from remit.tools.policy_rules import ANYTHING, Rule, Subject, decide, parse
 
 
 def _verdict(line: str, *rules: str) -> str:

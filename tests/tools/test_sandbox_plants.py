@@ -10,7 +10,7 @@ import pytest
 from cagebench import GIT, NEW, READ, WRITE, names, open_beside_home, outside, run, use, works
 from shellbench import Shell
 
-import remit.tools.builtin.sandbox.guarding as guarding
+import remit.tools.builtin.sandbox.protected_files as protected_files
 import remit.tools.builtin.sandbox.repositories as repositories
 from remit.tools.builtin.files.read_write_edit import edit, read, write
 from remit.types.sandbox import Sandbox
@@ -99,7 +99,7 @@ async def test_what_the_settings_of_git_name_is_guarded(shell: Shell, tmp_path: 
 @works
 async def test_too_many_repositories_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all repositories can be guarded, nothing runs that could write, and the way out is told."""
-    monkeypatch.setattr(guarding, "MOST_REPOSITORIES", 2)
+    monkeypatch.setattr(protected_files, "MOST_REPOSITORIES", 2)
     for number in range(3):
         (shell.workspace / f"d{number}/.git").mkdir(parents=True)
     result = await run(shell, WRITE, "touch ran")

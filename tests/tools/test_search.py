@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workbench import Bench
 
-import remit.tools.builtin.search.engines as engines
-import remit.tools.builtin.search.grepping as searching
-from remit.tools.builtin.search.dialect import read_pattern
+import remit.tools.builtin.search.grep as searching
+import remit.tools.builtin.search.grep_engines as grep_engines
+from remit.tools.builtin.search.regex_dialect import read_pattern
 from remit.tools.result import ToolResult
 from remit.tools.words import Refused
 
@@ -31,18 +31,18 @@ NONE = "no ripgrep here: only Python's engine is tried"
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which engine does the work."""
     if request.param == "python":
-        monkeypatch.setattr(engines, "find_ripgrep", lambda: "")
-    elif not engines.find_ripgrep():
+        monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
+    elif not grep_engines.find_ripgrep():
         pytest.skip(NONE)
     return str(request.param)
 
 
 def _both(monkeypatch: pytest.MonkeyPatch, call: Callable[[], ToolResult]) -> tuple[ToolResult, ToolResult]:
-    if not engines.find_ripgrep():
+    if not grep_engines.find_ripgrep():
         pytest.skip(NONE)
     fast = call()
     with monkeypatch.context() as patch:
-        patch.setattr(engines, "find_ripgrep", lambda: "")
+        patch.setattr(grep_engines, "find_ripgrep", lambda: "")
         return fast, call()
 
 
@@ -137,7 +137,7 @@ ALPHABET = ["a", "b", "A", "é", "٣", " ", "_", r"\w", r"\b", r"\d", r"\s", r"\
 )
 def test_any_pattern_means_the_same_to_both(pattern: str, text: str, ignore_case: bool) -> None:
     """A pattern that ripgrep is given finds the lines there that Python finds."""
-    program = engines.find_ripgrep()
+    program = grep_engines.find_ripgrep()
     if not program:
         pytest.skip(NONE)
     try:
@@ -148,12 +148,12 @@ def test_any_pattern_means_the_same_to_both(pattern: str, text: str, ignore_case
     if (
         not wanted.shared
         or (wanted.needs_tables and not data.isascii())
-        or not engines.accepts(program, wanted)
+        or not grep_engines.accepts(program, wanted)
     ):
         return
     found: list[list[tuple[int, int]]] = []
-    for command in (engines.ripgrep_command(program, wanted), engines.python_command(wanted, 5)):
-        made = engines.Engine(command)
+    for command in (grep_engines.ripgrep_command(program, wanted), grep_engines.python_command(wanted, 5)):
+        made = grep_engines.Engine(command)
         made.feed(0, data)
         made.finish()
         found.append(list(made.matches()))
@@ -212,7 +212,7 @@ def test_output_is_bounded(bench: Bench, engine: str, monkeypatch: pytest.Monkey
     assert len(text) < 5000
     assert "... (line cut: it has 100,000 characters)" in text
     assert text.endswith("of 20. Go on with offset=6.)")
-    bench.file("many", "y\n" * (engines.MOST_MATCHES + 50))
+    bench.file("many", "y\n" * (grep_engines.MOST_MATCHES + 50))
     full = bench.use(grep, pattern="y", mode="count").content
     assert full == "many:10000\n(Stopped after 10,000 matches. Use a narrower pattern, path or glob.)"
 
@@ -237,7 +237,7 @@ def test_catastrophic_patterns_are_stopped(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
     """A pattern that would run for years ends in bounded time, says so, and leaves no process."""
-    monkeypatch.setattr(engines, "find_ripgrep", lambda: "")
+    monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
     monkeypatch.setattr(searching, "SECONDS", 0.4)
     bench.file("a", "aaa hit\n")
     bench.file("b", CATASTROPHE)
@@ -249,7 +249,7 @@ def test_catastrophic_patterns_are_stopped(
 
 def test_ripgrep_has_no_catastrophes(bench: Bench) -> None:
     """The same pattern given to ripgrep, which never goes back, has its answer."""
-    if not engines.find_ripgrep():
+    if not grep_engines.find_ripgrep():
         pytest.skip(NONE)
     bench.file("b", CATASTROPHE + "aaa\n")
     assert bench.use(grep, pattern=r"(a+)+$").content == "b:2:aaa"
@@ -286,8 +286,8 @@ def _children() -> set[str]:
 def test_an_engine_that_dies_is_not_an_empty_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the process that searches is killed by somebody else, the result is not 'nothing matches'."""
     command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    monkeypatch.setattr(engines, "find_ripgrep", lambda: "")
-    monkeypatch.setattr(engines, "python_command", lambda pattern, seconds: command)
+    monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
+    monkeypatch.setattr(grep_engines, "python_command", lambda pattern, seconds: command)
     bench.file("a", "hit\n")
     result = bench.use(grep, pattern="hit")
     assert not result.ok
@@ -297,7 +297,7 @@ def test_an_engine_that_dies_is_not_an_empty_answer(bench: Bench, monkeypatch: p
 def test_an_engine_whose_starter_is_gone_ends(bench: Bench) -> None:
     """The Python engine has a limit on its CPU time, so that it does not outlive everybody in a match."""
     wanted = read_pattern(r"(a+)+\Z", ignore_case=False)
-    command = engines.python_command(wanted, -1)
+    command = grep_engines.python_command(wanted, -1)
     done = subprocess.run(command, input=CATASTROPHE.encode(), capture_output=True, timeout=60, check=False)
     assert done.returncode < 0
 
@@ -309,10 +309,10 @@ def test_programs_that_only_look_like_ripgrep_are_not_used(
     fake = bench.file("rg", "#!/bin/sh\necho ripgrep 99\n")
     fake.chmod(0o755)
     monkeypatch.chdir(bench.root)
-    monkeypatch.setattr(engines.sysconfig, "get_path", lambda name: str(bench.root))
+    monkeypatch.setattr(grep_engines.sysconfig, "get_path", lambda name: str(bench.root))
     for path in (str(bench.root), "."):
         monkeypatch.setenv("PATH", path)
-        assert engines.find_ripgrep.__wrapped__() == ""
+        assert grep_engines.find_ripgrep.__wrapped__() == ""
 
 
 def test_settings_of_the_machine_do_not_matter(

@@ -15,7 +15,7 @@ from remit import Agent, ApprovalRequest, Outcome, allow, deny, run_sync
 from remit.testing import ScriptedModel, call, say
 from remit.testing.scripted import Answer
 from remit.tools.builtin.files.read_write_edit import edit, read, write
-from remit.tools.builtin.sandbox.guarding import changes_settings
+from remit.tools.builtin.sandbox.protected_files import changes_settings
 from remit.tools.policy import Decision
 from remit.tools.policy_rules import SETTINGS
 

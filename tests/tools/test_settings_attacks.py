@@ -10,7 +10,7 @@ from cagebench import GIT, NEW, READ, WRITE, open_beside_home, outside, run, wor
 from settingsbench import EVIL, FILES, SERVER, changes, followed, make_project
 from shellbench import Shell
 
-import remit.tools.builtin.sandbox.guarding as guarding
+import remit.tools.builtin.sandbox.protected_files as protected_files
 from remit.definitions import load, load_settings
 
 pytestmark = pytest.mark.real_time
@@ -188,7 +188,7 @@ async def test_agents_all_over_the_workspace_are_refused(shell: Shell, paths: st
 @works
 async def test_too_many_settings_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all settings can be guarded, nothing runs that could write, and the way out is told."""
-    monkeypatch.setattr(guarding, "MOST_SETTINGS", 3)
+    monkeypatch.setattr(protected_files, "MOST_SETTINGS", 3)
     result = await run(shell, WRITE, "touch ran")
     assert "guards at most 3" in result.content
     assert not (shell.workspace / "ran").exists()

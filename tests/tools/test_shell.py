@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remit.tools.builtin.terminal.readings import read_command, subjects
-from remit.tools.builtin.terminal.shell import MOST_CHARS
-from remit.tools.policy_subject import Subject
+from remit.tools.builtin.terminal.rule_subjects import read_command, subjects
+from remit.tools.builtin.terminal.shell_parser import MOST_CHARS
+from remit.tools.policy_rules import Subject
 
 
 def _texts(command: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from netbench import PUBLIC, Network, header_lines, moved, page, path_of, served, use
 
 from remit.tools.builtin.web.addresses import not_public
-from remit.tools.builtin.web.fetching import make_fetch
+from remit.tools.builtin.web.fetch import make_fetch
 
 SITE = "site.example.org"
 

@@ -20,7 +20,7 @@ from remit.testing import ScriptedModel, call, say
 from remit.tools.builtin.terminal.environment import scrub
 from remit.tools.builtin.terminal.output import PIECE_BYTES, Kept, Pieces, tidy
 from remit.tools.builtin.terminal.terminal import INLINE_CHARS, make_terminal, terminal
-from remit.tools.policy_subject import Subject
+from remit.tools.policy_rules import Subject
 
 pytestmark = pytest.mark.real_time
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remit.tools.builtin.terminal.disasters import disaster
-from remit.tools.builtin.terminal.readings import read_command
+from remit.tools.builtin.terminal.destructive_commands import disaster
+from remit.tools.builtin.terminal.rule_subjects import read_command
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 
 import remit.cli.exits as exits
-from remit.types.text_spelling import suggest
+from remit.types.spelling import suggest
 
 if TYPE_CHECKING:
     from remit.engine.budget.model_choice import ModelSource

@@ -9,8 +9,8 @@ from remit.definitions.agent_files.definition import Definition
 from remit.definitions.agent_files.limit_values import parse_limits
 from remit.definitions.agent_files.loading import Given, Loaded, load, load_agents
 from remit.definitions.building import Surroundings, build, build_all, check
-from remit.definitions.project_trust.consent import distrust, trusted_folders
-from remit.definitions.project_trust.setting_aside import SetAside
+from remit.definitions.project_trust.trusted_versions import distrust, trusted_folders
+from remit.definitions.project_trust.untrusted_settings import SetAside
 from remit.definitions.settings import Settings, SettingsError, is_trusted, load_settings, trust
 from remit.definitions.syntax.nodes import Problem
 

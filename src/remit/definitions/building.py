@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from remit.agent import Agent
-from remit.definitions.agent_files.definition import Definition, Said
+from remit.definitions.agent_files.definition import Definition, WrittenWord
 from remit.definitions.agent_files.loading import Loaded
 from remit.definitions.agent_files.model_names import is_address, read_model
-from remit.definitions.kits import MOST_HINTS, Kit, Shelf, choose_tools
-from remit.definitions.project_trust.narrowing import (
+from remit.definitions.project_trust.untrusted_agents import (
     CONSENT,
     Only,
     narrow_limits,
@@ -20,6 +19,7 @@ from remit.definitions.project_trust.narrowing import (
     why_not_output,
 )
 from remit.definitions.syntax.nodes import MOST_TOLD, Hints, Level, Problem, note_down, quoted
+from remit.definitions.tool_choice import MOST_HINTS, Kit, Shelf, choose_tools
 from remit.errors import UsageError
 from remit.tools.policy import Policy
 from remit.tools.source import ToolSource
@@ -168,7 +168,7 @@ class _Builder:
         told = self._told[definition.name]
         return len(told) > MOST_TOLD and any(problem.level == "error" for problem in told)
 
-    def _child(self, definition: Definition, said: Said) -> Agent | None:
+    def _child(self, definition: Definition, said: WrittenWord) -> Agent | None:
         target = self.loaded.find(said.text)
         if target is None:
             text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"

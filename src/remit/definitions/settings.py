@@ -1,6 +1,6 @@
 """Settings: defaults < the user's file < the project's < the environment < the command line, and where each is from.
 
-A project that is not trusted, or not as it is now, may only narrow: see `definitions/project_trust/consent.py`, and `untrusted` for what was set
+A project that is not trusted, or not as it is now, may only narrow: see `definitions/project_trust/trusted_versions.py`, and `untrusted` for what was set
 aside.
 """
 
@@ -18,13 +18,13 @@ from remit.definitions.agent_files.definition import Definition, Place
 from remit.definitions.agent_files.limit_values import make_limits
 from remit.definitions.agent_files.loading import Given, Loaded, load_agents
 from remit.definitions.agent_files.model_names import read_model
-from remit.definitions.agent_files.places import repository, upwards
+from remit.definitions.agent_files.search_paths import repository, upwards
 from remit.definitions.building import Surroundings
-from remit.definitions.layers import Layer, Setting, definitions_of, from_environment, from_flags
-from remit.definitions.project_trust.consent import add_version, nearest, trusted_versions
-from remit.definitions.project_trust.content import agent_lines, setting_lines, tidy
-from remit.definitions.project_trust.narrowing import CONSENT
-from remit.definitions.project_trust.setting_aside import SetAside, set_aside
+from remit.definitions.project_trust.trusted_content import agent_lines, setting_lines, tidy
+from remit.definitions.project_trust.trusted_versions import add_version, nearest, trusted_versions
+from remit.definitions.project_trust.untrusted_agents import CONSENT
+from remit.definitions.project_trust.untrusted_settings import SetAside, set_aside
+from remit.definitions.settings_layer import Layer, Setting, definitions_of, from_environment, from_flags
 from remit.definitions.syntax.nodes import Node, Problem, Wrong, fields, fit
 from remit.definitions.syntax.text_files import read_text
 from remit.definitions.syntax.toml_lines import read_toml

@@ -27,8 +27,8 @@ from remit.types.messages import (
     UserMessage,
 )
 from remit.types.ports import Store
+from remit.types.spelling import slip_of
 from remit.types.text import clean, describe_error
-from remit.types.text_spelling import slip_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ import msgspec
 
 from remit.history.secret_names import is_secret_name, names_its_value
 from remit.history.secret_patterns import SecretPattern
-from remit.history.secret_runs import finder, is_random
-from remit.history.secret_shapes import MARK, without_lookalikes
+from remit.history.secret_search import MARK, without_lookalikes
+from remit.history.secret_tokens import finder, is_random
 from remit.types.messages import REDACTED
 
 LEAST_CHARS = 8

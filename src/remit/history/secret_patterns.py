@@ -1,7 +1,7 @@
 """Secrets that are known by how they begin: a table, to which users add lines of their own.
 
 A line is a prefix, a set of characters and a length, never a regular expression: settings of a project may come from
-anybody, and a regular expression can take for ever. How a text is searched for them is in `secret_runs.py`.
+anybody, and a regular expression can take for ever. How a text is searched for them is in `secret_tokens.py`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,6 @@ What a name may be is in `names.py`. Nothing of a provider is imported before th
 
 from __future__ import annotations
 
-from remit.models.shelf import Shelf
+from remit.models.registry import Shelf
 
 __all__ = ["Shelf"]

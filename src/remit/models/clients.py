@@ -16,7 +16,7 @@ from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 import remit.models.names as names
 from remit.models.names import Named
-from remit.models.shortcut import shorten_way
+from remit.models.openai_shortcut import shorten_way
 
 log = logging.getLogger("remit")
 

@@ -11,7 +11,7 @@ import json
 import re
 from typing import NamedTuple
 
-from remit.models.facts import Facts, merge, of_listing, parse, render
+from remit.models.survey_facts import Facts, merge, of_listing, parse, render
 from remit.types.limits import Usage
 from remit.types.messages import (
     MARK,

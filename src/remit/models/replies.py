@@ -22,7 +22,7 @@ GAP = "\n\n"
 """Between two texts with something else between them."""
 
 
-class Said(Struct, frozen=True):
+class ReplyParts(Struct, frozen=True):
     """What a response says, in remit's records."""
 
     text: str
@@ -31,7 +31,7 @@ class Said(Struct, frozen=True):
     details: JsonObject | None
 
 
-def read(response: ModelResponse) -> Said:
+def read_response(response: ModelResponse) -> ReplyParts:
     """Everything a response says and everything that its provider wants to hear again."""
     text, calls, thinking = "", list[Call](), list[Thinking]()
     order: list[JsonObject] = []
@@ -52,10 +52,10 @@ def read(response: ModelResponse) -> Said:
         order.append(where | _extra(part))
         before = part
     details = None if _is_plain(order, thinking) else _origin(response) | {"parts": order}
-    return Said(text, tuple(calls), tuple(thinking), details)
+    return ReplyParts(text, tuple(calls), tuple(thinking), details)
 
 
-def stop_of(response: ModelResponse, said: Said) -> Stop:
+def stop_of(response: ModelResponse, said: ReplyParts) -> Stop:
     """Why the model stopped."""
     reason: object = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason == "length" or reason == "model_context_window_exceeded":

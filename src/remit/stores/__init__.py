@@ -84,7 +84,7 @@ def _unknown(scheme: str, url: str) -> str:
     if name in KNOWN:
         shown = name if name == url else f"{name}:..."
         return f"The store {shown!r} is not written in full. A store is one of {FORMS}."
-    from remit.types.text_spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
     hint = suggest(scheme, KNOWN)
     # Only the beginning where there is more to it: the rest may hold a password.

@@ -22,7 +22,7 @@ LEASE_S = 15.0
 HEARTBEAT_S = 2.0
 
 
-class Owner(Struct, frozen=True, omit_defaults=True):
+class OwnerProcess(Struct, frozen=True, omit_defaults=True):
     """A process, and the store object in it. Two store objects are two owners."""
 
     host: str
@@ -48,19 +48,19 @@ class Owner(Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
 
-def new_owner() -> Owner:
+def new_owner() -> OwnerProcess:
     return msgspec.structs.replace(_this_process(os.getpid()), token=secrets.token_hex(8))
 
 
-def decode(text: str) -> Owner | None:
+def decode(text: str) -> OwnerProcess | None:
     """The owner that `encode` wrote; None for anything else."""
     try:
-        return msgspec.json.decode(text, type=Owner)
+        return msgspec.json.decode(text, type=OwnerProcess)
     except msgspec.DecodeError:
         return None
 
 
-def is_dead(owner: Owner) -> bool:
+def is_dead(owner: OwnerProcess) -> bool:
     """Whether it is known to be gone. False on another machine, where nothing can be known."""
     me = _this_process(os.getpid())
     if not me.boot or (owner.host, owner.boot, owner.namespace) != (me.host, me.boot, me.namespace):
@@ -87,12 +87,12 @@ def since(seconds: float) -> str:
 
 
 @cache
-def _this_process(pid: int) -> Owner:
+def _this_process(pid: int) -> OwnerProcess:
     boot = namespace = ""
     with contextlib.suppress(OSError):
         namespace = str(Path("/proc/self/ns/pid").readlink())
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return Owner(platform.node(), pid, "", boot, namespace, _started(pid) if boot else "")
+    return OwnerProcess(platform.node(), pid, "", boot, namespace, _started(pid) if boot else "")
 
 
 def _started(pid: int) -> str:

@@ -16,9 +16,9 @@ import remit.history.journal_files as journal_files
 import remit.stores.sql.migrations as migrations
 from remit.errors import UsageError
 from remit.history.secret_patterns import SecretPattern
-from remit.stores.journal import JournalStore
+from remit.stores.journal_store import JournalStore
 from remit.stores.sql.database import Link, Row, Trouble
-from remit.stores.sql.exposure import find_text
+from remit.stores.sql.sandbox_exposure import find_text
 from remit.types.sandbox import Sandbox
 
 CONNECT_S = 4

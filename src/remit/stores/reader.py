@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from remit.errors import StoreError
-from remit.stores.sql.database import Link, Place, Trouble, unexpected
+from remit.stores.sql.database import Database, Link, Trouble, unexpected
 from remit.stores.writing.worker import Promise, Worker
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Query(Promise[T], Generic[T]):
 class Reader:
     """Answers queries in order."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Database) -> None:
         self._place = place
         self._link: Link | None = None
         self._queries: deque[Query[object]] = deque()

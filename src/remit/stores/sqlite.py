@@ -17,9 +17,9 @@ import remit.stores.sql.forks as forks
 import remit.stores.sql.migrations as migrations
 from remit.history.journal_files import APPLICATION_ID
 from remit.history.secret_patterns import SecretPattern
-from remit.stores.journal import JournalStore
+from remit.stores.journal_store import JournalStore
 from remit.stores.sql.database import Link, Row, Trouble
-from remit.stores.sql.exposure import steps
+from remit.stores.sql.sandbox_exposure import steps
 from remit.types.sandbox import Sandbox
 
 log = logging.getLogger("remit")

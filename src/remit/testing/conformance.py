@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import anyio
 
 from remit.errors import StoreError, TreeOwned
-from remit.testing.specimens import (
+from remit.testing.samples import (
     ended,
     head,
     info,
     known,
     new_id,
     new_tree,
-    read,
+    read_events,
     refused,
     replied,
     second,
@@ -80,7 +80,7 @@ class StoreBattery:
         for event in given:
             store.append(event)
         await store.flush()
-        assert await read(store, root) == given
+        assert await read_events(store, root) == given
 
     async def check_gaps_in_seq_are_kept(self, store: Store) -> None:
         """A `seq` need not follow the last one; `after` counts in `seq`, not in events."""
@@ -88,16 +88,16 @@ class StoreBattery:
         for seq in (2, 5, 1_000_000_007):
             store.append(warned(root, seq))
         await store.flush()
-        assert [event.seq for event in await read(store, root)] == [2, 5, 1_000_000_007]
-        assert [event.seq for event in await read(store, root, after=4)] == [5, 1_000_000_007]
-        assert [event.seq for event in await read(store, root, after=5)] == [1_000_000_007]
-        assert await read(store, root, after=1_000_000_007) == []
+        assert [event.seq for event in await read_events(store, root)] == [2, 5, 1_000_000_007]
+        assert [event.seq for event in await read_events(store, root, after=4)] == [5, 1_000_000_007]
+        assert [event.seq for event in await read_events(store, root, after=5)] == [1_000_000_007]
+        assert await read_events(store, root, after=1_000_000_007) == []
 
     async def check_read_sees_what_was_appended(self, store: Store) -> None:
         """Reading in the same process needs no flush."""
         root = await new_tree(store)
         store.append(started(root, 1))
-        assert [event.seq for event in await read(store, root)] == [1]
+        assert [event.seq for event in await read_events(store, root)] == [1]
 
     async def check_trees_are_kept_apart(self, store: Store) -> None:
         """An event is in its own tree only, however the events of several are mixed."""
@@ -107,11 +107,11 @@ class StoreBattery:
                 store.append(warned(root, seq, root))
         await store.flush()
         for root in roots:
-            assert await read(store, root) == [warned(root, seq, root) for seq in range(1, 31)]
+            assert await read_events(store, root) == [warned(root, seq, root) for seq in range(1, 31)]
 
     async def check_an_unknown_tree_has_no_events(self, store: Store) -> None:
         """Reading a tree that does not exist gives nothing."""
-        assert await read(store, new_id()) == []
+        assert await read_events(store, new_id()) == []
 
     async def check_flush_with_nothing_to_do(self, store: Store) -> None:
         """Flushing is fine before anything was written, and twice."""
@@ -133,7 +133,7 @@ class StoreBattery:
                 speaks(error, event.root)
             else:
                 raise AssertionError("an event of a tree that is not claimed was taken")
-        assert [event.seq for event in await read(store, root)] == [1]
+        assert [event.seq for event in await read_events(store, root)] == [1]
 
     # Claims.
 
@@ -166,7 +166,7 @@ class StoreBattery:
         await store.claim(root, new=False)
         store.append(warned(root, 2))
         await store.flush()
-        assert [event.seq for event in await read(store, root)] == [1, 2]
+        assert [event.seq for event in await read_events(store, root)] == [1, 2]
 
     async def check_release_what_is_not_owned(self, store: Store) -> None:
         """Releasing what is not owned, or does not exist, does nothing."""
@@ -195,7 +195,7 @@ class StoreBattery:
             await refused(store.claim(root, new=False), root, TreeOwned)
             other.append(warned(root, 2))
             await other.release(root)
-        assert [event.seq for event in await read(store, root)] == [1, 2]
+        assert [event.seq for event in await read_events(store, root)] == [1, 2]
 
     async def again_only_one_claims(self, store: Store) -> None:
         """Of several that take up a tree at once, exactly one does."""
@@ -225,7 +225,7 @@ class StoreBattery:
             store.append(event)
         await store.close()
         async with second(self._make) as other:
-            assert await read(other, root) == given
+            assert await read_events(other, root) == given
             await other.claim(root, new=False)
 
     # Artifacts.
@@ -445,7 +445,7 @@ class StoreBattery:
         await store.delete(root)
         await store.delete(root)
         assert await info(store, root) is None
-        assert await read(store, root) == []
+        assert await read_events(store, root) == []
         assert await store.load_artifact(root, "a", 0, 10) is None
         await refused(store.claim(root, new=False), root)
         await store.claim(root, new=True)
@@ -482,7 +482,7 @@ class StoreBattery:
             lambda: store.claim(root, new=False),
             lambda: store.release(root),
             store.flush,
-            lambda: read(store, root),
+            lambda: read_events(store, root),
             lambda: store.save_artifact(root, "a", "x"),
             lambda: store.load_artifact(root, "a", 0, 1),
             lambda: store.post(root, send(root, "a")),

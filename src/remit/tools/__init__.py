@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remit.tools.builtin.terminal.terminal import make_terminal
-    from remit.tools.builtin.web.fetching import make_fetch
+    from remit.tools.builtin.web.fetch import make_fetch
     from remit.tools.mcp import McpServer
     from remit.tools.tool import Tool
 
@@ -21,7 +21,7 @@ __all__ = ["McpServer", "all", "built_in", "make_fetch", "make_terminal", "read_
 # By name, so that naming the package costs nothing until one of them is wanted.
 _LATER = {
     "McpServer": "mcp",
-    "make_fetch": "builtin.web.fetching",
+    "make_fetch": "builtin.web.fetch",
     "make_terminal": "builtin.terminal.terminal",
 }
 
@@ -38,10 +38,10 @@ def built_in() -> Mapping[str, Tool]:
     """Every built-in tool by its name."""
     # Here, so that naming the package costs nothing until a tool is wanted.
     from remit.tools.builtin.files.read_write_edit import edit, read, write  # noqa: PLC0415 - see above
-    from remit.tools.builtin.search.grepping import grep  # noqa: PLC0415 - see above
-    from remit.tools.builtin.search.listing import glob, ls  # noqa: PLC0415 - see above
+    from remit.tools.builtin.search.grep import grep  # noqa: PLC0415 - see above
+    from remit.tools.builtin.search.ls_glob import glob, ls  # noqa: PLC0415 - see above
     from remit.tools.builtin.terminal.terminal import terminal  # noqa: PLC0415 - see above
-    from remit.tools.builtin.web.fetching import fetch  # noqa: PLC0415 - see above
+    from remit.tools.builtin.web.fetch import fetch  # noqa: PLC0415 - see above
 
     tools: tuple[Tool, ...] = (read, ls, glob, grep, write, edit, terminal, fetch)
     return {tool.name: tool for tool in tools}

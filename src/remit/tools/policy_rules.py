@@ -1,19 +1,72 @@
-"""Rules of a policy: `allow terminal(git status*)` and how they are matched with a call.
+"""Rules of a policy, `allow terminal(git status*)`: what a call is about, and which rules match it.
 
-`*` and `?` match any characters, a slash too. A pattern that ends with `:*` is a command and whatever follows it; those
-for addresses are in `policy_addresses.py`.
+`*` and `?` match any characters, a slash too. A pattern that ends with `:*` is a command and whatever follows it. In a
+pattern for addresses (`domain:example.com`, `https://docs.example.com/guide/*`, `example.com`) host and path are matched
+apart: a star that stands for a part of a host never reaches into the path.
+
+Tools say what a call is about (`subjects=`), or it is read from the call's arguments.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec import Struct
 
 from remit.errors import UsageError
-from remit.tools.policy_subject import ANYTHING, Subject
+from remit.types.messages import Json, JsonObject
+from remit.types.text import text_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_TEXTS = 1000
+"""Texts of a call that rules look at; what has more is asked about."""
+ANYTHING = "\0"
+"""In a reading of a subject: text that is known only when the call runs. No command or path contains this character."""
+
+
+class Subject(Struct, frozen=True):
+    """One thing that a call is about, for rules such as `terminal(git status*)`."""
+
+    text: str
+    also: tuple[str, ...] = ()
+    """Other ways to read it: only rules that ask or deny are matched with these. They may hold `ANYTHING`."""
+    clear: bool = True
+    """Whether it can be told what it would do; what is not clear no pattern allows."""
+    host: str = ""
+    """The host of an address, in lower case, for patterns such as `domain:example.com`."""
+    assigned: tuple[str, ...] = ()
+    """Variables that are set for a command. A pattern that allows the command must name each of them: `NAME=`."""
+
+
+def texts(args: JsonObject) -> tuple[Subject, ...]:
+    """Every text among the arguments, however deep; numbers as they are written. Beyond the bound it is unclear."""
+    found: list[Subject] = []
+    left: list[Json] = list(args.values())
+    while left and len(found) < MOST_TEXTS:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *cast(JsonObject, value).values()]
+        elif isinstance(value, list):
+            left += cast("list[Json]", value)
+        elif value is not None:
+            found.append(Subject(text_of(value)))
+    return tuple(found) if not left else (*found, Subject("", clear=False))
+
+
+def place(path: str, workspace: Path | None) -> Subject:
+    """Where a path really leads, from the workspace; a link must not go round a rule."""
+    root = os.path.realpath(workspace or ".")
+    try:
+        real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)  # noqa: PTH118 - as the tool will
+    except (OSError, ValueError):
+        return Subject(path, clear=False)
+    return Subject(real.replace(os.sep, "/"), also=(path, os.path.normpath(path)))
+
 
 Answer = Literal["allow", "ask", "deny"]
 
@@ -47,9 +100,7 @@ class Rule(Struct, frozen=True):
 
     def _fits(self, text: str, host: str) -> bool:
         if host:
-            import remit.tools.policy_addresses as addressing  # noqa: PLC0415 - few rules are about addresses
-
-            return addressing.fits(self.pattern, text, host, strict=self.answer == "allow")
+            return _fits_address(self.pattern, text, host, strict=self.answer == "allow")
         if self.pattern.endswith(":*"):
             stem = self.pattern.removesuffix(":*")
             return text == stem or text.startswith(f"{stem} ")
@@ -161,3 +212,52 @@ def _strictest(rules: Sequence[Rule]) -> Rule | None:
 
 def _strictness(rule: Rule) -> tuple[int, bool]:
     return _ORDER.index(rule.answer), rule.answer == "allow" and bool(rule.pattern)
+
+
+_DOMAIN = "domain:"
+_PORTS = {"https": ":443", "http": ":80"}
+_SCHEME = r"(?i)\s*(?:([a-z*?]+)://)?"
+
+
+def _fits_address(pattern: str, address: str, host: str, *, strict: bool) -> bool:
+    """Whether a pattern speaks of an address. `strict`: without a path it means the start page alone, not all pages."""
+    if pattern.startswith(_DOMAIN):
+        wanted = _host(_split_address(pattern.removeprefix(_DOMAIN))[1]).removeprefix("*.")
+        return bool(wanted) and (host == wanted or host.endswith(f".{wanted}"))
+    scheme, authority, path = _split_address(pattern)
+    its_scheme, its_authority, its_path = _split_address(address)
+    if scheme and not _matches(its_scheme, scheme):
+        return False
+    # Without a scheme, as people write a site's name, the port does not matter.
+    its_place = its_authority if scheme else host
+    place = _host(authority, scheme or "", keep_port=bool(scheme))
+    if not _matches(its_place, place.replace("[", "[[]")):
+        return False
+    if not path:
+        return not (strict and scheme) or its_path in ("", "/")
+    return _matches(its_path or "/", path)
+
+
+def _split_address(text: str) -> tuple[str, str, str]:
+    """Scheme, authority and the rest."""
+    found = re.match(_SCHEME, text)
+    assert found is not None
+    rest = text[found.end() :].strip()
+    # In a pattern a question mark stands for a character: only a slash ends its host.
+    at = min((place for place in (rest.find("/"), rest.find("#")) if place >= 0), default=len(rest))
+    return (found[1] or "").lower(), rest[:at].lower(), rest[at:]
+
+
+def _host(authority: str, scheme: str = "", *, keep_port: bool = False) -> str:
+    """An authority as addresses have it: in punycode, without a port that goes without saying."""
+    name, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
+    if not colon or not (port.isdigit() or port in ("*", "")):
+        name, port = authority, ""
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode()
+        except UnicodeError:
+            return authority
+    name = name.strip(".")
+    default = _PORTS.get(scheme, "") == f":{port}"
+    return f"{name}:{port}" if keep_port and port and not default else name

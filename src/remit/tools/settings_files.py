@@ -1,6 +1,6 @@
 """Which files remit reads as settings, agents, servers or trust, in whatever folder of a workspace it is started.
 
-One answer for sandboxed commands (`tools/builtin/sandbox/guarding.py`) and for `write` and `edit` (`tools/builtin/files/read_write_edit.py`). The readers in
+One answer for sandboxed commands (`tools/builtin/sandbox/protected_files.py`) and for `write` and `edit` (`tools/builtin/files/read_write_edit.py`). The readers in
 `remit.definitions` take their names from here.
 """
 

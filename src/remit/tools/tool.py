@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from remit.errors import RemitError, UsageError
 from remit.tasks.semaphore import Gate
-from remit.tools.policy_subject import Subject, place, texts
+from remit.tools.policy_rules import Subject, place, texts
 from remit.tools.result import ToolResult
 from remit.tools.schema import SchemaShape, Shape, ShapeError, fields_shape, unknown_name
 from remit.tools.signature import (

@@ -15,17 +15,17 @@ import pytest
 from web_server import Answer, WebServer
 from workshop import HERE, Tree, until
 
-import remit.tools.mcp.offers as offers
-import remit.tools.mcp.opening as opening
+import remit.tools.mcp.open_server as open_server
+import remit.tools.mcp.server_tools as server_tools
 from remit import Agent, Tool, run, tool
 from remit.testing import ScriptedModel, say
 from remit.tools.mcp import McpServer, read_mcp_json
 from remit.tools.mcp.failure import Veil
-from remit.tools.mcp.link import LARGE_MESSAGE, too_dense
-from remit.tools.mcp.offers import Offered, offer
+from remit.tools.mcp.malformed import MOST_BLOCKS, MOST_TOOLS, Listing, sift_result, sift_tools
 from remit.tools.mcp.results import to_result
+from remit.tools.mcp.server_tools import Offered, offer
 from remit.tools.mcp.session import list_tools
-from remit.tools.mcp.sieve import MOST_BLOCKS, MOST_TOOLS, Listing, sift_result, sift_tools
+from remit.tools.mcp.transport import LARGE_MESSAGE, too_dense
 from remit.tools.result import ToolResult
 from remit.tools.source import Choice
 from remit.tools.tool import ToolContext
@@ -98,7 +98,7 @@ def test_all_tools_of_a_server_have_a_bound_together() -> None:
     """A server cannot fill every request of a run: what is beyond the bound is left out and said."""
     schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(2_000)}}
     found = offered(*({"name": f"t{i}", "inputSchema": schema} for i in range(40)))
-    assert sum(made.size for made in found) <= offers.OFFER_BYTES
+    assert sum(made.size for made in found) <= server_tools.OFFER_BYTES
     assert 0 < len(found) < 40
     assert "more than 1,000,000 bytes" in found.left_out["t39"]
 
@@ -109,7 +109,7 @@ async def test_a_long_list_leaves_others_their_turn(monkeypatch: pytest.MonkeyPa
     at: list[int] = []
     ticks = 0
 
-    class Watched(offers.Offering):
+    class Watched(server_tools.Offering):
         def add(self, tool: types.Tool, name: str) -> None:
             at.append(ticks)
             super().add(tool, name)
@@ -120,7 +120,7 @@ async def test_a_long_list_leaves_others_their_turn(monkeypatch: pytest.MonkeyPa
             ticks += 1
             await anyio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(opening, "Offering", Watched)
+    monkeypatch.setattr(open_server, "Offering", Watched)
     async with WebServer().serving() as web, Tree() as tree, anyio.create_task_group() as group:
         web.tools = [{"name": f"t{i}", "inputSchema": {"type": "object"}} for i in range(5)]
         group.start_soon(tick)
@@ -170,7 +170,7 @@ async def test_a_list_without_end_is_read_to_the_bound(monkeypatch: pytest.Monke
 
     assert len(await list_tools(cast(Any, Session()), listing)) == MOST_TOOLS
     assert len(pages) == 3
-    monkeypatch.setattr("remit.tools.mcp.sieve.LIST_BYTES", 1_000)
+    monkeypatch.setattr("remit.tools.mcp.malformed.LIST_BYTES", 1_000)
     full = Listing()
     long = [{"name": f"t{i}", "inputSchema": {"type": "object"}, "description": "x" * 300} for i in range(9)]
     assert len(cast("list[object]", sift_tools({"tools": long}, "2025-11-25", full)["tools"])) == 2
@@ -190,7 +190,7 @@ def test_what_nobody_reads_of_a_tool_is_not_kept() -> None:
 def test_no_two_tools_of_a_server_get_one_name() -> None:
     """A name made to be like the short form of another is left out: a request with both would be refused."""
     long = "x" * 80
-    short = offers.tool_names("evil", [long])[0].removeprefix("mcp__evil__")
+    short = server_tools.tool_names("evil", [long])[0].removeprefix("mcp__evil__")
     found = offered(
         {"name": long, "inputSchema": {"type": "object"}}, {"name": short, "inputSchema": {"type": "object"}}
     )
@@ -414,9 +414,9 @@ async def test_a_key_in_an_address_is_hidden_however_it_is_written(monkeypatch: 
     class Link:
         def __init__(self, url: str, headers: object, veil: Veil) -> None:
             seen.append(veil)
-            raise opening.ServerFailed(veil.quote(f"{url} abc/def+ghi123456"))
+            raise open_server.ServerFailed(veil.quote(f"{url} abc/def+ghi123456"))
 
-    monkeypatch.setattr(opening, "WebLink", Link)
+    monkeypatch.setattr(open_server, "WebLink", Link)
     url = "https://user_ABCDEF123456@h.example/mcp?key=abc%2Fdef%2Bghi123456"
     async with Tree() as tree:
         trouble = (await tree.choose(McpServer("web", url=url))).trouble

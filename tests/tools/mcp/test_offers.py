@@ -10,7 +10,7 @@ import pytest
 
 from remit.errors import UsageError
 from remit.tools.mcp import McpServer
-from remit.tools.mcp.offers import McpTool, Offered, offer
+from remit.tools.mcp.server_tools import McpTool, Offered, offer
 from remit.tools.result import ToolResult
 from remit.tools.source import Choice, ToolSource
 from remit.tools.tool import BadArguments, Tier, ToolContext

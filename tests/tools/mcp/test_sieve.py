@@ -6,8 +6,8 @@ import mcp_types as types
 import pytest
 from mcp_types import methods
 
+from remit.tools.mcp.malformed import Listing, sift_result, sift_tools
 from remit.tools.mcp.results import to_result
-from remit.tools.mcp.sieve import Listing, sift_result, sift_tools
 from remit.types.messages import JsonObject
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]

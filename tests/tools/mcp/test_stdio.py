@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real_time, NEEDS_PROC]
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that hear nothing are not waited for as long as polite ones."""
-    monkeypatch.setattr("remit.tools.mcp.stdio.POLITE_S", 0.05)
+    monkeypatch.setattr("remit.tools.mcp.stdio_transport.POLITE_S", 0.05)
 
 
 async def test_a_server_is_started_once_and_ends_with_the_tree(shop: Shop, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_a_long_answer_arrives_whole_and_an_endless_one_ends_the_server(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Megabytes are no trouble; a message beyond the bound is, and is said."""
-    monkeypatch.setattr("remit.tools.mcp.pipes.MOST_MESSAGE", 8_000_000)
+    monkeypatch.setattr("remit.tools.mcp.stdio_transport.MOST_MESSAGE", 8_000_000)
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         assert len((await tree.use(tools["big"], size=6_000_000)).content) == 6_000_000

@@ -135,7 +135,7 @@ async def test_a_cancelled_call_is_told_to_the_server() -> None:
 
 async def test_an_answer_without_end_fails_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message beyond the bound is not kept in memory, and is said."""
-    monkeypatch.setattr("remit.tools.mcp.web.MOST_MESSAGE", 10_000)
+    monkeypatch.setattr("remit.tools.mcp.http_transport.MOST_MESSAGE", 10_000)
     async with WebServer().serving() as web, Tree() as tree:
         tools = await tree.borrow(McpServer("web", url=web.url))
         long = await tree.use(tools["echo"], word="x" * 20_000)

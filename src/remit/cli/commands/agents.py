@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-import remit.cli.choosing as choosing
+import remit.cli.default_model as default_model
 import remit.cli.exits as exits
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
@@ -53,7 +53,7 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
 
 def _told(loaded: Loaded, settings: Settings, *, checking: bool) -> list[Problem]:
     """With --check as a run would have it: of models too that cannot be used here, which is nobody's mistake in a file."""
-    usable = partial(choosing.why_not, environ=os.environ) if checking else None
+    usable = partial(default_model.why_not, environ=os.environ) if checking else None
     return check(loaded, surroundings=settings.surroundings(usable=usable))
 
 

@@ -7,8 +7,8 @@ import asyncio
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
-from remit.cli.jobs.answering import answer, list_waiting
+import remit.cli.run_lookup as run_lookup
+from remit.cli.jobs.approval_answers import answer, list_waiting
 from remit.tools.policy import allow
 
 
@@ -17,7 +17,7 @@ from remit.tools.policy import allow
 @click.option("--run", "for_run", is_flag=True, help="Allow this tool for the rest of that run.")
 @click.option("--tree", "for_tree", is_flag=True, help="Allow this tool for the rest of the whole tree.")
 @click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, request: str | None, for_run: bool, for_tree: bool, every: bool, journal: str | None) -> None:
     """Say yes to what a run asks for, and show what that is.
 

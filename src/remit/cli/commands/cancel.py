@@ -8,12 +8,12 @@ import anyio
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.words as words
 import remit.remote as remote
-from remit.cli.following import follow
-from remit.cli.onward import find_way_on
-from remit.cli.places import Found
+from remit.cli.follow import follow
+from remit.cli.resume_hints import find_way_on
+from remit.cli.run_lookup import NamedRun
 from remit.history.records import REOPENED
 from remit.types.outcome import Status
 from remit.types.ports import Store
@@ -26,7 +26,7 @@ WAIT_S = 15.0
 @click.argument("run", metavar="RUN")
 @click.argument("reason", nargs=-1)
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has stopped.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, run: str, reason: tuple[str, ...], no_wait: bool, journal: str | None) -> None:
     """Stop a run and everything below it, whichever process runs it.
 
@@ -37,8 +37,8 @@ def command(*, run: str, reason: tuple[str, ...], no_wait: bool, journal: str | 
 
 
 async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool) -> None:
-    async with places.opened(journal, posts=True) as store:
-        found, _ = await places.look(store, written)
+    async with run_lookup.opened(journal, posts=True) as store:
+        found, _ = await run_lookup.look(store, written)
         if not await remote.cancel(store, found.run, reason):
             # Looked at again: it may have ended since.
             status = (await remote.look(store, found.run)).runs[found.run].status
@@ -50,7 +50,7 @@ async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool)
             exits.tell(f"{found.short} was asked to stop.")
 
 
-async def _wait(store: Store, found: Found) -> None:
+async def _wait(store: Store, found: NamedRun) -> None:
     with anyio.move_on_after(WAIT_S):
         tree = await follow(store, found)
         status = tree.runs[found.run].status
@@ -58,7 +58,7 @@ async def _wait(store: Store, found: Found) -> None:
         exits.tell(f"{found.short} {how}. {await _then(store, found, status)}")
         return
     exits.tell(
-        f"{found.short} was asked to stop, and has not stopped yet. See: {places.hint(f'watch {found.short}')}"
+        f"{found.short} was asked to stop, and has not stopped yet. See: {run_lookup.hint(f'watch {found.short}')}"
     )
 
 
@@ -66,7 +66,7 @@ def _how(status: Status | None) -> str:
     return words.status_words(status) if status else "its process is gone"
 
 
-async def _then(store: Store, found: Found, status: Status | None) -> str:
+async def _then(store: Store, found: NamedRun, status: Status | None) -> str:
     if found.is_root and (status is None or status in REOPENED):
         return f"To go on with it: {await find_way_on(store, found)}"
-    return f"See: {places.hint(f'show {found.short}')}"
+    return f"See: {run_lookup.hint(f'show {found.short}')}"

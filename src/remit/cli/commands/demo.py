@@ -10,10 +10,10 @@ import anyio
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.words as words
-from remit.cli.jobs.job import put_together
 from remit.cli.jobs.launch import launch
+from remit.cli.jobs.setup import put_together
 from remit.cli.options import Options, Showing, read_showing, showing_options
 from remit.errors import ModelError
 from remit.models.offline import Offline
@@ -48,7 +48,7 @@ class Paced(Offline):
     "--fast", is_flag=True, help="As quickly as it can. Otherwise it takes a few seconds, to be watched."
 )
 @showing_options
-@places.journal_option
+@run_lookup.journal_option
 def command(folder: str | None, *, fast: bool, journal: str | None, **given: object) -> int:
     """Survey a folder without a key: the offline demonstration.
 
@@ -70,7 +70,7 @@ async def _demo(place: Path, showing: Showing, journal: str | None, pace: float)
         exits.tell(f"Surveyors look at {place}. The model is a set of rules: no key, no network, no cost.")
     code = await launch(job, TASK, showing)
     if not showing.quiet and job.journal is not None:
-        where = places.Journal(job.journal, "").where
+        where = run_lookup.Journal(job.journal, "").where
         exits.tell(
             f"The run is kept in {where}. All runs: remit runs. With a model of yours: remit run PROMPT"
         )

@@ -6,8 +6,8 @@ import asyncio
 
 import click
 
-import remit.cli.places as places
-from remit.cli.jobs.answering import answer, list_waiting
+import remit.cli.run_lookup as run_lookup
+from remit.cli.jobs.approval_answers import answer, list_waiting
 from remit.tools.policy import deny
 
 
@@ -15,7 +15,7 @@ from remit.tools.policy import deny
 @click.argument("request", metavar="[RUN|REQUEST]", required=False)
 @click.argument("reason", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, request: str | None, reason: tuple[str, ...], every: bool, journal: str | None) -> None:
     """Say no to what a run asks for; its model reads the REASON and goes on.
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
+import remit.cli.doctor_checks as doctor_checks
 import remit.cli.exits as exits
-import remit.cli.findings as findings
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
-from remit.cli.findings import Finding
+from remit.cli.doctor_checks import Finding
 from remit.definitions import Settings, SettingsError, load_settings
 from remit.errors import UsageError
 from remit.types.text import describe_error
@@ -26,18 +26,18 @@ _LOOKS = {"ok": "good", "note": "dim", "warning": "warn", "problem": "bad"}
 @click.command()
 @click.option("--no-servers", is_flag=True, help="Do not start the MCP servers.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
     """See what works here: packages, keys, model, journal, sandbox, agents, servers, settings.
 
     Each line is ok, a note, a warning or a problem, with how to fix it; the exit code is 1 if there is a problem. Keys are
     named, their values never shown. MCP servers are started for a moment, unless you say --no-servers.
     """
-    found = [findings.versions(), *findings.extras(), *findings.keys(os.environ)]
+    found = [doctor_checks.versions(), *doctor_checks.extras(), *doctor_checks.keys(os.environ)]
     try:
         settings = load_settings(".")
     except SettingsError as error:
-        found += findings.told(error.problems)
+        found += doctor_checks.told(error.problems)
         settings = None
     if settings is not None:
         found += asyncio.run(_examine(settings, journal, servers=not no_servers))
@@ -51,20 +51,20 @@ def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
 
 
 async def _examine(settings: Settings, journal: str | None, *, servers: bool) -> list[Finding]:
-    found = [*findings.told(settings.problems), *findings.consent(settings)]
-    found += _guarded("model", lambda: findings.models(settings))
+    found = [*doctor_checks.told(settings.problems), *doctor_checks.consent(settings)]
+    found += _guarded("model", lambda: doctor_checks.models(settings))
     try:
-        place = places.find_journal(journal)
-        found += await findings.journal(place)
-        found += _guarded("journal", lambda: findings.reach(settings, place))
+        place = run_lookup.find_journal(journal)
+        found += await doctor_checks.journal(place)
+        found += _guarded("journal", lambda: doctor_checks.reach(settings, place))
     except UsageError as error:
         found.append(Finding("note", "journal", "no runs are kept", str(error)))
-    found += _guarded("sandbox", lambda: findings.sandbox(settings))
-    found += _guarded("search", findings.search)
-    found += _guarded("terminal", findings.terminal)
-    found += _guarded("agents", lambda: findings.agents(settings))
+    found += _guarded("sandbox", lambda: doctor_checks.sandbox(settings))
+    found += _guarded("search", doctor_checks.search)
+    found += _guarded("terminal", doctor_checks.terminal)
+    found += _guarded("agents", lambda: doctor_checks.agents(settings))
     if servers:
-        found += await findings.servers(settings)
+        found += await doctor_checks.servers(settings)
     elif settings.servers:
         found.append(Finding("note", "server", f"not started: {', '.join(settings.servers)}"))
     return found

@@ -11,13 +11,13 @@ import click
 import msgspec
 
 import remit.cli.exits as exits
-import remit.cli.jobs.asked as asked
+import remit.cli.jobs.task_input as task_input
 import remit.cli.options as options
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 from remit.agent import Agent
-from remit.cli.choosing import OFFLINE
-from remit.cli.jobs.job import LEAD, put_together
+from remit.cli.default_model import OFFLINE
 from remit.cli.jobs.launch import conversation, launch, relaunch, tell_ended
+from remit.cli.jobs.setup import LEAD, put_together
 from remit.cli.main import Setup
 from remit.cli.options import Options, Showing
 from remit.definitions import parse_limits
@@ -38,7 +38,7 @@ MOST_TRIED = 500
 @click.argument("text", nargs=-1, metavar="[TEXT]")
 @options.given_options
 @options.showing_options
-@places.journal_option
+@run_lookup.journal_option
 @click.pass_obj
 def command(setup: Setup, run: str, text: tuple[str, ...], **given: object) -> int:
     """Have a stopped run go on.
@@ -64,11 +64,13 @@ async def go_on(
 ) -> int:
     """Go on with a run, or without a name with the newest one of the folder. The exit code."""
     # A run is named, so that a prompt has to be said: what is piped in is not taken for one.
-    text = asked.read_words(prompt) if prompt else asked.Said("")
-    url = places.find_journal(journal).url
+    text = task_input.read_words(prompt) if prompt else task_input.TaskText("")
+    url = run_lookup.find_journal(journal).url
     store = open_store(url)
     try:
-        found = await _newest(store, said) if run is None else _root(places.find(await store.trees(), run))
+        found = (
+            await _newest(store, said) if run is None else _root(run_lookup.find(await store.trees(), run))
+        )
         root = found.root
         before = await options.recall(store, root)
         tree = await look(store, root)
@@ -76,8 +78,8 @@ async def go_on(
         await store.close()
     if found.live:
         exits.fail(
-            f"{root} is running ({found.owner}), so it need not be resumed. To look on: {places.hint(f'watch {root}')}\n"
-            f"To tell it something: {places.hint(f'send {root} TEXT')}"
+            f"{root} is running ({found.owner}), so it need not be resumed. To look on: {run_lookup.hint(f'watch {root}')}\n"
+            f"To tell it something: {run_lookup.hint(f'send {root} TEXT')}"
         )
     record = tree.runs.get(root)
     if record is None:
@@ -97,7 +99,7 @@ async def go_on(
     if text.prompt:
         if before is None:
             _check_same(job.agent, record)
-        task, notes = asked.with_files(text, Path(job.workspace))
+        task, notes = task_input.with_files(text, Path(job.workspace))
         job = job._replace(notes=[*job.notes, *notes])
         return await launch(job, task, showing, history=conversation(tree.outcome()))
     limits = parse_limits(said.limits, "--limits") if said.limits else None
@@ -131,7 +133,7 @@ def _guessed(record: RunRecord) -> Options:
     return Options(agent="" if record.agent == LEAD else record.agent, model=record.model)
 
 
-def _root(found: places.Found) -> TreeInfo:
+def _root(found: run_lookup.NamedRun) -> TreeInfo:
     if not found.is_root:
         raise UsageError(
             f"{found.short} is a child; whole trees are resumed: remit resume {found.short.partition('.')[0]}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 from remit.definitions.agent_files.limit_values import seconds
@@ -25,7 +25,7 @@ from remit.types.ports import Store, TreeInfo
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All but the newest N.")
 @click.option("--unfinished", is_flag=True, help="With the two above: also runs that could still go on.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@places.journal_option
+@run_lookup.journal_option
 def command(
     *,
     runs: tuple[str, ...],
@@ -68,9 +68,9 @@ async def _remove(
     unfinished: bool,
     yes: bool,
 ) -> int:
-    async with places.opened(journal) as store:
+    async with run_lookup.opened(journal) as store:
         trees = await store.trees()
-        shorts = places.short_ids(info.root for info in trees)
+        shorts = run_lookup.short_ids(info.root for info in trees)
         if runs:
             chosen = _named(trees, runs)
         else:
@@ -78,7 +78,7 @@ async def _remove(
         live = [info for info in chosen if info.live]
         for info in live if runs else ():
             exits.tell(
-                f"{shorts[info.root]} is being run ({info.owner}) and stays. Stop it first: {places.hint(f'cancel {shorts[info.root]}')}"
+                f"{shorts[info.root]} is being run ({info.owner}) and stays. Stop it first: {run_lookup.hint(f'cancel {shorts[info.root]}')}"
             )
         chosen = [info for info in chosen if not info.live]
         if not chosen:
@@ -94,7 +94,7 @@ async def _remove(
 def _named(trees: Sequence[TreeInfo], runs: Sequence[str]) -> list[TreeInfo]:
     chosen: dict[str, TreeInfo] = {}
     for written in runs:
-        found = places.find(trees, written)
+        found = run_lookup.find(trees, written)
         if not found.is_root:
             root = found.short.partition(".")[0]
             exits.wrong_use(f"{found.short} is part of a tree; only whole trees are deleted: remit rm {root}")

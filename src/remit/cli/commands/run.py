@@ -9,10 +9,10 @@ from typing import cast
 import click
 
 import remit.cli.exits as exits
-import remit.cli.jobs.asked as asked
+import remit.cli.jobs.task_input as task_input
 import remit.cli.options as options
-from remit.cli.jobs.job import put_together
 from remit.cli.jobs.launch import launch
+from remit.cli.jobs.setup import put_together
 from remit.cli.main import Setup
 from remit.cli.options import Options, Showing
 from remit.models.offline import is_survey
@@ -59,7 +59,7 @@ def command(setup: Setup, prompt: tuple[str, ...], **given: object) -> int:
 async def _run(
     setup: Setup, prompt: tuple[str, ...], said: Options, showing: Showing, *, journal: str | None, kept: bool
 ) -> int:
-    text = asked.read_words(prompt)
+    text = task_input.read_words(prompt)
     if not text.prompt:
         exits.wrong_use("There is nothing to do: write the task, as in: remit run 'Survey this folder'")
     job = put_together(said, setup.models, journal=journal, kept=kept)
@@ -68,5 +68,5 @@ async def _run(
         for note in job.notes:
             exits.tell(note)
         exits.wrong_use("Without a model only a survey can be done: remit run 'Survey this folder'")
-    task, notes = asked.with_files(text, Path(job.workspace))
+    task, notes = task_input.with_files(text, Path(job.workspace))
     return await launch(job._replace(notes=[*job.notes, *notes]), task, showing)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 from remit.cli.views.columns import Cell
@@ -50,12 +50,12 @@ class Line(Struct, frozen=True):
 @click.option("--limit", "-n", type=click.IntRange(min=1), help=f"How many to list; {SHOWN} if left out.")
 @click.option("--all", "-a", "every", is_flag=True, help="List all of them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, limit: int | None, every: bool, as_json: bool, journal: str | None) -> None:
     """List the runs in the journal, the newest first: what they are, how they ended, what they used."""
     if every and limit is not None:
         exits.wrong_use("--all and --limit do not go together. Write one of them: remit runs --limit 50")
-    place = places.find_journal(journal)
+    place = run_lookup.find_journal(journal)
     lines, total = asyncio.run(_read(place.url, None if every else limit or SHOWN))
     if as_json:
         for line in lines:
@@ -68,16 +68,16 @@ def command(*, limit: int | None, every: bool, as_json: bool, journal: str | Non
     for line in lines:
         if line.waiting:
             exits.tell(
-                f"{line.short} waits for {words.count(line.waiting, 'answer')}: {places.hint(f'approve {line.short}')}"
+                f"{line.short} waits for {words.count(line.waiting, 'answer')}: {run_lookup.hint(f'approve {line.short}')}"
             )
     if total > len(lines):
-        exits.tell(f"{len(lines)} of {total:,} runs. All of them: {places.hint('runs --all')}")
+        exits.tell(f"{len(lines)} of {total:,} runs. All of them: {run_lookup.hint('runs --all')}")
 
 
 async def _read(url: str, most: int | None) -> tuple[list[Line], int]:
-    async with places.opened(url) as store:
+    async with run_lookup.opened(url) as store:
         trees = await store.trees()
-        shorts = places.short_ids(info.root for info in trees)
+        shorts = run_lookup.short_ids(info.root for info in trees)
         lines = [await _line(store, info, shorts[info.root]) for info in trees[:most]]
         return lines, len(trees)
 

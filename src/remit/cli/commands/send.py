@@ -8,16 +8,16 @@ import sys
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.remote as remote
-from remit.cli.onward import find_way_on, way_to_ask
 from remit.cli.options import recall
+from remit.cli.resume_hints import find_way_on, way_to_ask
 
 
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("text", nargs=-1, required=True)
-@places.journal_option
+@run_lookup.journal_option
 def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
     """Send a message to a run; it joins that run's next turn.
 
@@ -31,8 +31,8 @@ def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
 
 
 async def _send(written: str, text: str, journal: str | None) -> None:
-    async with places.opened(journal, posts=True) as store:
-        found, tree = await places.look(store, written)
+    async with run_lookup.opened(journal, posts=True) as store:
+        found, tree = await run_lookup.look(store, written)
         if not await remote.send(store, found.run, text):
             called = await recall(store, found.info.root)
             # Looked at again: it may have ended since.

@@ -8,12 +8,12 @@ import sys
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
-import remit.cli.views.listings as listings
+import remit.cli.views.show_tables as show_tables
 import remit.cli.views.summary as summary
 import remit.cli.views.words as words
-from remit.cli.places import LAST
+from remit.cli.run_lookup import LAST
 from remit.cli.views.summary import Shown
 from remit.cli.views.transcript import transcript
 from remit.history.fold import fold
@@ -37,7 +37,7 @@ PIECE_CHARS = 1_000_000
 @click.option("--events", is_flag=True, help="Everything that was recorded, in order.")
 @click.option("--artifact", metavar="NAME", help="A text that was kept whole, by its name or id.")
 @click.option("--json", "as_json", is_flag=True, help="For programs; with --events one event per line.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, run: str, journal: str | None, artifact: str | None, as_json: bool, **sections: bool) -> None:
     """Show one run: what it was asked, its tree, how it ended and its answer.
 
@@ -67,19 +67,19 @@ def command(*, run: str, journal: str | None, artifact: str | None, as_json: boo
 
 async def _read(written: str, journal: str | None) -> tuple[Shown, list[Event]]:
     """The run, and the events of it and of everything below it."""
-    async with places.opened(journal) as store:
-        found = places.find(await store.trees(), written)
+    async with run_lookup.opened(journal) as store:
+        found = run_lookup.find(await store.trees(), written)
         history = [event async for event in store.read(found.info.root)]
         tree = fold(history)
-        places.check_run(tree, found)
-        one = await summary.read(store, found, tree)
+        run_lookup.check_run(tree, found)
+        one = await summary.read_run(store, found, tree)
         return one, [event for event in history if is_within(event.run, found.run)]
 
 
 async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
-    async with places.opened(journal) as store:
-        found, tree = await places.look(store, written)
-        kept = [one for record in listings.below(tree, found) for one in record.artifacts]
+    async with run_lookup.opened(journal) as store:
+        found, tree = await run_lookup.look(store, written)
+        kept = [one for record in show_tables.below(tree, found) for one in record.artifacts]
         chosen = next((one for one in reversed(kept) if name in (one.id, one.name)), None)
         if chosen is None:
             known = ", ".join(words.line(one.id) for one in kept) or "none"
@@ -98,11 +98,11 @@ def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
     elif name == "messages":
         columns.echo("\n\n".join(transcript(one.record.messages, one.record.agent, colour=colour)))
     elif name == "calls":
-        columns.echo_table(list(listings.call_rows(tree, found)), gives_way=3, right=(1, 5))
+        columns.echo_table(list(show_tables.call_rows(tree, found)), gives_way=3, right=(1, 5))
     elif name == "usage":
-        columns.echo_table(list(listings.usage_rows(tree, found)), gives_way=2, right=(3, 4, 5, 6, 7))
+        columns.echo_table(list(show_tables.usage_rows(tree, found)), gives_way=2, right=(3, 4, 5, 6, 7))
     else:
-        columns.echo_table(list(listings.event_rows(history, found)), gives_way=4, right=(0,))
+        columns.echo_table(list(show_tables.event_rows(history, found)), gives_way=4, right=(0,))
 
 
 def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
@@ -116,9 +116,9 @@ def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
     if "messages" in wanted:
         page["messages"] = one.record.messages
     if "calls" in wanted:
-        page["calls"] = listings.call_items(one.tree, one.found)
+        page["calls"] = show_tables.call_items(one.tree, one.found)
     if "usage" in wanted:
-        page["usage"] = listings.usage_items(one.tree, one.found)
+        page["usage"] = show_tables.usage_items(one.tree, one.found)
     if "events" in wanted:
         page["events"] = history
     columns.echo_json(page)

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 import remit.cli.exits as exits
-import remit.cli.jobs.prompt as prompt
+import remit.cli.jobs.approver as approver
 import remit.cli.jobs.trust_prompt as trust_prompt
 import remit.cli.views.columns as columns
 from remit.definitions import Settings, distrust, load_settings, trusted_folders
-from remit.definitions.project_trust.consent import add_version, nearest, trusted_versions
+from remit.definitions.project_trust.trusted_versions import add_version, nearest, trusted_versions
 from remit.definitions.settings import read_asks
 from remit.types.text import visible
 
@@ -63,7 +63,7 @@ def _trust(folder: Path, *, yes: bool) -> None:
     if settings.asks in versions:
         exits.tell(f"{project} is trusted already, as its settings are now.")
         return
-    if not yes and not prompt.can_ask():
+    if not yes and not approver.can_ask():
         exits.wrong_use(
             f"Nothing was trusted: there is no terminal to ask at. `remit trust --yes` trusts {project} as it is now."
         )

@@ -9,13 +9,13 @@ import anyio
 import click
 
 import remit.cli.exits as exits
-import remit.cli.places as places
+import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 import remit.remote as remote
-from remit.cli.following import follow, is_live
-from remit.cli.onward import find_way_on
-from remit.cli.places import LAST, Found, short_request
+from remit.cli.follow import follow, is_live
+from remit.cli.resume_hints import find_way_on
+from remit.cli.run_lookup import LAST, NamedRun, short_request
 from remit.cli.views.display import Display, open_display
 from remit.cli.views.tree_view import TreeView
 from remit.engine.terminal_prompt import in_words
@@ -29,7 +29,7 @@ PAINT_S = 0.1
 @click.argument("run", metavar="[RUN]", required=False, default=LAST)
 @click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
 @click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
-@places.journal_option
+@run_lookup.journal_option
 def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
     """Watch a run of another process: what it did so far, then what it does, up to its end.
 
@@ -38,24 +38,24 @@ def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
     The exit code is the run's.
     """
     # By its id: another run may be the last one by the time that somebody reads this.
-    watched: list[Found] = []
+    watched: list[NamedRun] = []
     try:
         return asyncio.run(_watch(run, journal, watched.append, plain=plain, quiet=quiet))
     except KeyboardInterrupt:
         for found in watched:
-            exits.tell(f"The run goes on. To stop it: {places.hint(f'cancel {found.short}')}")
+            exits.tell(f"The run goes on. To stop it: {run_lookup.hint(f'cancel {found.short}')}")
         return exits.CANCELLED
 
 
 async def _watch(
-    written: str, journal: str | None, tell: Callable[[Found], None], *, plain: bool, quiet: bool
+    written: str, journal: str | None, tell: Callable[[NamedRun], None], *, plain: bool, quiet: bool
 ) -> int:
     """`tell` is given the run that is watched, once it is known."""
-    async with places.opened(journal) as store:
-        found = places.find(await store.trees(), written)
+    async with run_lookup.opened(journal) as store:
+        found = run_lookup.find(await store.trees(), written)
         tell(found)
         if not found.is_root:
-            await places.look(store, written)
+            await run_lookup.look(store, written)
         view = TreeView()
         view.stands = not found.info.live
         display = open_display(view, quiet=quiet, plain=plain)
@@ -67,7 +67,7 @@ async def _watch(
         return await _tell_end(store, found, tree)
 
 
-async def _show(store: Store, found: Found, display: Display) -> Tree:
+async def _show(store: Store, found: NamedRun, display: Display) -> Tree:
     view, tree = display.view, Tree()
 
     def alive() -> None:
@@ -82,7 +82,7 @@ async def _show(store: Store, found: Found, display: Display) -> Tree:
     return tree
 
 
-async def _paint(store: Store, found: Found, display: Display) -> None:
+async def _paint(store: Store, found: NamedRun, display: Display) -> None:
     """Draws what has changed, and says how to answer what is asked."""
     told: set[str] = set()
     while True:
@@ -92,13 +92,13 @@ async def _paint(store: Store, found: Found, display: Display) -> None:
             if request.id in new:
                 short = short_request(request.id, found.short)
                 display.note(
-                    f"{in_words(request)}\nAnswer: {places.hint(f'approve {short}')}, or {places.hint(f'deny {short} REASON')}"
+                    f"{in_words(request)}\nAnswer: {run_lookup.hint(f'approve {short}')}, or {run_lookup.hint(f'deny {short} REASON')}"
                 )
         told |= new
         await anyio.sleep(PAINT_S)
 
 
-async def _tell_end(store: Store, found: Found, tree: Tree) -> int:
+async def _tell_end(store: Store, found: NamedRun, tree: Tree) -> int:
     """The answer on standard output, as `remit run` has it, and the exit code."""
     if found.run not in tree.runs:
         exits.fail(f"{found.short} is not in the journal any more: somebody deleted it.")

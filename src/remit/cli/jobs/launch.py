@@ -1,25 +1,27 @@
-"""A tree from the command line: started or reopened, followed, its answer printed, its end told."""
+"""A tree from the command line: started or reopened, followed, its answer printed, its end told; Ctrl-C once and twice."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 
 import anyio
 
 import remit.cli.exits as exits
 import remit.cli.options as options_
-import remit.cli.places as places
-import remit.cli.views.json_out as json_out
+import remit.cli.run_lookup as run_lookup
+import remit.cli.views.json_output as json_output
 import remit.cli.views.words as words
-from remit.cli.jobs.conduct import Interrupts, conduct
-from remit.cli.jobs.job import Job
-from remit.cli.jobs.prompt import choose_approver
-from remit.cli.onward import way_to_ask
+from remit.cli.jobs.approver import choose_approver
+from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
-from remit.cli.views.display import open_display
+from remit.cli.resume_hints import way_to_ask
+from remit.cli.views.display import Display, open_display
 from remit.cli.views.run_words import how_it_ended
 from remit.cli.views.tree_view import TreeView
 from remit.engine.handle import Running
@@ -29,13 +31,22 @@ from remit.engine.tree.approvals import Approver
 from remit.errors import StoreError
 from remit.history.records import REOPENED, Tree
 from remit.stores import open_store
+from remit.types.events import Event
 from remit.types.limits import Limits
 from remit.types.messages import AssistantMessage, Message, ToolMessage
 from remit.types.outcome import Outcome, Status
 from remit.types.ports import Store
 
+log = logging.getLogger("remit")
 
-async def launch(job: Job, task: Task, showing: Showing, *, history: Sequence[Message] = ()) -> int:
+FRAME_S = 0.1
+"""How often the display may draw."""
+
+_STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
+_NAMES = {"SIGINT": "Ctrl-C"}
+
+
+async def launch(job: RunSetup, task: Task, showing: Showing, *, history: Sequence[Message] = ()) -> int:
     """Start a new tree and follow it to its end. The exit code."""
 
     def make(store: Store | None, approver: Approver) -> Running:
@@ -56,7 +67,7 @@ async def launch(job: Job, task: Task, showing: Showing, *, history: Sequence[Me
     return await _follow(job, make, showing, None)
 
 
-async def relaunch(job: Job, past: Tree, showing: Showing, *, limits: Limits | None = None) -> int:
+async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limits | None = None) -> int:
     """Have a tree of the journal go on to its end. The exit code; `limits` replace those it has, field by field."""
 
     def make(store: Store | None, approver: Approver) -> Running:
@@ -79,7 +90,7 @@ async def relaunch(job: Job, past: Tree, showing: Showing, *, limits: Limits | N
 
 def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:
     """Print the answer of a tree that stays as it is; `called` is how its run was. The exit code."""
-    writer = json_out.Writer() if showing.form == "stream-json" else None
+    writer = json_output.Writer() if showing.form == "stream-json" else None
     _print(outcome, showing, writer)
     if not showing.quiet:
         how, again = words.status_words(outcome.status), way_to_ask(called, outcome.run_id)
@@ -88,7 +99,7 @@ def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> in
 
 
 async def _follow(
-    job: Job,
+    job: RunSetup,
     make: Callable[[Store | None, Approver], Running],
     showing: Showing,
     past: Tree | None,
@@ -109,8 +120,8 @@ async def _follow(
             await _keep(store, running.run_id, job)
         interrupts = Interrupts(display, lambda: f"Stopped at once.{_resume(running.run_id, store)}")
         if showing.elsewhere and not showing.quiet:
-            exits.tell(f"Questions wait for an answer: {places.hint(f'approve {running.run_id}')}")
-        writer = json_out.Writer(_stopper(interrupts)) if streams else None
+            exits.tell(f"Questions wait for an answer: {run_lookup.hint(f'approve {running.run_id}')}")
+        writer = json_output.Writer(_stopper(interrupts)) if streams else None
         outcome = await conduct(running, display, interrupts, (writer.event,) if writer else ())
     _print(outcome, showing, writer)
     _tell_end(outcome, store, quiet=showing.quiet)
@@ -128,7 +139,7 @@ def _stopper(interrupts: Interrupts) -> Callable[[], None]:
     return stop
 
 
-async def _keep(store: Store, root: str, job: Job) -> None:
+async def _keep(store: Store, root: str, job: RunSetup) -> None:
     try:
         await options_.keep(store, root, job.options)
     except StoreError as error:
@@ -145,21 +156,21 @@ async def _close(store: Store) -> None:
 # --- What is said at the end ----------------------------------------------------------------------
 
 
-def _print(outcome: Outcome, showing: Showing, writer: json_out.Writer | None) -> None:
+def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None) -> None:
     """The answer, or what there is of it, on standard output."""
     if writer is not None:
-        writer.line(json_out.encode_result(outcome))
+        writer.line(json_output.encode_result(outcome))
         writer.close()
         if writer.gone:
             raise BrokenPipeError
         return
     if showing.form == "json":
-        json_out.write_out(json_out.encode_result(outcome) + b"\n")
+        json_output.write_out(json_output.encode_result(outcome) + b"\n")
     else:
         text = outcome.text or outcome.partial
         shown = words.lines(text) if words.is_terminal(sys.stdout) else text
         if shown.strip():
-            json_out.write_out(f"{shown.rstrip()}\n".encode("utf-8", "replace"))
+            json_output.write_out(f"{shown.rstrip()}\n".encode("utf-8", "replace"))
     sys.stdout.flush()
 
 
@@ -188,11 +199,11 @@ _MORE = {
 
 
 def _resume(root: str, store: Store | None) -> str:
-    return "" if store is None else f"\nGo on with: {places.hint(f'resume {root}')}"
+    return "" if store is None else f"\nGo on with: {run_lookup.hint(f'resume {root}')}"
 
 
 def _show(root: str, store: Store | None) -> str:
-    return "" if store is None else f"\nLook at it: {places.hint(f'show {root}')}"
+    return "" if store is None else f"\nLook at it: {run_lookup.hint(f'show {root}')}"
 
 
 # --- Going on with a conversation -----------------------------------------------------------------
@@ -216,3 +227,106 @@ def conversation(outcome: Outcome) -> tuple[Message, ...]:
         if call.id not in answered
     ]
     return tuple(messages)
+
+
+class Interrupts:
+    """Signals that ask for an end: the first one is passed on, the second one is the end."""
+
+    def __init__(self, display: Display, last_words: Callable[[], str]) -> None:
+        self._display = display
+        self._last_words = last_words
+        self._first = asyncio.Event()
+        self.reason = ""
+
+    async def first(self) -> str:
+        """Returns with the first, with its name in words."""
+        await self._first.wait()
+        return self.reason
+
+    @contextmanager
+    def caught(self) -> Generator[None]:
+        """Inside, signals come here. Where the system has none, Ctrl-C is a KeyboardInterrupt as ever."""
+        loop = asyncio.get_running_loop()
+        caught: list[signal.Signals] = []
+        with suppress(NotImplementedError, RuntimeError):
+            for name in _STOPS:
+                number = getattr(signal, name, None)
+                if number is not None:
+                    loop.add_signal_handler(number, self._met, name)
+                    caught.append(number)
+            again = getattr(signal, "SIGCONT", None)
+            if again is not None:
+                loop.add_signal_handler(again, self._display.go_on)
+                caught.append(again)
+        try:
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def stop(self, reason: str) -> None:
+        """Have the tree stopped in an orderly way, as the first signal does."""
+        self.reason = self.reason or reason
+        self._first.set()
+
+    def _met(self, name: str) -> None:
+        if not self.reason:
+            self._display.note("Stopping, with what there is so far. Ctrl-C again: at once.")
+            self.stop(_NAMES.get(name, name))
+            return
+        self._display.end(tree=False)
+        exits.tell(self._last_words())
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        # At once means that nobody is waited for. Commands have a supervisor that ends with this process.
+        os._exit(exits.CANCELLED)
+
+
+async def conduct(
+    running: Running,
+    display: Display,
+    interrupts: Interrupts,
+    sinks: tuple[Callable[[Event], None], ...] = (),
+) -> Outcome:
+    """Show a tree that has been entered until it ends; gives its outcome. `sinks` get every event too."""
+    display.begin()
+    done = False
+    try:
+        with interrupts.caught():
+            async with anyio.create_task_group() as group:
+                group.start_soon(_stop_on, running, interrupts)
+                group.start_soon(_draw, display)
+                await _feed(running.events(), (display.feed, *sinks))
+                group.cancel_scope.cancel()
+            outcome = await running.outcome()
+            done = True
+    finally:
+        display.end(tree=done)
+    return outcome
+
+
+async def _feed(events: AsyncIterator[Event], readers: tuple[Callable[[Event], None], ...]) -> None:
+    async for event in events:
+        for read in readers:
+            with _contained():
+                read(event)
+
+
+async def _draw(display: Display) -> None:
+    while True:
+        with _contained():
+            display.paint()
+        await anyio.sleep(FRAME_S)
+
+
+@contextmanager
+def _contained() -> Generator[None]:
+    """A mistake in what is shown must not end a run that somebody pays for."""
+    try:
+        yield
+    except Exception:
+        log.exception("the display failed; the run goes on")
+
+
+async def _stop_on(running: Running, interrupts: Interrupts) -> None:
+    await running.cancel(await interrupts.first())

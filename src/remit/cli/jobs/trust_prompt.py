@@ -10,9 +10,9 @@ from pathlib import Path
 from shlex import quote
 
 import remit.cli.exits as exits
-import remit.cli.jobs.prompt as prompt
+import remit.cli.jobs.approver as approver
 from remit.definitions import Settings
-from remit.definitions.project_trust.consent import add_version
+from remit.definitions.project_trust.trusted_versions import add_version
 from remit.engine.terminal_prompt import forget_typed
 from remit.errors import UsageError
 from remit.types.text import shorten
@@ -43,7 +43,7 @@ def settle(settings: Settings, folder: str) -> None:
     if before is None:
         return
     where = f" {quote(folder)}" if folder else ""
-    if not prompt.can_ask():
+    if not approver.can_ask():
         raise UsageError(
             f"Not run: the settings of {project} changed since you trusted them; `remit trust{where}` shows the"
             f" difference, and `remit trust --yes{where}` accepts it."
@@ -61,7 +61,7 @@ def ask(question: str) -> bool:
     """A yes or no from the terminal; everything but yes is no. Raises KeyboardInterrupt at once."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with prompt.keyboard() as source:
+        with approver.keyboard() as source:
             forget_typed(source)
             sys.stderr.write(question)
             sys.stderr.flush()

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import remit.cli.views.words as words
-from remit.cli.views.keys import in_foreground
-from remit.cli.views.lines import LineDisplay
+from remit.cli.views.keyboard import in_foreground
+from remit.cli.views.line_display import LineDisplay
 from remit.cli.views.tree_view import TreeView
 from remit.types.events import Event
 
@@ -83,7 +83,7 @@ def open_display(view: TreeView, *, quiet: bool, plain: bool = False) -> Display
     stream = sys.stderr
     if plain or not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb" or not _is_ours():
         return LineDisplay(view, stream)
-    from remit.cli.views.live import LiveDisplay  # noqa: PLC0415 - it needs rich
+    from remit.cli.views.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
 
     return LiveDisplay(view, stream)
 

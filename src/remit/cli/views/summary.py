@@ -10,10 +10,10 @@ from typing import NamedTuple
 from msgspec.structs import asdict
 
 import remit.cli.views.words as words
-from remit.cli.onward import way_on
 from remit.cli.options import Options, recall
-from remit.cli.places import Found, hint, short_request
-from remit.cli.views.listings import below, shown_id
+from remit.cli.resume_hints import way_on
+from remit.cli.run_lookup import NamedRun, hint, short_request
+from remit.cli.views.show_tables import below, shown_id
 from remit.cli.views.tree_view import TreeView, interrupt, shown, whole
 from remit.history.records import REOPENED, RunRecord, Tree
 from remit.types.limits import Usage, total
@@ -27,7 +27,7 @@ TASK_LINES = 6
 class Shown(NamedTuple):
     """A run as it is shown: everything that was begun and that nobody works on any more is `interrupted`."""
 
-    found: Found
+    found: NamedRun
     tree: Tree
     outcome: Outcome | None
     """None while it runs."""
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
         return "running" if self.outcome is None else str(self.outcome.status)
 
 
-async def read(store: Store, found: Found, tree: Tree) -> Shown:
+async def read_run(store: Store, found: NamedRun, tree: Tree) -> Shown:
     outcomes = tree.outcomes()
     if not found.info.live:
         interrupt(tree)
@@ -129,8 +129,8 @@ def _notes(one: Shown) -> Iterator[str]:
         for warning in dict.fromkeys(record.warnings):
             yield f"Warning ({shown_id(record.id, found)}): {words.line(warning)}"
         for kept in record.artifacts:
-            read = hint(f"show {root} --artifact {shlex.quote(words.line(kept.id))}")
-            yield f"Kept: {words.line(kept.name)}, {kept.chars:,} characters: {read}"
+            command = hint(f"show {root} --artifact {shlex.quote(words.line(kept.id))}")
+            yield f"Kept: {words.line(kept.name)}, {kept.chars:,} characters: {command}"
     for request in subtree(one.tree, found.run).requests.values():
         short = short_request(request.request, found.short)
         what = words.doing(request.tool, request.context)

@@ -24,7 +24,7 @@ Place = Literal["project", "user", "given"]
 MOST_NAME = 48
 
 
-class Said(NamedTuple):
+class WrittenWord(NamedTuple):
     """A word and its line."""
 
     text: str
@@ -52,12 +52,12 @@ class Definition:
     without: tuple[ToolWord, ...]
     only: tuple[ToolWord, ...]
     """Tools that may be used for what their pattern says and for nothing else."""
-    subagents: tuple[Said, ...]
-    servers: tuple[Said, ...]
+    subagents: tuple[WrittenWord, ...]
+    servers: tuple[WrittenWord, ...]
     own_servers: Mapping[str, Node]
     """MCP servers that are described in the file itself."""
     limits: Limits | None
-    rules: tuple[Said, ...]
+    rules: tuple[WrittenWord, ...]
     """Policy rules, in remit's words."""
     sandbox: Sandbox | None
     surface: Literal["task", "subagent_<name>"]
@@ -96,7 +96,7 @@ class Draft:
     """A definition while its keys are read, one after the other."""
 
     file: Path
-    name: Said | None = None
+    name: WrittenWord | None = None
     nickname: str | None = None
     description: str = ""
     instructions: list[str] = field(default_factory=list[str])
@@ -105,11 +105,11 @@ class Draft:
     tools: list[ToolWord] | None = None
     without: list[ToolWord] = field(default_factory=list[ToolWord])
     only: list[ToolWord] = field(default_factory=list[ToolWord])
-    subagents: list[Said] = field(default_factory=list[Said])
-    servers: list[Said] = field(default_factory=list[Said])
+    subagents: list[WrittenWord] = field(default_factory=list[WrittenWord])
+    servers: list[WrittenWord] = field(default_factory=list[WrittenWord])
     own_servers: dict[str, Node] = field(default_factory=dict[str, Node])
     limits: dict[str, int | float | str | None] = field(default_factory=dict[str, "int | float | str | None"])
-    rules: list[Said] = field(default_factory=list[Said])
+    rules: list[WrittenWord] = field(default_factory=list[WrittenWord])
     sandbox: Sandbox | None = None
     surface: Literal["task", "subagent_<name>"] = "task"
     adhoc: bool = False

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import remit.definitions.agent_files.permissions as permissions
 import remit.definitions.syntax.nodes as nodes
-from remit.definitions.agent_files.definition import Draft, Said
+from remit.definitions.agent_files.definition import Draft, WrittenWord
 from remit.definitions.agent_files.limit_values import read_limit, read_named, read_pairs, seconds
 from remit.definitions.agent_files.model_names import INHERIT
 from remit.definitions.syntax.header_lines import Vocabulary, plain_key
@@ -26,7 +26,7 @@ MOST_DESCRIPTION = 20_000
 def _name(draft: Draft, node: Node) -> None:
     written = " ".join(shown(nodes.text(node)).split())
     if written:
-        draft.name = Said(written, node.line)
+        draft.name = WrittenWord(written, node.line)
     else:
         draft.tell("warning", node.line, "name is empty.")
 
@@ -151,15 +151,15 @@ def _servers(draft: Draft, node: Node) -> None:
         if isinstance(entry.value, dict):
             draft.own_servers |= entry.value
         else:
-            draft.servers.append(Said(nodes.text(entry).strip(), entry.line))
+            draft.servers.append(WrittenWord(nodes.text(entry).strip(), entry.line))
 
 
 def _subagents(draft: Draft, node: Node) -> None:
     if isinstance(node.value, dict):
         chosen = {name: inner for name, inner in node.value.items() if inner.value not in (False, "false")}
-        draft.subagents += [Said(name, inner.line) for name, inner in chosen.items()]
+        draft.subagents += [WrittenWord(name, inner.line) for name, inner in chosen.items()]
         return
-    draft.subagents += [Said(nodes.text(word).strip(), word.line) for word in nodes.words(node)]
+    draft.subagents += [WrittenWord(nodes.text(word).strip(), word.line) for word in nodes.words(node)]
 
 
 def _mode(draft: Draft, node: Node) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from remit.definitions.syntax.nodes import Node, Wrong, kind, number, quoted, split_list, text, whole
 from remit.errors import UsageError
 from remit.types.limits import OTHER_NAMES, Limits
-from remit.types.text_spelling import suggest
+from remit.types.spelling import suggest
 
 NAMES: tuple[str, ...] = Limits.__struct_fields__
 _TIMES = ("seconds", "call_seconds", "stall_seconds")

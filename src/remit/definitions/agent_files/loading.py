@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from remit.definitions.agent_files.definition import Definition, Draft, Place, as_name
 from remit.definitions.agent_files.keys import VOCABULARY, read_keys
-from remit.definitions.agent_files.places import Folder, agent_folders, files_in
+from remit.definitions.agent_files.search_paths import Folder, agent_folders, files_in
 from remit.definitions.syntax.frontmatter import take_apart
 from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, Wrong
 from remit.definitions.syntax.text_files import read_text

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterable
 
 import remit.definitions.syntax.nodes as nodes
-from remit.definitions.agent_files.definition import Draft, Said
+from remit.definitions.agent_files.definition import Draft, WrittenWord
 from remit.definitions.agent_files.tool_names import ALSO, ToolWord, read_word
 from remit.definitions.syntax.nodes import Node, Wrong, quoted
 from remit.errors import UsageError
@@ -55,7 +55,7 @@ def read_without(draft: Draft, node: Node) -> None:
     for word in nodes.words(node):
         found = read_word(nodes.text(word), word.line)
         if found.within and found.kind == "tool":
-            draft.rules.append(Said(f"deny {found.name}({found.within})", word.line))
+            draft.rules.append(WrittenWord(f"deny {found.name}({found.within})", word.line))
         else:
             draft.without.append(found)
 
@@ -81,7 +81,7 @@ def read_mode(draft: Draft, node: Node) -> None:
 def read_permission(draft: Draft, node: Node) -> None:
     """opencode's `permission`: a verdict for everything, or one for each tool, or several by pattern."""
     if not isinstance(node.value, dict):
-        draft.rules.append(Said(f"{nodes.choice(node, _VERDICTS)} *", node.line))
+        draft.rules.append(WrittenWord(f"{nodes.choice(node, _VERDICTS)} *", node.line))
         return
     for name, inner in node.value.items():
         word = read_word(name, inner.line)
@@ -108,7 +108,7 @@ def _read_verdicts(draft: Draft, tool: str, node: Node) -> None:
         if verdict == "deny" and "*" not in tool:
             draft.without.append(ToolWord("tool", tool, line=node.line, written=tool))
         else:
-            draft.rules.append(Said(f"{verdict} {tool}", node.line))
+            draft.rules.append(WrittenWord(f"{verdict} {tool}", node.line))
         return
     by_pattern = {pattern: nodes.choice(inner, _VERDICTS) for pattern, inner in node.value.items()}
     for pattern, verdict in by_pattern.items():
@@ -117,7 +117,7 @@ def _read_verdicts(draft: Draft, tool: str, node: Node) -> None:
             # In opencode the last pattern that fits decides, so this means: these and nothing else.
             draft.only.append(ToolWord("tool", tool, pattern, line=line, written=pattern))
         elif pattern != "*" or verdict != "deny" or "allow" not in by_pattern.values():
-            draft.rules.append(Said(f"{verdict} {tool}({pattern})", line))
+            draft.rules.append(WrittenWord(f"{verdict} {tool}({pattern})", line))
 
 
 def _read_task_permission(draft: Draft, node: Node) -> None:
@@ -129,7 +129,7 @@ def _read_task_permission(draft: Draft, node: Node) -> None:
             draft.tools.append(ToolWord("delegate", "task", line=node.line, written="task"))
         return
     allowed = [
-        Said(name, inner.line)
+        WrittenWord(name, inner.line)
         for name, inner in node.value.items()
         if nodes.choice(inner, _VERDICTS) != "deny" and not any(char in name for char in "*?[")
     ]
@@ -141,9 +141,9 @@ def read_policy(draft: Draft, node: Node) -> None:
     draft.rules += policy_rules(node)
 
 
-def policy_rules(node: Node) -> list[Said]:
+def policy_rules(node: Node) -> list[WrittenWord]:
     """Rules such as `ask terminal(git push*)`. Raises Wrong."""
-    found = list[Said]()
+    found = list[WrittenWord]()
     if isinstance(node.value, dict):
         for answer, inner in node.value.items():
             if answer not in _VERDICTS:
@@ -151,14 +151,15 @@ def policy_rules(node: Node) -> list[Said]:
                     f"has {quoted(answer)}; it may have allow, ask and deny, each a list of tools", inner.line
                 )
             found += [
-                Said(f"{answer} {_tool_rule(nodes.text(word))}", word.line) for word in nodes.words(inner)
+                WrittenWord(f"{answer} {_tool_rule(nodes.text(word))}", word.line)
+                for word in nodes.words(inner)
             ]
     else:
-        found += [Said(_renamed(nodes.text(word)), word.line) for word in nodes.words(node)]
+        found += [WrittenWord(_renamed(nodes.text(word)), word.line) for word in nodes.words(node)]
     return [_checked(rule) for rule in found]
 
 
-def _checked(rule: Said) -> Said:
+def _checked(rule: WrittenWord) -> WrittenWord:
     """The rule in the one form that rules have, so that nothing depends on how it was written."""
     try:
         return rule._replace(text=str(parse(rule.text, "policy")))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from remit.definitions.syntax.header_lines import WORD_KEY, Vocabulary, is_void, plain_key
-from remit.definitions.syntax.loose_yaml import Told, read
+from remit.definitions.syntax.loose_yaml import Told, read_front_matter
 from remit.definitions.syntax.nodes import Node
 
 MOST_HEADER = 100_000
@@ -18,7 +18,7 @@ _HEADING = re.compile(r"#{1,6}\s")
 
 
 @dataclass(slots=True)
-class Page:
+class MarkdownFile:
     """What a file says: entries with their lines, the text below, and what is to be told."""
 
     entries: dict[str, Node]
@@ -27,7 +27,7 @@ class Page:
     has_header: bool = True
 
 
-def take_apart(text: str, vocabulary: Vocabulary) -> Page:
+def take_apart(text: str, vocabulary: Vocabulary) -> MarkdownFile:
     """Never fails: what has no front matter is all text."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     told = list[Told]()
@@ -37,21 +37,21 @@ def take_apart(text: str, vocabulary: Vocabulary) -> Page:
         lines.insert(0, "---")
         start = 0
     if start is None:
-        return Page({}, "\n".join(lines).strip(), told, has_header=False)
+        return MarkdownFile({}, "\n".join(lines).strip(), told, has_header=False)
     end, body = _closing(lines, start, vocabulary, told)
     header = lines[start + 1 : end]
     if not any(WORD_KEY.match(line.strip()) for line in header):
         told.append(
             ("warning", start + 1, "There are no keys between the --- lines; all of it was read as text.")
         )
-        return Page({}, "\n".join(lines).strip(), told, has_header=False)
+        return MarkdownFile({}, "\n".join(lines).strip(), told, has_header=False)
     if sum(map(len, header)) > MOST_HEADER:
         told.append(
             ("error", start + 1, f"The front matter has more than {MOST_HEADER:,} characters; shorten it.")
         )
-        return Page({}, "", told)
-    entries, more = read(header, start + 2, vocabulary)
-    return Page(entries, "\n".join(body).strip(), told + more)
+        return MarkdownFile({}, "", told)
+    entries, more = read_front_matter(header, start + 2, vocabulary)
+    return MarkdownFile(entries, "\n".join(body).strip(), told + more)
 
 
 def _opening(lines: list[str], told: list[Told]) -> int | None:

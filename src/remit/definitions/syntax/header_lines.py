@@ -38,7 +38,7 @@ def is_void(line: str) -> bool:
     return not stripped or stripped.startswith("#")
 
 
-class Lines:
+class HeaderLines:
     """The lines, without tabs in front and blanks behind."""
 
     def __init__(self, lines: list[str], words: Vocabulary) -> None:

@@ -1,6 +1,6 @@
 """Front matter as people write it: YAML where it is YAML, and the likely meaning where it is not.
 
-Blocks are read here, what stands between marks in `flow.py`. There are no tags, and anchors stand for nothing, so a small
+Blocks are read here, what stands between marks in `yaml_flow.py`. There are no tags, and anchors stand for nothing, so a small
 file cannot become a large value. Reading never fails: what was not understood is told with its line.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from remit.definitions.syntax.flow import DEEPEST, Unreadable, fold, read_flow, unescape
 from remit.definitions.syntax.header_lines import (
     COLON,
     GLUED_KEY,
     WORD_KEY,
-    Lines,
+    HeaderLines,
     Vocabulary,
     indent_of,
     is_void,
     plain_key,
 )
+from remit.definitions.syntax.multiline_text import RunningText
 from remit.definitions.syntax.nodes import Level, Node, quoted
-from remit.definitions.syntax.running_text import RunningText
+from remit.definitions.syntax.yaml_flow import DEEPEST, Unreadable, fold, read_flow, unescape
 
 Told = tuple[Level, int, str]
 
@@ -44,7 +44,9 @@ _FLOW_WORK, _QUOTED_WORK = 10, 0.25
 _CLOSING = {"[": "]", "{": "}"}
 
 
-def read(lines: list[str], first: int, vocabulary: Vocabulary) -> tuple[dict[str, Node], list[Told]]:
+def read_front_matter(
+    lines: list[str], first: int, vocabulary: Vocabulary
+) -> tuple[dict[str, Node], list[Told]]:
     """The entries of front matter, and what is to be told of it. `first` is the number of its first line."""
     reader = _Reader(lines, first, vocabulary)
     return reader.top(), reader.told
@@ -54,7 +56,7 @@ class _Reader:
     def __init__(self, lines: list[str], first: int, vocabulary: Vocabulary) -> None:
         self.first = first
         self.told: list[Told] = []
-        self.lines = Lines(lines, vocabulary)
+        self.lines = HeaderLines(lines, vocabulary)
         self.base = self.lines.base
         self.patience: float = _LEAST_WORK + WORK * sum(map(len, lines))
         if self.lines.tabbed is not None:

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, cast
 
 from remit.tools.words import show
 from remit.types.messages import Json
+from remit.types.spelling import nearest, suggest
 from remit.types.text import clean, one_line, shorten
-from remit.types.text_spelling import nearest, suggest
 
 Scalar = str | int | float | bool | None
 Value: TypeAlias = "Scalar | list[Node] | dict[str, Node]"

@@ -81,7 +81,7 @@ class TaskTool(DelegateTool):
         return _plan_for(agent, prompt, label)
 
     def _meant(self, name: str) -> str:
-        from remit.types.text_spelling import suggest  # noqa: PLC0415 - only models that make names up need it
+        from remit.types.spelling import suggest  # noqa: PLC0415 - only models that make names up need it
 
         return (
             f"{suggest(name, self.agents)} Known agents: {', '.join(map(repr, self.agents)) or NO_PROFILES}."

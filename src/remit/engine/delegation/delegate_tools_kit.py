@@ -51,7 +51,7 @@ def resolve(agent: Agent, tool: Tool | str) -> Tool:
     tools = built_in.tools()
     if tool in tools:
         return tools[tool]
-    from remit.types.text_spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
 
     known = ", ".join(sorted(tools)) or "none"
     raise UsageError(

@@ -64,7 +64,7 @@ class Link(Protocol):
         ...
 
 
-class Place(Protocol):
+class Database(Protocol):
     """A file or a server."""
 
     after_fork: str

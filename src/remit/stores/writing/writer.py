@@ -16,7 +16,7 @@ import remit.stores.sql.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.history.redaction import Redactor
 from remit.stores.owner import HEARTBEAT_S
-from remit.stores.sql.database import Link, Place, Trouble, unexpected
+from remit.stores.sql.database import Database, Link, Trouble, unexpected
 from remit.stores.writing.pages import Page, pages_of, write
 from remit.stores.writing.waiting import Claim, Waiting, copy
 from remit.stores.writing.worker import Promise, Worker, tell_all
@@ -68,7 +68,7 @@ class Job(Promise[T], Generic[T]):
 class Writer:
     """Owns what waits to be written, and the writing connection. Methods are for the loop's thread unless they say otherwise."""
 
-    def __init__(self, place: Place, owner: str, redactor: Redactor) -> None:
+    def __init__(self, place: Database, owner: str, redactor: Redactor) -> None:
         self.claims: dict[str, Claim] = {}
         self._sources: list[Claim] = []
         """Those of which something may wait, also of trees that were let go of while there was trouble."""

@@ -31,7 +31,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _HOME = re.compile(r"~$|~[\w-]*/")
 
 
-class Place(NamedTuple):
+class ResolvedPath(NamedTuple):
     """Where a path led: a name in an open folder, or with an empty name the folder itself."""
 
     folder: Folder
@@ -85,14 +85,14 @@ class Workspace:
             folder.close()
         self._held.clear()
 
-    def find(self, path: str | tuple[str, ...], *, make_folders: bool = False) -> Place:
+    def find(self, path: str | tuple[str, ...], *, make_folders: bool = False) -> ResolvedPath:
         """Where a path leads inside; names that were found here may be given as they are.
 
         Raises Refused when it leads outside, nowhere, or cannot be walked.
         """
         return _Walk(self, path, make_folders=make_folders).go()
 
-    def find_folder(self, path: str) -> Place:
+    def find_folder(self, path: str) -> ResolvedPath:
         """The same for a folder, which is opened. Raises Refused for everything else."""
         place = self.find(path)
         if not place.name:
@@ -138,7 +138,7 @@ class _Walk:
         self.links = 0
         self.left = deque(self._components(path) if isinstance(path, str) else path)
 
-    def go(self) -> Place:
+    def go(self) -> ResolvedPath:
         while self.left:
             name = self.left.popleft()
             if name in ("", "."):
@@ -153,7 +153,7 @@ class _Walk:
                 return self._arrive(name, info)
             else:
                 self._enter(name, info)
-        return Place(self.folders[-1], "", tuple(self.parts), None)
+        return ResolvedPath(self.folders[-1], "", tuple(self.parts), None)
 
     def _components(self, path: str) -> list[str]:
         if "\0" in path:
@@ -219,8 +219,8 @@ class _Walk:
             raise Refused(f"{show(self.path)}: its links lead too far.")
         self.left.extendleft(reversed(parts))
 
-    def _arrive(self, name: str, info: os.stat_result | None) -> Place:
-        place = Place(self.folders[-1], name, (*self.parts, name), info)
+    def _arrive(self, name: str, info: os.stat_result | None) -> ResolvedPath:
+        place = ResolvedPath(self.folders[-1], name, (*self.parts, name), info)
         if self.left and info is None:
             raise Refused(missing(place))
         if self.left and info is not None and not stat.S_ISDIR(info.st_mode):
@@ -243,10 +243,10 @@ class _Walk:
         self.parts.append(name)
 
     def _near(self, name: str) -> str:
-        return near(Place(self.folders[-1], name, (*self.parts, name), None))
+        return near(ResolvedPath(self.folders[-1], name, (*self.parts, name), None))
 
 
-def near(place: Place) -> str:
+def near(place: ResolvedPath) -> str:
     """A sentence that names what is there instead, or nothing."""
     try:
         names = [entry.name for entry in place.folder.entries()]
@@ -258,12 +258,12 @@ def near(place: Place) -> str:
     return f" Near it: {', '.join(paths)}." if paths else ""
 
 
-def missing(place: Place) -> str:
+def missing(place: ResolvedPath) -> str:
     """That there is nothing, and what is near."""
     return f"There is no {place.shown}.{near(place)}"
 
 
-def open_file(place: Place) -> tuple[int, os.stat_result]:
+def open_file(place: ResolvedPath) -> tuple[int, os.stat_result]:
     """An ordinary file, open for reading. Raises Refused for everything else; never waits."""
     if not place.name:
         raise Refused(f"{place.shown} is a folder. Use ls to see what is in it.")
@@ -283,7 +283,7 @@ def open_file(place: Place) -> tuple[int, os.stat_result]:
     return fd, info
 
 
-def _only_files(place: Place, info: os.stat_result) -> None:
+def _only_files(place: ResolvedPath, info: os.stat_result) -> None:
     if stat.S_ISDIR(info.st_mode):
         raise Refused(f"{place.shown} is a folder. Use ls to see what is in it.")
     if not stat.S_ISREG(info.st_mode):

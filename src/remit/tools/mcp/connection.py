@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
+from remit.tools.mcp.http_transport import Instead, instead_of
+from remit.tools.mcp.malformed import Listing
 from remit.tools.mcp.session import answers, list_tools, load, make, roots, shake_hands
-from remit.tools.mcp.sieve import Listing
-from remit.tools.mcp.web import Instead, instead_of
 from remit.types.messages import JsonObject
 from remit.types.text import describe_error
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from mcp.client.session import ClientSession
 
-    from remit.tools.mcp.link import Link
+    from remit.tools.mcp.transport import Link
 
 log = logging.getLogger("remit.mcp")
 

@@ -17,7 +17,7 @@ from remit.tools.tool import Tool
 from remit.types.text import shorten
 
 if TYPE_CHECKING:
-    from remit.tools.mcp.offers import McpTool
+    from remit.tools.mcp.server_tools import McpTool
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -146,7 +146,7 @@ class McpServer:
 
     @property
     def observes(self) -> bool:
-        # What a server says of its own tools counts only if the user trusts it: see `_tier` in offers.py.
+        # What a server says of its own tools counts only if the user trusts it: see `_tier` in server_tools.py.
         return self.trusted
 
     def with_tools(self, *, only: Iterable[str] | None, without: Iterable[str] = ()) -> McpServer:
@@ -162,12 +162,12 @@ class McpServer:
 
     async def open(self, workspace: Path | None) -> Opening:
         """Start it and list its tools. Raises ServerFailed; a cancelled one leaves nothing behind."""
-        from remit.tools.mcp.opening import ServerOpening  # noqa: PLC0415 - needed once a server is opened
+        from remit.tools.mcp.open_server import ServerOpening  # noqa: PLC0415 - needed once a server is opened
 
         return await ServerOpening.open(self, workspace)
 
     def choose(self, tools: Sequence[Tool]) -> Choice:
-        from remit.tools.mcp.offers import Offered, plain_name  # noqa: PLC0415 - as above
+        from remit.tools.mcp.server_tools import Offered, plain_name  # noqa: PLC0415 - as above
 
         offered = tools if isinstance(tools, Offered) else Offered(cast("Sequence[McpTool]", tools), {})
         chosen = [tool for tool in offered if self._takes(tool.own_name)]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import remit.tasks.threads as threads
 from remit.tools.mcp.failure import ServerFailed
-from remit.tools.mcp.sieve import Listing, dispatcher
-from remit.tools.mcp.web import Instead, instead_of
+from remit.tools.mcp.http_transport import Instead, instead_of
+from remit.tools.mcp.malformed import Listing, dispatcher
 
 if TYPE_CHECKING:
     import mcp_types as types
     from mcp.client.session import ClientRequestContext, ClientSession
     from pydantic import TypeAdapter
 
-    from remit.tools.mcp.link import Streams
+    from remit.tools.mcp.transport import Streams
 
 MOST_PAGES = 100
 

@@ -9,7 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
-from remit.tools.processes.below import read
+from remit.tools.processes.descendants import read_proc_file
 
 TITLE = b"remit: watching over a command"
 DEATH_SIGNAL, SUBREAPER = 1, 36
@@ -42,7 +42,7 @@ class Linux:
         # Nobody of the same user may look into us or change us.
         self.prctl(_DUMPABLE, 0)
         with suppress(OSError, ValueError, IndexError):
-            start, end = map(int, read("/proc/self/stat").rpartition(")")[2].split()[45:47])
+            start, end = map(int, read_proc_file("/proc/self/stat").rpartition(")")[2].split()[45:47])
             if 0 < start < end:
                 self.ctypes.memset(start, 0, end - start)
                 self.ctypes.memmove(start, TITLE, min(len(TITLE), end - start - 1))
@@ -88,7 +88,7 @@ class Linux:
             return False
         with suppress(OSError, ValueError):
             # Small numbers would be the same in every command: a file that remembers one would be believed.
-            most = int(read("/proc/sys/kernel/pid_max"))
+            most = int(read_proc_file("/proc/sys/kernel/pid_max"))
             number = 300 + int.from_bytes(os.urandom(4), "big") % max(1, most // 2)
             with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
                 file.write(str(number))
@@ -98,7 +98,7 @@ class Linux:
 def _covered() -> bool:
     """Whether somebody has laid something over parts of /proc: a new one would show what is under it."""
     try:
-        places = [line.split()[4] for line in read("/proc/self/mountinfo").splitlines()]
+        places = [line.split()[4] for line in read_proc_file("/proc/self/mountinfo").splitlines()]
     except (OSError, IndexError):
         return True
     return any(p.startswith("/proc/") and not p.startswith("/proc/sys/fs/binfmt_misc") for p in places)

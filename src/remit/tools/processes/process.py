@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from remit.tasks.semaphore import Gate
-from remit.tools.processes.below import Below, look, send
+from remit.tools.processes.descendants import Below, look, send
 from remit.tools.words import Refused
 
 GRACE_S = 0.5
@@ -60,7 +60,7 @@ _SET_PIPE_SIZE = 1031
 _ENDED = re.compile(r"ended (-?\d+) (\d+) (\d+) ([\w.+,?-]*)")
 _BEGUN = re.compile(r"begun (\d+)\n")
 _LOST = re.compile(r"lost (\d+)")
-_SOURCES = ("below", "linux", "supervisor")
+_SOURCES = ("descendants", "linux", "supervisor")
 _LOAD = """\
 import sys
 for name, source in SOURCES:

@@ -15,7 +15,7 @@ import signal
 import time
 from contextlib import suppress
 
-from remit.tools.processes.below import FREEZE_S, Below, Seen, look
+from remit.tools.processes.descendants import FREEZE_S, Below, Seen, look
 from remit.tools.processes.linux import DEATH_SIGNAL, SUBREAPER, Linux
 
 # What costs more to import than all the rest.

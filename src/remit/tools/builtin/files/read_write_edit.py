@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-import remit.tools.builtin.files.diffing as diffing
-import remit.tools.builtin.files.loading as loading
-import remit.tools.builtin.files.seen as seen
-import remit.tools.builtin.sandbox.guarding as guarding
+import remit.tools.builtin.files.diffs as diffs
+import remit.tools.builtin.files.file_contents as file_contents
+import remit.tools.builtin.files.files_read as files_read
+import remit.tools.builtin.sandbox.protected_files as protected_files
 from remit.tools.builtin.folders import CREATE
-from remit.tools.builtin.workspace import Place, Workspace
+from remit.tools.builtin.workspace import ResolvedPath, Workspace
 from remit.tools.result import ToolResult
 from remit.tools.tool import ToolContext, tool
 from remit.tools.words import Refused, count, counted, in_words, show, size, trouble
@@ -48,25 +48,25 @@ def read(path: str, ctx: ToolContext, *, offset: int = 1, limit: int = MOST_LINE
     """
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
-        data = loading.load(place)
-        media = loading.image_type(data)
+        data = file_contents.load(place)
+        media = file_contents.image_type(data)
         if not media:
             _only_text(place, data)
-        seen.saw(ctx, workspace.real, place.parts, data)
+        files_read.saw(ctx, workspace.real, place.parts, data)
     if media:
         return _image(place, data, media)
     if not data:
         return ToolResult(f"{place.shown} is empty.", details={"lines": 0})
-    text, whole = loading.decode(data)
+    text, whole = file_contents.decode(data)
     return _numbered(place, text, max(offset, 1), min(max(limit, 1), MOST_LINES), whole=whole)
 
 
-def _only_text(place: Place, data: bytes) -> None:
-    if what := loading.binary_kind(data):
+def _only_text(place: ResolvedPath, data: bytes) -> None:
+    if what := file_contents.binary_kind(data):
         raise Refused(f"{place.shown} is {what} ({size(len(data))}), not text. It cannot be read here.")
 
 
-def _image(place: Place, data: bytes, media: str) -> ToolResult:
+def _image(place: ResolvedPath, data: bytes, media: str) -> ToolResult:
     if len(data) > MOST_IMAGE:
         raise Refused(
             f"{place.shown} is too large for an image: {size(len(data))}, and the limit is {size(MOST_IMAGE)}."
@@ -76,8 +76,8 @@ def _image(place: Place, data: bytes, media: str) -> ToolResult:
     )
 
 
-def _numbered(place: Place, text: str, first: int, limit: int, *, whole: bool) -> ToolResult:
-    lines = diffing.split_lines(text)
+def _numbered(place: ResolvedPath, text: str, first: int, limit: int, *, whole: bool) -> ToolResult:
+    lines = diffs.split_lines(text)
     if first > len(lines):
         raise Refused(f"{place.shown} has {count(len(lines), 'line')}; there is no line {first:,}.")
     out: list[str] = []
@@ -128,15 +128,15 @@ def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: b
     with Workspace(ctx.workspace) as workspace:
         place = _expect(workspace, path) if make_folders else workspace.find(path)
         _check_place(workspace, place, ctx)
-        if isinstance(place, Place) and place.is_folder:
+        if isinstance(place, ResolvedPath) and place.is_folder:
             raise Refused(f"{place.shown} is a folder.")
         if isinstance(place, _Unmade) or place.info is None:
             shown = show(path) if isinstance(place, _Unmade) else place.shown
-            return f"Make {shown}: {_held(text, data)}.{diffing.added(diffing.split_lines(text))}"
+            return f"Make {shown}: {_held(text, data)}.{diffs.added(diffs.split_lines(text))}"
         old = _current(workspace, place, ctx)
     # Where the two cannot be compared, what will be there is shown at least.
-    plain = bool(loading.binary_kind(old)) or diffing.costly(loading.decode(old)[0], text)
-    change = diffing.added(diffing.split_lines(text)) if plain else _replaced_by(place, old, text)
+    plain = bool(file_contents.binary_kind(old)) or diffs.costly(file_contents.decode(old)[0], text)
+    change = diffs.added(diffs.split_lines(text)) if plain else _replaced_by(place, old, text)
     return f"Replace {place.shown}: {_held(text, data)}.{change}"
 
 
@@ -147,8 +147,8 @@ def _must_ask_to_write(path: str, content: str, ctx: ToolContext, *, make_folder
         return _settings_change(workspace, place, _old(place), data)
 
 
-def _old(place: Place | _Unmade) -> bytes | None:
-    return None if isinstance(place, _Unmade) or place.info is None else loading.load(place)
+def _old(place: ResolvedPath | _Unmade) -> bytes | None:
+    return None if isinstance(place, _Unmade) or place.info is None else file_contents.load(place)
 
 
 @tool(tier="confirm", paths=("path",), preview=_preview_write, must_ask=_must_ask_to_write)
@@ -173,11 +173,11 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
         _check_place(workspace, place, ctx)
         if place.is_folder:
             raise Refused(f"{place.shown} is a folder.")
-        with seen.changing(workspace.real, place.parts):
+        with files_read.changing(workspace.real, place.parts):
             old = None if place.info is None else _current(workspace, place, ctx)
             _check_settings(workspace, place, old, data, ctx)
             _put(place, data)
-            seen.wrote(ctx, workspace.real, place.parts, data)
+            files_read.wrote(ctx, workspace.real, place.parts, data)
     if old is None:
         return ToolResult(f"Made {place.shown}: {_held(text, data)}.")
     return ToolResult(f"Replaced {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}")
@@ -204,18 +204,20 @@ class _Unmade(NamedTuple):
     parts: tuple[str, ...]
 
 
-def _check_place(workspace: Workspace, place: Place | _Unmade, ctx: ToolContext) -> None:
-    guarding.check_place(ctx.sandbox, workspace.real, place.parts)
+def _check_place(workspace: Workspace, place: ResolvedPath | _Unmade, ctx: ToolContext) -> None:
+    protected_files.check_place(ctx.sandbox, workspace.real, place.parts)
 
 
-def _settings_change(workspace: Workspace, place: Place | _Unmade, old: bytes | None, new: bytes) -> str:
+def _settings_change(
+    workspace: Workspace, place: ResolvedPath | _Unmade, old: bytes | None, new: bytes
+) -> str:
     """The path, where its new content would change settings of remit; empty otherwise."""
-    change = guarding.changes_settings(workspace.real, place.parts, old, new)
+    change = protected_files.changes_settings(workspace.real, place.parts, old, new)
     return "/".join(place.parts) if change else ""
 
 
 def _check_settings(
-    workspace: Workspace, place: Place | _Unmade, old: bytes | None, new: bytes, ctx: ToolContext
+    workspace: Workspace, place: ResolvedPath | _Unmade, old: bytes | None, new: bytes, ctx: ToolContext
 ) -> None:
     """Raises Refused for a change of settings that no person has approved for this very call."""
     change = _settings_change(workspace, place, old, new)
@@ -229,11 +231,15 @@ def _held(text: str, data: bytes) -> str:
     return f"{count(count_lines(text), 'line')}, {size(len(data))}"
 
 
-def _replaced_by(place: Place, old: bytes, text: str) -> str:
-    return "" if loading.binary_kind(old) else diffing.changed(place.shown, loading.decode(old)[0], text)
+def _replaced_by(place: ResolvedPath, old: bytes, text: str) -> str:
+    return (
+        ""
+        if file_contents.binary_kind(old)
+        else diffs.changed(place.shown, file_contents.decode(old)[0], text)
+    )
 
 
-def _expect(workspace: Workspace, path: str) -> Place | _Unmade:
+def _expect(workspace: Workspace, path: str) -> ResolvedPath | _Unmade:
     """Where a path leads, without making the folders on the way. Raises Refused."""
     below = workspace.inside(path) if path.startswith("/") else path.split("/")
     if below is None:
@@ -254,14 +260,14 @@ def _expect(workspace: Workspace, path: str) -> Place | _Unmade:
     return workspace.find("/".join(parts) or ".")
 
 
-def _current(workspace: Workspace, place: Place, ctx: ToolContext) -> bytes:
+def _current(workspace: Workspace, place: ResolvedPath, ctx: ToolContext) -> bytes:
     """What the file holds. Raises Refused unless this run knows it."""
-    data = loading.load(place)
-    seen.check(ctx, workspace.real, place.parts, data, place.shown)
+    data = file_contents.load(place)
+    files_read.check(ctx, workspace.real, place.parts, data, place.shown)
     return data
 
 
-def _put(place: Place, data: bytes) -> None:
+def _put(place: ResolvedPath, data: bytes) -> None:
     """Have the name stand for this content, in one step: readers see the old file or the new one."""
     folder, old = place.folder, place.info
     temporary = f".remit-{secrets.token_hex(8)}.tmp"
@@ -297,7 +303,7 @@ def _fill(fd: int, data: bytes, old: os.stat_result | None) -> None:
     os.fsync(fd)
 
 
-def _name_new(place: Place, temporary: str) -> None:
+def _name_new(place: ResolvedPath, temporary: str) -> None:
     folder = place.folder
     try:
         folder.link(temporary, place.name)
@@ -326,7 +332,7 @@ def _preview_edit(
         _check_place(workspace, place, ctx)
         before = _editable(place, _current(workspace, place, ctx))
     after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
-    return f"Edit {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
+    return f"Edit {place.shown}{_in_places(times)}.{diffs.changed(place.shown, before, after)}"
 
 
 def _must_ask_to_edit(
@@ -335,7 +341,7 @@ def _must_ask_to_edit(
     _check_edit(old_text, new_text, ctx)
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
-        before = _editable(place, loading.load(place))
+        before = _editable(place, file_contents.load(place))
         after, _ = _replaced(place, before, old_text, new_text, replace_all=replace_all)
         return _settings_change(workspace, place, _bytes(before), _bytes(after))
 
@@ -357,16 +363,14 @@ def edit(
     with Workspace(ctx.workspace) as workspace:
         place = workspace.find(path)
         _check_place(workspace, place, ctx)
-        with seen.changing(workspace.real, place.parts):
+        with files_read.changing(workspace.real, place.parts):
             before = _editable(place, _current(workspace, place, ctx))
             after, times = _replaced(place, before, old_text, new_text, replace_all=replace_all)
             written = _bytes(after)
             _check_settings(workspace, place, _bytes(before), written, ctx)
             _put(place, written)
-            seen.wrote(ctx, workspace.real, place.parts, written)
-    return ToolResult(
-        f"Edited {place.shown}{_in_places(times)}.{diffing.changed(place.shown, before, after)}"
-    )
+            files_read.wrote(ctx, workspace.real, place.parts, written)
+    return ToolResult(f"Edited {place.shown}{_in_places(times)}.{diffs.changed(place.shown, before, after)}")
 
 
 def _bytes(text: str) -> bytes:
@@ -385,15 +389,15 @@ def _in_places(times: int) -> str:
     return "" if times == 1 else f" in {times} places"
 
 
-def _editable(place: Place, data: bytes) -> str:
+def _editable(place: ResolvedPath, data: bytes) -> str:
     _only_text(place, data)
-    if loading.is_wide(data) or loading.image_type(data):
+    if file_contents.is_wide(data) or file_contents.image_type(data):
         raise Refused(f"{place.shown} is not UTF-8 text. It cannot be edited here.")
     # Bytes that are no UTF-8 survive the round trip this way.
     return data.decode("utf-8", "surrogateescape")
 
 
-def _replaced(place: Place, text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, int]:
+def _replaced(place: ResolvedPath, text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, int]:
     old, new = clean(old), clean(new)
     if "\r\n" in text and "\r" not in old and ("\n" not in old or old not in text):
         # The lines were shown without it.
@@ -430,7 +434,7 @@ def _line_numbers(text: str, piece: str, most: int = 10) -> list[int]:
 def _nearest(text: str, old: str) -> str:
     """What is there that looks most like what was looked for."""
     wanted = [line.strip() for line in old.splitlines() if line.strip()]
-    lines = diffing.split_lines(text)[:20_000]
+    lines = diffs.split_lines(text)[:20_000]
     if not wanted:
         return ""
     stripped = [line.strip() for line in lines]

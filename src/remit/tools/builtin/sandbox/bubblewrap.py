@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import remit.history.journal_files as journal_files
-import remit.tools.builtin.sandbox.guarding as guarding
 import remit.tools.builtin.sandbox.mounts as mounts
+import remit.tools.builtin.sandbox.protected_files as protected_files
 import remit.tools.builtin.sandbox.repositories as repositories
 import remit.tools.builtin.sandbox.seccomp as seccomp
-from remit.tools.builtin.sandbox.journals import Journals
+from remit.tools.builtin.sandbox.hidden_journals import Journals
 from remit.tools.builtin.sandbox.mounts import Mount
 from remit.tools.secret_places import may_hide, secrets
 from remit.tools.words import Refused
@@ -40,7 +40,7 @@ class Cage(NamedTuple):
     fds: tuple[int, ...]
     """Descriptors that it needs; the caller closes them once it has begun."""
     journals: Journals
-    guard: guarding.Guard | None = None
+    guard: protected_files.Guard | None = None
 
     def planted(self) -> list[str]:
         """Puts aside what a command has planted meanwhile; what was done, in words. Takes a while."""
@@ -55,12 +55,12 @@ def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage
 
     Nobody may have LD_LIBRARY_PATH in the environment before: bubblewrap itself runs outside.
     """
-    guarding.check_workspace(sandbox, workspace)
+    protected_files.check_workspace(sandbox, workspace)
     program = _working(sandbox)
     writes = sandbox.files == "workspace-write"
     journals = Journals(workspace if writes else None)
     try:
-        guard = guarding.Guard(workspace) if writes else None
+        guard = protected_files.Guard(workspace) if writes else None
         hidden = journals.hold(_journals_inside(sandbox, workspace, guard))
         words = [program, *_apart(sandbox)]
         if sandbox.files == "open":
@@ -80,7 +80,7 @@ def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage
     return Cage((*words, "--chdir", cwd, "--", *proving), fds, journals, guard)
 
 
-def _journals_inside(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> list[Path]:
+def _journals_inside(sandbox: Sandbox, workspace: Path, guard: protected_files.Guard | None) -> list[Path]:
     if guard is not None:
         return guard.journals
     return repositories.find_all(workspace).journals if sandbox.files == "read-only" else []
@@ -112,7 +112,7 @@ def _filters(sandbox: Sandbox) -> tuple[int, ...]:
     return (seccomp.as_file(seccomp.make_filter(unix=sandbox.files == "open")),)
 
 
-def _mounts(sandbox: Sandbox, workspace: Path, guard: guarding.Guard | None) -> Iterator[Mount]:
+def _mounts(sandbox: Sandbox, workspace: Path, guard: protected_files.Guard | None) -> Iterator[Mount]:
     """What is laid over the system; nothing where commands may write all of it."""
     if sandbox.files == "open":
         return

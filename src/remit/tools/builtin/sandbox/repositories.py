@@ -32,7 +32,7 @@ _LATE = frozenset(
 """Large folders that seldom hold a repository are looked into last."""
 
 
-class Found(NamedTuple):
+class Repository(NamedTuple):
     """A folder in which a repository begins."""
 
     parts: tuple[str, ...]
@@ -50,7 +50,7 @@ class Found(NamedTuple):
 class Survey(NamedTuple):
     """What was found in a workspace."""
 
-    repositories: list[Found]
+    repositories: list[Repository]
     settings: list[tuple[Parts, str]]
     """Folders, and names in them behind which there may be settings of remit."""
     journals: list[Path]
@@ -84,7 +84,7 @@ def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> Su
     What is found by path may have become something else meanwhile: whoever uses it has to look again. Who insists has
     folders that their owner cannot list made listable.
     """
-    found, settings, journals = list[Found](), list[tuple[Parts, str]](), list[Path]()
+    found, settings, journals = list[Repository](), list[tuple[Parts, str]](), list[Path]()
     known = _remembered.pop(top, {})
     _remembered[top] = known
     for old in list(_remembered)[:-_MOST_REMEMBERED]:
@@ -149,10 +149,10 @@ def _list_by_force(path: str, known: dict[str, _Listing]) -> _Listing | None:
     return None
 
 
-def _found(path: str, parts: tuple[str, ...]) -> Iterator[Found]:
+def _found(path: str, parts: tuple[str, ...]) -> Iterator[Repository]:
     with suppress(OSError):
         info = os.lstat(f"{path}/.git")
-        yield Found(parts, info.st_mode, (info.st_dev, info.st_ino))
+        yield Repository(parts, info.st_mode, (info.st_dev, info.st_ino))
 
 
 # --- Whether a file is git's own -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What a git command would do besides what its name says, as far as its words tell.
 
 A command is clear only where git itself does all of it: one of git's own commands, without options that name a program,
-change settings or write elsewhere. What the settings of a repository add is switched off in `plain_git.py`.
+change settings or write elsewhere. What the settings of a repository add is switched off in `git_without_hooks.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from remit.tools.builtin.sandbox.repositories import runs_nothing
-from remit.tools.builtin.terminal.lexing import Word
-from remit.tools.builtin.terminal.plain_git import WITH_VALUE, command_at
-from remit.tools.policy_subject import ANYTHING
+from remit.tools.builtin.terminal.git_without_hooks import WITH_VALUE, command_at
+from remit.tools.builtin.terminal.shell_words import Word
+from remit.tools.policy_rules import ANYTHING
 
 # fmt: off
 _COMMANDS = frozenset({
@@ -74,7 +74,7 @@ def is_clear(words: Sequence[Word]) -> bool:
     """Whether git itself does all that a command says. The first word is `git`, perhaps with a path."""
     texts = [word.text for word in words[1:]]
     start = command_at(texts)
-    # By another path it is another program, or git without what `plain_git.py` does.
+    # By another path it is another program, or git without what `git_without_hooks.py` does.
     if words[0].text != "git" or any(word.loose or word.globs for word in words[1 : start + 2]):
         return False
     if not _own_options_are_clear(texts[:start]):

@@ -1,7 +1,7 @@
 """The tool `terminal`: shell commands in the workspace, bounded in time and output, ended as a whole.
 
-What a command is about is read in `readings.py`, how it is run and ended in `tools/processes/process.py`, what holds it in
-`tools/builtin/sandbox/bubblewrap.py`, and what git does without in `plain_git.py`.
+What a command is about is read in `rule_subjects.py`, how it is run and ended in `tools/processes/process.py`, what holds it in
+`tools/builtin/sandbox/bubblewrap.py`, and what git does without in `git_without_hooks.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ import anyio
 
 import remit.history.journal_files as journal_files
 import remit.tasks.threads as threads
-import remit.tools.builtin.terminal.reporting as reporting
+import remit.tools.builtin.terminal.sandbox_report as sandbox_report
 from remit.errors import UsageError
 from remit.tools.builtin.sandbox.bubblewrap import cage
-from remit.tools.builtin.terminal.disasters import disaster
+from remit.tools.builtin.terminal.destructive_commands import disaster
 from remit.tools.builtin.terminal.environment import scrub, without
+from remit.tools.builtin.terminal.git_without_hooks import put_before_git
 from remit.tools.builtin.terminal.output import Kept, Pieces
-from remit.tools.builtin.terminal.plain_git import put_before_git
-from remit.tools.builtin.terminal.readings import read_command, read_folder, runs_git, subjects
+from remit.tools.builtin.terminal.rule_subjects import read_command, read_folder, runs_git, subjects
 from remit.tools.builtin.workspace import Workspace
-from remit.tools.policy_rules import Rule
-from remit.tools.policy_subject import Subject
+from remit.tools.policy_rules import Rule, Subject
 from remit.tools.processes.process import COMMANDS, KILL_S, STOP_S, Ended, Process, launch
 from remit.tools.result import ToolResult
 from remit.tools.tool import Tool, ToolContext, tool
@@ -236,9 +235,9 @@ class _Call:
             # Without the certainty that it never began, it is not begun again.
             if (
                 last
-                or ended.failed != reporting.NOT_BEGUN
+                or ended.failed != sandbox_report.NOT_BEGUN
                 or self.cancelled
-                or not reporting.is_bash(_shell())
+                or not sandbox_report.is_bash(_shell())
             ):
                 break
             self.kept = Kept()
@@ -249,13 +248,13 @@ class _Call:
         self.library = self.env.pop("LD_LIBRARY_PATH", self.library)
         held = await self._in_thread(lambda: cage(self.ctx.sandbox, root, folder, self.library))
         shell = _shell()
-        heard, report = reporting.open_line(shell)
+        heard, report = sandbox_report.open_line(shell)
         said = b""
         if self.ctx.sandbox.files != "open":
             self.env["TMPDIR"] = "/tmp"  # noqa: S108 - a private one
             self.env.pop("XDG_RUNTIME_DIR", None)
         try:
-            argv = [*held.before, *reporting.words(shell, self.command, report)]
+            argv = [*held.before, *sandbox_report.words(shell, self.command, report)]
             ended = await self._once(argv, "/", hear, (report, *held.fds))
         finally:
             for fd in (report, *held.fds):
@@ -265,7 +264,7 @@ class _Call:
                 said = os.read(heard, 4096)
             os.close(heard)
             self.planted += await self._in_thread(held.planted)
-        return reporting.with_report(ended, said)
+        return sandbox_report.with_report(ended, said)
 
     async def _once(
         self, argv: Sequence[str], folder: str, hear: Callable[[bytes], None], fds: Sequence[int]

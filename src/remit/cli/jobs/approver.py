@@ -1,0 +1,84 @@
+"""Who is asked when a call needs a yes: the person at the terminal, another process, nobody, or no one has to be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import remit.cli.views.words as words
+from remit.cli.views.display import Display
+from remit.cli.views.keyboard import in_foreground
+from remit.engine.terminal_prompt import ask_at
+from remit.engine.tree.approvals import Approver
+from remit.remote import ask_elsewhere
+from remit.tools.policy import ApprovalRequest, Decision, allow, deny
+from remit.tools.policy_rules import SETTINGS
+
+NOBODY = "nobody can be asked, since remit has no terminal here; --allow RULE or --yes allow it beforehand"
+
+NOT_BY_YES = "--yes does not cover files that remit reads as settings: a person must approve each change"
+
+
+def choose_approver(display: Display, *, yes: bool, elsewhere: bool) -> Approver:
+    """`--yes` answers everything; `--ask-elsewhere` waits for `remit approve`; a terminal is asked at."""
+    if yes:
+        return _yes
+    if elsewhere:
+        return ask_elsewhere
+    if not can_ask():
+        return _nobody
+
+    async def ask(request: ApprovalRequest) -> Decision:
+        with display.paused(), keyboard() as source:
+            return await _ask(request, source)
+
+    return ask
+
+
+async def _yes(request: ApprovalRequest) -> Decision:
+    return deny(NOT_BY_YES) if SETTINGS in request.rules else allow()
+
+
+async def _nobody(request: ApprovalRequest) -> Decision:
+    del request
+    return deny(NOBODY)
+
+
+def can_ask() -> bool:
+    """Whether somebody is at the terminal to be asked."""
+    if not words.is_terminal(sys.stderr):
+        return False
+    return in_foreground() if words.is_terminal(sys.stdin) else hasattr(os, "ttyname")
+
+
+@contextmanager
+def keyboard() -> Generator[int]:
+    """Where answers are typed: standard input, or the terminal itself when that has brought the prompt."""
+    if words.is_terminal(sys.stdin):
+        yield sys.stdin.fileno()
+        return
+    source = os.open(os.ttyname(sys.stderr.fileno()), os.O_RDONLY | os.O_NOCTTY)
+    try:
+        yield source
+    finally:
+        os.close(source)
+
+
+async def _ask(request: ApprovalRequest, source: int) -> Decision:
+    try:
+        return await ask_at(request, source, _write)
+    except asyncio.CancelledError:
+        _write("\n(Answered elsewhere, or stopped: no answer is needed any more.)\n")
+        raise
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stderr.write(text if words.has_unicode(sys.stderr) else words.ascii_only(text))
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        # The terminal is gone; reading from it ends too, and that is an answer.
+        return

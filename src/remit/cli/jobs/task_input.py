@@ -1,0 +1,122 @@
+"""What a run is asked: the words of the command line or standard input, and the files that they mention."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import remit.cli.exits as exits
+import remit.cli.views.words as words
+from remit.types.messages import FilePart, ImagePart, Part, TextPart
+
+MOST_TEXT = 400_000
+"""Characters of one file that is mentioned."""
+
+MOST_MENTIONS = 50
+MOST_INPUT = 4_000_000
+"""Bytes of standard input."""
+
+_MENTION = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'][^\s]*))""")
+_AFTER = ".,;:!?)]}>"
+"""What may stand behind a name in a sentence."""
+
+
+class Asked(NamedTuple):
+    """A task, and what there is to say about it."""
+
+    task: str | list[Part]
+    notes: list[str]
+
+
+class TaskText(NamedTuple):
+    """What was said on the command line, and what standard input brings along."""
+
+    prompt: str
+    data: str = ""
+    """Only looked at, never searched for files: it may be anybody's."""
+
+
+def read_words(given: Sequence[str]) -> TaskText:
+    """The prompt: its words, with `-` for standard input; without any, standard input if it is no terminal."""
+    prompt = " ".join(word for word in given if word != "-").strip()
+    if "-" not in given and (prompt or words.is_terminal(sys.stdin)):
+        return TaskText(prompt)
+    return TaskText(prompt, _input()) if prompt else TaskText(_input())
+
+
+def _input() -> str:
+    source = sys.stdin
+    if source is None or source.closed:
+        return ""
+    data = source.buffer.read(MOST_INPUT + 1)
+    if len(data) > MOST_INPUT:
+        exits.wrong_use(
+            f"Standard input has more than {MOST_INPUT:,} bytes. Put it into a file and let the agent read it."
+        )
+    return data.decode("utf-8", "replace").strip("\r\n")
+
+
+def with_files(said: TaskText, workspace: Path) -> Asked:
+    """The task with the files that it mentions, as @name, put below it. They are read inside the workspace only."""
+    parts: list[Part] = [TextPart(said.prompt)]
+    notes: list[str] = []
+    for name in list(dict.fromkeys(_mentions(said.prompt)))[:MOST_MENTIONS]:
+        part = _load(name, workspace, notes)
+        if part is not None:
+            parts.append(part)
+    if said.data:
+        parts.append(TextPart(said.data))
+    return Asked(parts if len(parts) > 1 else said.prompt, notes)
+
+
+def _mentions(text: str) -> Iterator[str]:
+    for found in _MENTION.finditer(text):
+        name = found[1] or found[2] or found[3].rstrip(_AFTER)
+        if name:
+            yield name
+
+
+def _load(name: str, workspace: Path, notes: list[str]) -> Part | None:
+    """A file as a part of the task; None for what is no file: people write @ for other things too."""
+    # The file tools' own way in, so that a mention reaches no further than a tool would.
+    from remit.tools.builtin.files.file_contents import binary_kind, decode, image_type, load  # noqa: PLC0415 - see above
+    from remit.tools.builtin.workspace import Workspace  # noqa: PLC0415 - see above
+    from remit.tools.words import Refused  # noqa: PLC0415 - see above
+
+    shown = words.line(name, 80)
+    try:
+        with Workspace(workspace) as room:
+            place = room.find(name)
+            if place.is_folder:
+                return None
+            if place.info is None:
+                return _unknown(name, notes)
+            data = load(place)
+    except Refused as refused:
+        # Whatever else a word with @ may be, it is not a file; one that is cannot be left out silently.
+        if "outside" in str(refused) or "too large" in str(refused):
+            exits.wrong_use(f"@{shown}: {refused}")
+        return _unknown(name, notes)
+    media = image_type(data)
+    if media:
+        return ImagePart(media, data)
+    if data.startswith(b"%PDF-"):
+        return FilePart(Path(name).name, "application/pdf", data)
+    if kind := binary_kind(data):
+        exits.wrong_use(f"@{shown} is {kind}, which cannot be put into a task.")
+    text, _ = decode(data)
+    if len(text) > MOST_TEXT:
+        exits.wrong_use(
+            f"@{shown} has {len(text):,} characters; at most {MOST_TEXT:,} can be put into a task."
+            " Leave out the @ and let the agent read it."
+        )
+    return TextPart(f'<file path="{words.line(name)}">\n{text}\n</file>')
+
+
+def _unknown(name: str, notes: list[str]) -> None:
+    if "/" in name or "." in name:
+        shown = words.line(name, 80)
+        notes.append(f"There is no file {shown!r} in the workspace, so @{shown} is left as it is.")

@@ -1,0 +1,177 @@
+"""The live tree on a terminal: painted at most ten times a second, out of the way while a person is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+import remit.cli.views.words as words
+from remit.cli.views.keyboard import Keys
+from remit.cli.views.tree_view import Line, TreeView, frame, shown, whole
+from remit.types.events import Event
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+LAST_LINES = 12
+"""Runs that are left standing above the answer."""
+
+CLOCK_S = 0.5
+"""How often times are drawn anew when nothing happens."""
+
+
+class LiveDisplay:
+    """Draws a tree on a terminal in place. What it writes stays below what was there before."""
+
+    def __init__(self, view: TreeView, stream: TextIO) -> None:
+        # Here, because rich is for those who have a terminal.
+        from rich.console import Console  # noqa: PLC0415 - see above
+
+        self.view = view
+        self._stream = stream
+        self._console: Console = Console(
+            file=stream, force_terminal=True, highlight=False, markup=False, emoji=False, legacy_windows=False
+        )
+        self._unicode = words.has_unicode(stream)
+        self._keys = Keys()
+        self._live: Live | None = None
+        self._lines: list[Line] = []
+        """What stands on the terminal."""
+        self._size = (0, 0)
+        self._changed = True
+        self._painted_at = 0.0
+        self._broken = False
+        self._begun = self._paused = False
+
+    def begin(self) -> None:
+        self._begun = True
+        self._follow_state()
+
+    def feed(self, event: Event) -> None:
+        self.view.feed(event)
+        self._changed = True
+
+    def paint(self) -> None:
+        """Draw what has changed; also when only the clock has. Never raises: a terminal may go away."""
+        now = time.monotonic()
+        if self._live is None or self._broken:
+            return
+        if not (self._changed or now - self._painted_at >= CLOCK_S or self._resized()):
+            return
+        self._changed, self._painted_at = False, now
+        with self._unbroken():
+            size = self._console.size
+            lines = frame(
+                self.view, width=size.width - 1, height=size.height - 1, now=self.view.clock(time.time())
+            )
+            if lines == self._lines and size == self._size:
+                return
+            self._mend(size.width)
+            self._lines, self._size = lines, size
+            self._live.update(self._text(lines), refresh=True)
+
+    def note(self, text: str) -> None:
+        """A line of ours above the tree."""
+        from rich.text import Text  # noqa: PLC0415 - as above
+
+        with self._unbroken():
+            self._console.print(Text(text))
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """The terminal is somebody else's meanwhile, also when a tree asks before it is drawn or after its end."""
+        self._paused = True
+        self._follow_state()
+        try:
+            yield
+        finally:
+            self._paused = False
+            self._follow_state()
+            self.paint()
+
+    def go_on(self) -> None:
+        """The process was stopped and goes on, below what others have written meanwhile."""
+        if self._live is not None:
+            self._keys.hush()
+            with self._unbroken():
+                self._stream.write("\n" * len(self._lines))
+            self._lines = []
+            self._changed = True
+
+    def end(self, *, tree: bool = True) -> None:
+        """Take the live tree away; a short one stays in its place."""
+        self._begun = False
+        self._follow_state()
+        if tree and self.view.tree.runs:
+            with self._unbroken():
+                lines = whole(
+                    self.view,
+                    width=self._console.size.width - 1,
+                    now=self.view.clock(time.time()),
+                    most=LAST_LINES,
+                )
+                self._console.print(self._text(lines))
+
+    def _follow_state(self) -> None:
+        """Have the tree on the terminal while it is to be there, and not otherwise."""
+        wanted = self._begun and not self._paused
+        if wanted and self._live is None:
+            self._keys.hush()
+            self._start()
+        elif not wanted and self._live is not None:
+            self._stop()
+            self._keys.restore()
+
+    def _start(self) -> None:
+        from rich.live import Live  # noqa: PLC0415 - as above
+
+        with self._unbroken():
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                vertical_overflow="crop",
+            )
+            self._live.start()
+        self._lines = []
+        self._changed = True
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            with self._unbroken():
+                self._mend(self._console.size.width)
+                live.stop()
+
+    def _resized(self) -> bool:
+        return self._console.size != self._size
+
+    def _mend(self, width: int) -> None:
+        """A window that became narrower has wrapped our lines: go up over all of them, not just as many as we drew."""
+        cells = (sum(words.width(text) for text, _ in line) for line in self._lines)
+        rows = sum(max(1, -(-one // max(1, width))) for one in cells)
+        if rows > len(self._lines):
+            down = "\n" * (len(self._lines) - 1)
+            self._stream.write(f"\r\x1b[{rows - 1}A\x1b[J{down}")
+        self._lines = []
+
+    def _text(self, lines: list[Line]) -> Text:
+        from rich.text import Text  # noqa: PLC0415 - as above
+
+        text = Text.from_ansi(shown(lines, colour=True, unicode=self._unicode))
+        text.no_wrap, text.overflow = True, "crop"
+        return text
+
+    @contextmanager
+    def _unbroken(self) -> Generator[None]:
+        """A terminal that has gone away stops the drawing, and nothing else."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._broken = True

@@ -1,0 +1,128 @@
+"""Which versions of which projects the user trusts: a file for each project beside the user's configuration.
+
+A version is what a project's files say (`trusted_content.py`). Trust is for one project and covers no other, not even a
+repository below it. Files of other projects, and other versions, may narrow what an agent does, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from remit.definitions.agent_files.search_paths import repository
+from remit.errors import UsageError
+from remit.tools.settings_files import config_folder
+
+MOST_VERSIONS = 20
+"""Of one project, the newest first: one for each branch that somebody works on."""
+
+
+class Record(Struct):
+    """What is kept of one project."""
+
+    project: str
+    versions: list[tuple[str, ...]]
+    """The lines of each version."""
+
+
+def folder_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the records are."""
+    return config_folder(home, environ) / "remit" / "trusted"
+
+
+def trusted_versions(project: Path, home: Path, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The lines of every version of a project that the user trusts. Raises UsageError for a record that cannot be read."""
+    record = _read(_path(project, home, environ))
+    return record.versions if record is not None and record.project == _text(project) else []
+
+
+def trusted_folders(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """The projects of which the user trusts a version. Raises UsageError for a record that cannot be read."""
+    try:
+        files = sorted(folder_of((home or Path.home()).resolve(), environ).glob("*.json"))
+    except OSError:
+        return []
+    records = (_read(path) for path in files)
+    return sorted(Path(record.project) for record in records if record is not None)
+
+
+def add_version(project: Path, lines: Iterable[str], home: Path, environ: Mapping[str, str]) -> None:
+    """Trust a version of a project. Raises UsageError."""
+    if project == Path(project.anchor) or home.is_relative_to(project):
+        raise UsageError(f"{project} is not a project: it holds your home folder, or everything.")
+    new, versions = tuple(lines), trusted_versions(project, home, environ)
+    others = [known for known in versions if known != new]
+    record = Record(_text(project), [new, *others][:MOST_VERSIONS])
+    _write(record, _path(project, home, environ))
+
+
+def distrust(
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> bool:
+    """Forget every version of the project that a folder belongs to; says whether there was one. Raises UsageError."""
+    own = (home or Path.home()).resolve()
+    # The name as given too: a trusted folder may have become a link.
+    gone = (repository(Path(workspace).resolve(), own), Path(os.path.abspath(workspace)))  # noqa: PTH100 - links stay
+    paths = [path for path in (_path(project, own, environ) for project in gone) if path.exists()]
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise _trouble(path, "deleted", error) from None
+    return bool(paths)
+
+
+def nearest(versions: Iterable[tuple[str, ...]], lines: Iterable[str]) -> tuple[str, ...]:
+    """The version that differs in the fewest lines."""
+    now = set(lines)
+    return min(versions, key=lambda version: len(now.symmetric_difference(version)))
+
+
+def _text(project: Path) -> str:
+    """A name as text, also one that is no UTF-8."""
+    return os.fsencode(project).decode("utf-8", "backslashreplace")
+
+
+def _path(project: Path, home: Path, environ: Mapping[str, str]) -> Path:
+    name = hashlib.sha256(os.fsencode(project)).hexdigest()[:32]
+    return folder_of(home, environ) / f"{name}.json"
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _trouble(path, "read", error) from None
+    except msgspec.MsgspecError:
+        raise UsageError(
+            f"{path}: this record of trust is damaged. Delete it, and run `remit trust` again."
+        ) from None
+
+
+def _write(record: Record, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In one step: half a record would be a damaged one.
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(record)))
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise _trouble(path, "written", error) from None
+
+
+def _trouble(path: Path, what: str, error: OSError) -> UsageError:
+    why = (error.strerror or type(error).__name__).lower()
+    return UsageError(f"{path}: this record of trust cannot be {what}: {why}.")

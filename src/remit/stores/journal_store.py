@@ -1,0 +1,432 @@
+"""The store that both databases are: the port on one side, the writer's and the reader's thread on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets as entropy
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from pathlib import Path
+from typing import TypeVar, cast
+
+import msgspec
+
+import remit.stores.sql.tables as tables
+import remit.tasks.threads as threads
+import remit.types.commands
+from remit.errors import StoreError, TreeOwned, UsageError
+from remit.history.redaction import Redactor
+from remit.history.secret_patterns import SecretPattern
+from remit.stores.owner import new_owner
+from remit.stores.reader import NotReady, Reader
+from remit.stores.sql.database import Database, Link
+from remit.stores.writing.chunks import chunks
+from remit.stores.writing.waiting import HEED_EVENTS, Claim, Waiting, Weighed, copy, weigh, weighed
+from remit.stores.writing.worker import Promise, Worker, answer
+from remit.stores.writing.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
+from remit.types.commands import AnyCommand
+from remit.types.events import Event, decode, decode_lines, seq_of, words
+from remit.types.ports import Posted, TreeInfo
+from remit.types.sandbox import Sandbox
+
+T = TypeVar("T")
+
+POLL_S = 0.2
+"""How often a wait for commands looks."""
+
+SHRINK_BYTES = 1_000_000
+"""From so much on, what deleted trees took is given back to the file system at once; else at the end."""
+
+GROUP_CHUNKS = 16
+"""Chunks of an artifact in one transaction: events wait no longer than for these."""
+
+
+def _checked(secrets: object) -> tuple[str | SecretPattern, ...]:
+    """Raises UsageError, without showing any of them."""
+    if isinstance(secrets, (str, bytes, SecretPattern)):
+        what = "pattern" if isinstance(secrets, SecretPattern) else "text"
+        raise UsageError(
+            f"secrets must be a list of texts and patterns, not one {what}: put it in a list, secrets=[...]."
+        )
+    if isinstance(secrets, Mapping):
+        raise UsageError(
+            "secrets must be a list of texts and patterns, not a mapping: give its values in a list."
+        )
+    if not isinstance(secrets, Iterable):
+        raise UsageError(f"secrets must be a list of texts and patterns, not {type(secrets).__name__}.")
+    found: list[str | SecretPattern] = []
+    for one in cast("Iterable[object]", secrets):
+        if isinstance(one, SecretPattern):
+            found.append(one)
+            continue
+        if not isinstance(one, str) or not one.strip():
+            what = "empty" if isinstance(one, str) else f"of the type {type(one).__name__}"
+            raise UsageError(
+                f"secrets must be a list of texts and patterns: number {len(found) + 1} of them is {what}."
+            )
+        if any(one in word for word in words()):
+            raise UsageError(
+                f"Number {len(found) + 1} of the secrets is a part of a word that every event is written with, such as"
+                " `text` or `status`. Without it no run could be read: give it a longer one."
+            )
+        found.append(one)
+    return tuple(found)
+
+
+class JournalStore:
+    """A store in a database. See `remit.types.ports.Store` for what its methods promise."""
+
+    def __init__(self, place: Database, secrets: Sequence[str | SecretPattern] = ()) -> None:
+        self._place = place
+        self._redactor = Redactor(_checked(secrets))
+        self._owner = new_owner()
+        self._owner_text = self._owner.encode()
+        self._writer = Writer(place, self._owner_text, self._redactor)
+        self._worker = self._writer.worker
+        self._reader = Reader(place)
+        self._claims = self._writer.claims
+        self._claiming: set[str] = set()
+        self._freed = 0
+        """Bytes of trees that were deleted since room was last given back."""
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._place.where}>"
+
+    async def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
+        """Why commands in one of these sandboxes could write here, and what to do; empty when they cannot."""
+        look = threads.start(
+            lambda: self._place.exposed(sandboxes, workspace),
+            asyncio.get_running_loop(),
+            name="the store's place",
+        )
+        await look.wait()
+        return look.result()
+
+    async def claim(self, root: str, *, new: bool) -> None:
+        self._check()
+        if root in self._claims or root in self._claiming:
+            raise TreeOwned(
+                f"The run {root!r} is being run already, by this process. Wait until it has ended."
+            )
+        if not new:
+            await self._must_exist(root)
+        self._claiming.add(root)
+        owner, where = self._owner_text, self._place.where
+        job = self._writer.do(
+            lambda link, again: tables.claim(link, root, owner, where, new=new, again=again),
+            # Who owns a tree is of no use to anybody after a power cut; it lasts with the first event.
+            lasting=False,
+        )
+        try:
+            self._writer.keep(Claim(root, await self._answer(job)))
+        except BaseException:
+            # Whoever was cancelled, or had to wait too long, must not own it later.
+            if job.error is None:
+                job.withdrawn = True
+                self._let_go(root)
+            raise
+        finally:
+            self._claiming.discard(root)
+
+    async def release(self, root: str) -> None:
+        self._check()
+        claim = self._claims.get(root)
+        if claim is None:
+            return
+        try:
+            if claim.error is None:
+                await self._flush()
+            if claim.error is not None and not claim.told:
+                raise claim.tell(claim.error)
+        finally:
+            done = self._let_go(root)
+        await self._answer(done)
+
+    def _let_go(self, root: str) -> Promise[None]:
+        self._claims.pop(root, None)
+        return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text), lasting=False)
+
+    def append(self, event: Event) -> None:
+        seq, claim = event.seq, self._claims.get(event.root)
+        if claim is None or claim.error is not None or seq <= claim.last:
+            raise self._refusal(event, claim)
+        if weight := weigh(event):
+            waiting: Waiting = self._weighed(event, weight, claim)
+        else:
+            waiting = event
+            if seq > claim.heed_at:
+                self._make_room(claim)
+        claim.last = seq
+        claim.events.append(waiting)
+        if self._worker.asleep:
+            self._worker.wake()
+
+    def _weighed(self, event: Event, weight: int, claim: Claim) -> Weighed:
+        self._make_room(claim)
+        try:
+            made = weighed(event, weight)
+        except Exception as error:
+            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
+        size = made.size
+        # In one step: a call in between could let the garbage collector in.
+        claim.weight_in += size
+        return made
+
+    def _make_room(self, claim: Claim) -> None:
+        """Raises StoreError where too much waits."""
+        claim.heed_at = claim.last + HEED_EVENTS
+        if self._writer.waiting_bytes() > MOST_BUFFERED:
+            raise self._overflow(claim)
+
+    def _refusal(self, event: Event, claim: Claim | None) -> StoreError:
+        if self._closed:
+            return self._closed_error()
+        if claim is None:
+            return StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
+        if claim.error is not None:
+            return claim.tell(claim.error)
+        return StoreError(
+            f"Event {event.seq} of the run {event.root!r} comes after event {claim.last}. Events are added in order."
+        )
+
+    def _overflow(self, claim: Claim) -> StoreError:
+        # For good: a journal may lose its end, never its middle.
+        why = (
+            "has not been writable for so long"
+            if self._writer.troubled
+            else "is so much slower than events come"
+        )
+        claim.error = StoreError(
+            f"{self._place.where} {why} that {MOST_BUFFERED // 1_000_000} MB of events "
+            f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}".rstrip()
+        )
+        return claim.tell(claim.error)
+
+    async def flush(self, root: str | None = None) -> None:
+        self._check()
+        await self._flush()
+        # A copy, made in one step: the writer's thread, or another loop's, may take one out meanwhile.
+        for claim in tuple(self._claims.values()):
+            if claim.error is not None and root in (None, claim.root):
+                raise claim.tell(claim.error)
+
+    async def _flush(self) -> None:
+        promise = self._writer.flush()
+        if promise is not None:
+            await self._answer(promise)
+
+    async def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
+        self._check()
+        if root in self._claims:
+            await self._flush()
+        while pages := await self._read(lambda link, after=after: tables.pages_after(link, root, after), []):
+            for last, data in pages:
+                for event in self._events(root, last, data, after):
+                    after = event.seq
+                    yield event
+                if after < last:
+                    raise self._unreadable(root, last, ValueError("its page ends before it"))
+
+    def _events(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
+        """Those of a page that come after `after`. Raises StoreError at the first that cannot be read."""
+        try:
+            events: Iterable[Event] = decode_lines(data)
+        except msgspec.DecodeError:
+            events = self._one_by_one(root, last, data, after)
+        for event in events:
+            if event.root != root:
+                raise self._unreadable(root, event.seq, ValueError("it is an event of another run"))
+            if event.seq > after:
+                yield event
+
+    def _one_by_one(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
+        """The events of a page in which not all can be read."""
+        found: list[tuple[int, Event | msgspec.DecodeError]] = []
+        seq = last + 1
+        for line in reversed([line for line in data.split("\n") if line.strip()]):
+            try:
+                event = decode(line)
+                seq = event.seq
+                found.append((seq, event))
+            except msgspec.DecodeError as error:
+                # The highest that it can have: counted from the front, one that was asked for could be passed over.
+                seq = seq_of(line) or seq - 1
+                found.append((seq, error))
+        for seq, event in reversed(found):
+            if isinstance(event, Event):
+                yield event
+            elif seq > after:
+                raise self._unreadable(root, seq, event) from None
+
+    def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._place.where} has an event that cannot be read: {seq} of the run {root!r} ({error}). It is "
+            "damaged, or was written by a newer remit. Update remit, restore the store from a copy, or delete the run."
+        )
+
+    async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
+        self._check()
+        if root not in self._claims:
+            raise StoreError(f"The run {root!r} is not claimed, so nothing can be added to it.")
+        version = entropy.randbits(62)
+        chars = size = 0
+        held: list[str] = []
+        whole = False
+        try:
+            async for text in chunks(data, self._redactor):
+                if len(held) == GROUP_CHUNKS:
+                    size += await self._add(root, version, chars, held)
+                    chars += sum(map(len, held))
+                    held = []
+                held.append(text)
+            await self._show(root, artifact, version, (chars, size), held)
+            whole = True
+        finally:
+            if not whole and chars:
+                self._writer.do(lambda link, _: tables.drop_chunks(link, root, version))
+
+    async def _add(self, root: str, version: int, first: int, texts: list[str]) -> int:
+        def work(link: Link, _: bool) -> int:
+            self._own(link, root)
+            return tables.add_chunks(link, root, version, first, texts)
+
+        return await self._do(work)
+
+    async def _show(
+        self, root: str, name: str, version: int, so_far: tuple[int, int], texts: list[str]
+    ) -> None:
+        first, size = so_far
+
+        def work(link: Link, _: bool) -> None:
+            self._own(link, root)
+            total = size + tables.add_chunks(link, root, version, first, texts)
+            tables.show_artifact(link, root, name, version, chars=first + sum(map(len, texts)), size=total)
+
+        await self._do(work)
+
+    def _own(self, link: Link, root: str) -> None:
+        """Raises TreeOwned when it is another's. On the writer's thread."""
+        if not tables.renew_one(link, root, self._owner_text):
+            error = tables.taken_over(link, root)
+            self._writer.lose(root, error)
+            raise copy(error)
+
+    async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
+        self._check()
+        start, length = max(0, start), max(0, length)
+        return await self._read(lambda link: tables.load_artifact(link, root, artifact, start, length), None)
+
+    async def post(self, root: str, command: AnyCommand) -> None:
+        self._check()
+        await self._must_exist(root)
+        try:
+            data = self._redactor.redact(remit.types.commands.encode(command)).decode()
+            # Read back at once: one that cannot be read must not be written.
+            remit.types.commands.decode(data)
+        except Exception as error:
+            raise StoreError(f"The command for the run {root!r} is none: {error}") from error
+        await self._do(lambda link, _: tables.post(link, root, command, data, self._place.where))
+
+    async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
+        while True:
+            if wait:
+                # Before the first look too: a tree that ends sooner is not looked for in vain.
+                await asyncio.sleep(POLL_S)
+            self._check()
+            found = await self._read(
+                lambda link: tables.commands_after(link, root, after, self._place.where), None
+            )
+            if found is None:
+                raise tables.unknown(root, self._place.where)
+            if found or not wait:
+                return found
+
+    async def trees(self) -> list[TreeInfo]:
+        self._check()
+        if not self._writer.troubled:
+            with contextlib.suppress(StoreError):
+                await self._flush()
+        return await self._read(tables.trees, [])
+
+    async def delete(self, root: str) -> None:
+        self._check()
+        if await self._read(lambda _: False, True):
+            return
+        self._freed += await self._do(lambda link, _: tables.delete(link, root))
+        if self._freed > SHRINK_BYTES:
+            await self._shrink()
+
+    async def _shrink(self) -> None:
+        """Give back what was freed. Not after each tree: it costs more than deleting a small one."""
+        self._freed = 0
+        await self._answer(self._writer.do(lambda link, _: link.shrink(), alone=True))
+
+    async def close(self) -> None:
+        # In a forked process nothing of it is ours, and its threads stayed in the parent.
+        if self._closed or self._is_inherited():
+            return
+        self._closed = True
+        try:
+            with contextlib.suppress(StoreError):
+                await self._flush()
+                if self._freed:
+                    await self._shrink()
+            for released in [self._let_go(root) for root in list(self._claims)]:
+                with contextlib.suppress(StoreError):
+                    await self._answer(released)
+        finally:
+            self._claims.clear()
+            # The writer last: only it can put the log back into the file.
+            self._reader.worker.stop()
+            try:
+                await self._reader.worker.ended(PATIENCE_S)
+            finally:
+                self._writer.worker.stop()
+        await self._writer.worker.ended(PATIENCE_S)
+
+    # Between the loop and the threads.
+
+    async def _do(self, work: Work[T]) -> T:
+        return await self._answer(self._writer.do(work))
+
+    async def _read(self, ask: Callable[[Link], T], nothing: T) -> T:
+        """What a query gives; `nothing` where there is no such store yet: those who only look make none."""
+        try:
+            return await self._answer(self._reader.do(ask), self._reader.worker)
+        except NotReady:
+            return nothing
+
+    async def _must_exist(self, root: str) -> None:
+        if await self._read(lambda _: False, True):
+            raise StoreError(
+                f"{self._place.where} does not exist, so it has no run {root!r}. Check its name."
+            )
+
+    async def _answer(self, promise: Promise[T], worker: Worker | None = None) -> T:
+        stuck = f"{self._place.where} does not answer. Check that it can be reached and is not overloaded."
+        return await answer(promise, worker or self._writer.worker, PATIENCE_S, stuck)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+        if self._is_inherited():
+            raise StoreError(
+                f"{self._place.where} was opened before this process was forked. {self._place.after_fork}"
+            )
+
+    def _is_inherited(self) -> bool:
+        return os.getpid() != self._owner.pid
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"{self._place.where} was closed, so it cannot be used. Open it anew.")

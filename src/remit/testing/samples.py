@@ -1,0 +1,140 @@
+"""Small events, commands and helpers that the store battery is told with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import TypedDict
+
+import anyio
+
+from remit.errors import StoreError
+from remit.types.commands import Send
+from remit.types.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned
+from remit.types.limits import Usage
+from remit.types.messages import Json, Reply, user
+from remit.types.outcome import Outcome, Status
+from remit.types.ports import Store, TreeInfo
+
+
+class Head(TypedDict):
+    """What every event has."""
+
+    seq: int
+    at: float
+    run: str
+    parent: str | None
+    root: str
+    depth: int
+    path: tuple[str, ...]
+    agent: str
+    v: int
+
+
+def head(root: str, seq: int, run: str = "") -> Head:
+    """The root's, or that of a run right below it. Event 7 happens at 1007 seconds."""
+    below = bool(run) and run != root
+    return Head(
+        seq=seq,
+        at=1000.0 + seq,
+        run=run or root,
+        parent=root if below else None,
+        root=root,
+        depth=int(below),
+        path=("lead", "worker") if below else ("lead",),
+        agent="worker" if below else "lead",
+        v=VERSION,
+    )
+
+
+def started(root: str, seq: int, *, task: str = "a task") -> RunStarted:
+    return RunStarted(task=user(task), **head(root, seq))
+
+
+def warned(root: str, seq: int, text: str = "mind the gap") -> Warned:
+    return Warned(text=text, **head(root, seq))
+
+
+def replied(root: str, seq: int, usage: Usage) -> ReplyReceived:
+    return ReplyReceived(turn=1, reply=Reply("yes", usage=usage), usage=usage, **head(root, seq))
+
+
+def ended(
+    root: str, seq: int, *, run: str = "", status: Status = Status.COMPLETED, output: Json = None
+) -> RunEnded:
+    return RunEnded(
+        outcome=Outcome(status=status, agent="lead", run_id=run or root, output=output),
+        **head(root, seq, run),
+    )
+
+
+def send(root: str, command: str) -> Send:
+    return Send(id=command, at=1.0, run=root, text=f"text of {command}")
+
+
+def new_id() -> str:
+    return f"t{secrets.token_hex(6)}"
+
+
+async def new_tree(store: Store) -> str:
+    """One that is claimed and has no events."""
+    root = new_id()
+    await store.claim(root, new=True)
+    return root
+
+
+async def read_events(store: Store, root: str, after: int = 0) -> list[Event]:
+    return [event async for event in store.read(root, after)]
+
+
+async def info(store: Store, root: str) -> TreeInfo | None:
+    return next((line for line in await store.trees() if line.root == root), None)
+
+
+async def known(store: Store, root: str) -> TreeInfo:
+    line = await info(store, root)
+    assert line is not None, f"{root} is not listed"
+    return line
+
+
+async def refused(use: Awaitable[object], name: str = "", kind: type[StoreError] = StoreError) -> StoreError:
+    """The StoreError that it raises."""
+    try:
+        await use
+    except kind as error:
+        speaks(error, name)
+        return error
+    raise AssertionError(f"it was not refused with {kind.__name__}")
+
+
+def speaks(error: StoreError, name: str) -> None:
+    """A StoreError is a sentence that names the tree."""
+    assert name in str(error), f"the message does not name {name}: {error}"
+    assert " " in str(error), f"the message says nothing: {error}"
+
+
+async def stream(pieces: Iterable[str]) -> AsyncIterator[str]:
+    for piece in pieces:
+        yield piece
+
+
+@asynccontextmanager
+async def second(make: Callable[[], Awaitable[Store]]) -> AsyncGenerator[Store]:
+    """The same place, opened once more."""
+    store = await make()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def together(work: Iterable[Coroutine[object, object, None]]) -> None:
+    """All at once, until the last is done."""
+
+    async def one(part: Coroutine[object, object, None]) -> None:
+        await part
+
+    async with anyio.create_task_group() as group:
+        for part in work:
+            group.start_soon(one, part)
