@@ -17,8 +17,8 @@ import pytest
 
 from remit.testing import run_virtual
 
-# What tests of several files tell their stories with.
-sys.path.insert(0, str(Path(__file__).parent))
+# What tests of several files build their stories with.
+sys.path.insert(0, str(Path(__file__).parent / "builders"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,7 +50,7 @@ def load_postgres_server() -> ModuleType:
     """The module that starts a server, in a folder that is not a package."""
     name = "postgres_server"
     if name not in sys.modules:
-        file = Path(__file__).parent / "stores" / f"{name}.py"
+        file = Path(__file__).parent / "builders" / f"{name}.py"
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, make_bench, remit
 
 GOOD = "---\nname: {name}\ndescription: {text}\ntools: Read, Grep\nmodel: haiku\n---\nLook, and report.\n"

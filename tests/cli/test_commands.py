@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 import time
 from pathlib import Path
 
 import click
 import pytest
-
-import remit.cli.follow as following
-import remit.cli.jobs.approval_answers as approval_answers
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.cancel as cancel
 import remit.cli.commands.rm as rm
+import remit.cli.follow as following
+import remit.cli.jobs.approval_answers as approval_answers
 import remit.cli.run_lookup as run_lookup
 import remit.remote as remote
 from remit import Agent, Status

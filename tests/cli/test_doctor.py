@@ -8,15 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import remit.tools.builtin.search.grep_engines as grep_engines
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, make_bench, remit, two_scouts
 
 import remit.tools.builtin.sandbox.bubblewrap as bubblewrap
+import remit.tools.builtin.search.grep_engines as grep_engines
 from remit.errors import UsageError
 from remit.models import Shelf
 

@@ -10,10 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, make_bench, remit, two_scouts
 
 pytestmark = [

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import io
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-# The screens are shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from terminals import check_screen
 
 import remit.cli.views.words as words

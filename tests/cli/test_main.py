@@ -10,10 +10,6 @@ from pathlib import Path
 
 import click
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from runbench import project, remit
 from terminals import check_screen, environment
 

@@ -8,10 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from runbench import project, remit, run
 from terminals import environment
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from runbench import Said, project, remit, run
 
 import remit.cli.exits as exits

@@ -7,10 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-# The terminal is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from runbench import Said, project, remit, run
 from terminals import Terminal, remit_in
 

@@ -10,13 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commandbench import Bench, make_bench, remit, two_scouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from commandbench import Bench, make_bench, remit, two_scouts
 
 import remit.cli.commands.runs as runs
 import remit.cli.run_lookup as run_lookup

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from runbench import project, run
 
 from remit.testing import ScriptedModel, call, say

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
 # The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 import commandbench
+import pytest
 from commandbench import LEAD, Bench, make_bench, remit, two_scouts
 
 from remit import Agent, Limits

@@ -10,10 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-# The terminal is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from terminals import PROGRAM, Terminal, check_screen, environment, remit_in, settle_on, stable
 
 from remit import Agent, Status, start

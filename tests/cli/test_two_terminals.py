@@ -9,10 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-# The terminal is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, two_scouts
 from terminals import Terminal, check_screen, environment, remit_in
 

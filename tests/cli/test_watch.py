@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-
-import remit.cli.follow as following
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.watch as watch
+import remit.cli.follow as following
 import remit.engine.terminal_prompt as asking
 import remit.remote as remote
 from remit import Agent, ApprovalRequest, Limits

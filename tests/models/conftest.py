@@ -5,15 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import pytest
-
-# The server and the formats are shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY")
 LOOPBACK = ("127.0.0.1", "::1", "localhost", b"localhost", None, "")

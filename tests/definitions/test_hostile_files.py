@@ -1,6 +1,6 @@
 """What hostile agent files and settings tried: each has one test that fails if it works again.
 
-What hostile folders tried is in `test_consent.py`.
+What hostile folders tried is in `project_trust/test_trusted_versions.py`.
 """
 
 from __future__ import annotations

@@ -260,6 +260,6 @@ def test_reading_files_is_light(project: Path) -> None:
         f"loaded = load_settings({str(project)!r}, environ={{}}, home={str(project.parent)!r}).load_agents()\n"
         f"print(len(loaded.agents), [name for name in {heavy!r} if name in sys.modules])"
     )
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("2 []", "")

@@ -115,7 +115,7 @@ def test_long_lines_cost_little(text: str) -> None:
 
 def test_our_own_pyproject_is_read() -> None:
     """The lines of a real file are right."""
-    path = Path(__file__).parents[2] / "pyproject.toml"
+    path = Path(__file__).parents[3] / "pyproject.toml"
     text = path.read_text(encoding="utf-8")
     node = read_toml(text)["tool"]
     assert isinstance(node.value, dict)

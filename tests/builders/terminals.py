@@ -14,7 +14,7 @@ from typing import Self
 import pexpect
 import pyte
 
-SCREENS = Path(__file__).parent / "screens"
+SCREENS = Path(__file__).parents[1] / "cli" / "screens"
 SRC = Path(__file__).parents[2] / "src"
 WAIT_S = 60.0
 

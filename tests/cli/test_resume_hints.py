@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-import remit.cli.follow as following
-import remit.cli.jobs.approval_answers as approval_answers
-
-# The bench is shared by the tests of this folder.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from commandbench import Bench, Waiting, make_bench, remit, two_scouts
 
 import remit.cli.commands.watch as watch
+import remit.cli.follow as following
+import remit.cli.jobs.approval_answers as approval_answers
 from remit.cli.run_lookup import NamedRun
 from remit.testing import ScriptedModel, call, refuse, say
 from remit.types.events import ApprovalRequested

@@ -12,7 +12,7 @@ from remit.definitions.agent_files.keys import VOCABULARY
 from remit.definitions.settings_layer import KEYS
 from remit.definitions.syntax.header_lines import plain_key
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agent-files.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "agent-files.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

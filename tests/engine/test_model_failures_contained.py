@@ -226,7 +226,7 @@ async def test_who_waits_for_a_slot_holds_no_place_in_the_lane() -> None:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The local server and the formats, with a key that is none."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "models"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "builders"))
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-tests")
     blank = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     monkeypatch.setattr("httpx2._transports.default.create_ssl_context", lambda *_, **__: blank)
