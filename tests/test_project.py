@@ -20,29 +20,29 @@ SRC = ROOT / "src" / "remit"
 # From the ground up. A room imports from its own floor and from those below, never from above. A room is a package, or a
 # module of the root; what stands in `engine` or `tools` itself, outside the rooms in it, is the room of that name.
 FLOORS = {
+    "what a mistyped name may have meant": "types.spelling",
     "errors": "errors",
     "data": "types events",
     "stopping": "tasks",
     "events to state, and what a tool is": "history tools",
-    "who does the work": "agent",
+    "who does the work": "agent survey",
     "what may be spent": "engine.budget",
     "a live tree": "engine.tree",
     "one run": "engine.run",
     "a tree of runs": "engine.delegation",
     "the ways in": "engine",
-    "from outside": "remote survey",
+    "from outside": "remote",
     "the command line": "cli __main__",
 }
 # Adapters plug into ports: only the ways in know them, and they know neither the engine nor each other.
 ADAPTERS = "stores models definitions testing tools.processes tools.builtin tools.mcp"
-ADAPTERS_IMPORT = "errors types history tools agent"
-ADAPTERS_ALSO = "tasks.threads tasks.semaphore"
+ADAPTERS_IMPORT = "errors types types.spelling history tools agent"
+ADAPTERS_ALSO = "tasks.threads tasks.semaphore"  # for work that would hold up the event loop
 # Exceptions, each with its reason.
 ALSO = {
-    "errors": "types.spelling",  # an unknown name is answered with the nearest known one
     "tools.builtin": "tools.processes",  # commands and searches are processes
     "tools.mcp": "tools.processes",  # a server over stdio is a process
-    "definitions": "tools.mcp",  # an agent file may name servers
+    "definitions": "tools.mcp",  # files describe servers, and `load_settings()` needs no argument for that
     "engine": "stores models",  # `run(store="path")` and `model="name"` open what they name
     "remote": "stores",  # it reaches a tree through its store
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything

@@ -65,12 +65,14 @@ def _named(init: Callable[P, None]) -> Callable[P, None]:
 def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Mapping[str, object]) -> None:
     from inspect import signature  # noqa: PLC0415 - only for those who mistype
 
-    from remit.types.spelling import check_names  # noqa: PLC0415 - as above
+    from remit.types.spelling import wrong_names  # noqa: PLC0415 - as above
 
     name = unnamed[0] if unnamed else named.get("name")
     known, example = list(signature(init).parameters)[1:], "Agent(name, instructions=...)"
     where = "Agent" if name is None else f"Agent {name!r}"
-    check_names(where, unnamed[1:], named, known=known, others=OTHER_NAMES, example=example)
+    wrong = wrong_names(where, unnamed[1:], named, known=known, others=OTHER_NAMES, example=example)
+    if wrong:
+        raise UsageError(wrong) from None
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, weakref_slot=True)

@@ -7,8 +7,8 @@ With `model="offline"` it is rules that do it (`models/offline.py`); a real mode
 
 from __future__ import annotations
 
+import remit.tools
 from remit.agent import Agent
-from remit.engine.delegation.delegate_tools_kit import built_in
 
 LEVELS = 3
 """Surveyors below the lead, one below the other: each may hand on what is too large for it."""
@@ -26,7 +26,8 @@ SURVEYOR = (
 
 def survey() -> Agent:
     """The lead. It and its surveyors only look; nothing is changed."""
-    tools = [built_in.tools()[name] for name in ("ls", "grep", "read")]
+    built_in = remit.tools.built_in()
+    tools = [built_in[name] for name in ("ls", "grep", "read")]
     below: tuple[Agent, ...] = ()
     for _ in range(LEVELS):
         below = (

@@ -114,10 +114,14 @@ class _Named(StructMeta):
             try:
                 return super().__call__(*unnamed, **named)
             except TypeError:
-                from remit.types.spelling import check_names  # noqa: PLC0415 - only for those who mistype
+                from remit.types.spelling import wrong_names  # noqa: PLC0415 - only for those who mistype
 
                 known, example = self.__struct_fields__, "Limits(turns=...)"
-                check_names("Limits", unnamed, named, known=known, others=OTHER_NAMES, example=example)
+                wrong = wrong_names(
+                    "Limits", unnamed, named, known=known, others=OTHER_NAMES, example=example
+                )
+                if wrong:
+                    raise UsageError(wrong) from None
                 raise
 
 

@@ -1,11 +1,12 @@
-"""What was probably meant by a name that means nothing. Nothing here is loaded or run for those that mean something."""
+"""What was probably meant by a name that means nothing. Nothing here is loaded or run for those that mean something.
+
+Imports nothing of remit, so that even `errors.py` can use it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-
-from remit.errors import UsageError
 
 LONGEST_WORD = 80
 """Characters; to compare long ones takes long, and nobody meant them."""
@@ -28,7 +29,7 @@ def suggest(word: object, known: Iterable[str], others: Mapping[str, str] | None
     return f" Did you mean {meant!r}?" if meant else ""
 
 
-def check_names(
+def wrong_names(
     what: str,
     unnamed: Sequence[object],
     named: Iterable[str],
@@ -36,16 +37,15 @@ def check_names(
     known: Sequence[str],
     others: Mapping[str, str],
     example: str,
-) -> None:
-    """For a call that Python did not take: raises UsageError if it has values without a name, or names that are none."""
+) -> str:
+    """What is wrong with a call that Python did not take: values without a name, or unknown names; empty if neither."""
     if unnamed:
-        raise UsageError(
-            f"{what} has {repr(unnamed[0])[:60]} without a name. Say what it is, as in {example}."
-        ) from None
+        return f"{what} has {repr(unnamed[0])[:60]} without a name. Say what it is, as in {example}."
     wrong = [name for name in named if name not in known]
-    if wrong:
-        each = " ".join(f"{what} has no {name[:60]!r}.{suggest(name, known, others)}" for name in wrong[:5])
-        raise UsageError(f"{each} It has {', '.join(known)}.") from None
+    if not wrong:
+        return ""
+    each = " ".join(f"{what} has no {name[:60]!r}.{suggest(name, known, others)}" for name in wrong[:5])
+    return f"{each} It has {', '.join(known)}."
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
