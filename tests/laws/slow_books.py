@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from remit.engine.budget.account_amounts import NOTHING, Amount, Want
+from remit.engine.budget.account import NOTHING, Amount, Want
 from remit.engine.budget.ledger import Account, Reservation, Ticket
 from remit.types.limits import Limits
 from remit.types.ports import Price

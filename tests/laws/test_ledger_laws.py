@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from slow_books import Asked, Books, Caps, Run, add, is_within
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.budget.account_amounts import LEAST_OUTPUT, NOTHING, Amount, Want
+from remit.engine.budget.account import LEAST_OUTPUT, NOTHING, Amount, Want
 from remit.engine.budget.ledger import Account, Over, Reservation, Ticket
 from remit.types.ports import Price
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from remit.agent import Agent, PerAgent
-from remit.engine.delegation.delegate_tools_kit import built_in, kit_for
+from remit.engine.delegation.delegate_tools import built_in, kit_for
 from remit.errors import UsageError
 from remit.history.records import RunRecord, Tree
 from remit.tasks.guest import is_async

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 
 import remit.engine.checks as checks
-import remit.engine.delegation.delegate_tools_kit as kit
+import remit.engine.delegation.delegate_tools as kit
 from remit.agent import Agent
 from remit.engine.budget.model_choice import Models, ModelSource
 from remit.engine.tree.journal import Journal, Private

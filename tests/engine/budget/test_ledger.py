@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.budget.account_amounts import LEAST_OUTPUT, NOTHING, Amount, Want, cost
-from remit.engine.budget.account_book import Left
+from remit.engine.budget.account import LEAST_OUTPUT, NOTHING, Amount, Left, Want, cost
 from remit.engine.budget.ledger import Account, Over, Reservation, Ticket
 from remit.types.limits import Limits
 from remit.types.ports import Price

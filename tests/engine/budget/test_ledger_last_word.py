@@ -8,7 +8,7 @@ import pytest
 
 import remit.engine.budget.ledger as ledger
 from remit import Agent, Usage, resume, run, start, tool
-from remit.engine.budget.account_amounts import NOTHING, Amount, Want
+from remit.engine.budget.account import NOTHING, Amount, Want
 from remit.engine.budget.ledger import Account, Over, Overrun, Reservation, Ticket
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say

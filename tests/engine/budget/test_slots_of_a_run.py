@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-import remit.engine.budget.slots_seat as seat
-from remit.engine.budget.slots import Pool
-from remit.engine.budget.slots_seat import Seat
+import remit.engine.budget.slots as slots
+from remit.engine.budget.slots import Pool, Seat
 from remit.tasks.cancel import Phase, Stopped
 from remit.tasks.guest_hosts import Hosts
 
@@ -19,7 +18,7 @@ def new_phase() -> Phase:
 
 async def seated(*pools: Pool) -> Seat:
     """A run that works."""
-    await seat.take(pools, new_phase())
+    await slots.wait_for(pools, new_phase())
     return Seat(pools)
 
 
@@ -64,7 +63,7 @@ async def test_who_comes_back_goes_before_who_is_new() -> None:
     order: list[str] = []
 
     async def come(name: str, *, new: bool) -> None:
-        await (seat.take((pool,), phase) if new else parent.enter(phase))
+        await (slots.wait_for((pool,), phase) if new else parent.enter(phase))
         order.append(name)
 
     tasks = [asyncio.create_task(come("new", new=True))]
@@ -100,7 +99,7 @@ async def test_who_is_stopped_while_it_waits_holds_nothing() -> None:
     """A stop ends the wait for a slot at once, and the slot goes to the next."""
     pool, phase = Pool(1), new_phase()
     worker = await seated(pool)
-    waits = asyncio.create_task(seat.take((pool,), phase))
+    waits = asyncio.create_task(slots.wait_for((pool,), phase))
     await settle()
     phase.stop()
     with pytest.raises(Stopped):
@@ -113,9 +112,9 @@ async def test_a_slot_granted_to_who_was_stopped_in_the_same_step_goes_on() -> N
     """A grant and a stop at once leave no slot behind."""
     pool, phase, other = Pool(1), new_phase(), new_phase()
     worker = await seated(pool)
-    stopped = asyncio.create_task(seat.take((pool,), phase))
+    stopped = asyncio.create_task(slots.wait_for((pool,), phase))
     await settle()
-    following = asyncio.create_task(seat.take((pool,), other))
+    following = asyncio.create_task(slots.wait_for((pool,), other))
     await settle()
     worker.close()
     phase.stop()

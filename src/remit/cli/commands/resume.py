@@ -21,7 +21,7 @@ from remit.cli.jobs.setup import LEAD, put_together
 from remit.cli.main import Setup
 from remit.cli.options import Options, Showing
 from remit.definitions import parse_limits
-from remit.engine.delegation.delegate_tools_kit import kit_for
+from remit.engine.delegation.delegate_tools import kit_for
 from remit.errors import UsageError
 from remit.history.records import REOPENED, RunRecord
 from remit.remote import look

@@ -29,7 +29,7 @@ from remit.definitions import (
 from remit.definitions.agent_files.model_names import read_model
 from remit.definitions.agent_files.tool_names import ToolWord, read_word
 from remit.engine.budget.model_choice import ModelSource
-from remit.engine.delegation.delegate_tools_kit import kit_for
+from remit.engine.delegation.delegate_tools import kit_for
 from remit.errors import UsageError
 from remit.history.secret_patterns import SecretPattern
 from remit.survey import survey

@@ -2,14 +2,284 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from itertools import count
+from math import ceil
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from remit.engine.budget.account_amounts import NOTHING, Amount, Want
-from remit.engine.budget.account_book import Book, Over
-from remit.types.limits import Limits, caps_of
+from remit.types.limits import NO_CAP, Caps, Limits, caps_of
+from remit.types.ports import Price
+
+LEAST_OUTPUT = 64
+"""A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
+
+LAST_WORD_TOKENS = 1024
+RESULT_TOKENS = 100
+"""What is withheld for a last word; for each result that it has to read, so much more."""
+
+
+class Amount(NamedTuple):
+    """A vector of what model calls use."""
+
+    requests: int = 0
+    tokens: int = 0
+    micros: int = 0
+
+
+NOTHING = Amount()
+
+
+# Not looked at by the garbage collector, since one is made for each call and nothing in it can lead back to it.
+class Want(Struct, frozen=True, gc=False):
+    """What one model call needs: its estimated input, and the most and the least it may say."""
+
+    input_tokens: int
+    output_tokens: int
+    price: Price | None = None
+
+    @property
+    def least_output(self) -> int:
+        return min(LEAST_OUTPUT, self.output_tokens)
+
+    def amount(self, output_tokens: int) -> Amount:
+        tokens = self.input_tokens
+        return Amount(1, tokens + output_tokens, cost(self.price, tokens, output_tokens))
+
+    def affordable(self, room: int, *, tokens: bool) -> int:
+        """The most output tokens that `room`, in tokens or in micro-dollars, pays for after the input."""
+        if tokens or self.price is None or self.price.output <= 0:
+            return room - self.input_tokens
+        output = int((room - self.input_tokens * self.price.input) / self.price.output) + 1
+        while output and cost(self.price, self.input_tokens, output) > room:
+            output -= 1
+        return output
+
+
+def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
+    """Micro-dollars, rounded up."""
+    if price is None:
+        return 0
+    return ceil(input_tokens * price.input + output_tokens * price.output)
+
+
+class Left(Struct, frozen=True):
+    """What an account can still spend; None where nothing caps it."""
+
+    delegations: int | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    calls: int | None = None
+
+
+class Over(Struct, frozen=True):
+    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
+
+    owner: str
+    resource: str
+    cap: int
+    used: int
+    overran: bool = False
+    need: int = 0
+    """What was asked for, where it is more than one."""
+
+    @property
+    def words(self) -> str:
+        if self.overran:
+            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
+        cap, used = (
+            (_usd(self.cap), _usd(self.used))
+            if self.resource == "usd"
+            else (f"{self.cap:,}", f"{self.used:,}")
+        )
+        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
+        needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
+        more = f", {needs} needed" if self.need else ""
+        if self.resource == "usd":
+            return f"{used} of {cap} {gone}{more} (usd limit of {self.owner})"
+        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
+
+
+class Overrun(Struct, frozen=True, order=True):
+    """A call that used more than it had reserved."""
+
+    resource: str
+    reserved: int
+    used: int
+
+    @property
+    def words(self) -> str:
+        unit = "" if self.resource == "usd" else f" {self.resource}"
+        used, reserved = (
+            _usd(amount) if self.resource == "usd" else f"{amount:,}" for amount in (self.used, self.reserved)
+        )
+        return (
+            f"A model call used {used}{unit}, more than the {reserved} that were reserved for it, so limits of"
+            f" {self.resource} let no new calls through but a last word that still fits."
+        )
+
+
+class Book:
+    """What an account with a cap, and everything below it, may still have, and where the rest went.
+
+    Plain numbers, since they are what every model call reads and writes. Without a cap, what is free is a number
+    that nothing uses up.
+    """
+
+    __slots__ = (
+        "caps",
+        "free_calls",
+        "free_delegations",
+        "free_micros",
+        "free_requests",
+        "free_tokens",
+        "overran",
+        "owner",
+        "spare_micros",
+        "spare_requests",
+        "spare_tokens",
+        "spent_micros",
+        "spent_requests",
+        "spent_tokens",
+        "waiting",
+        "withheld_micros",
+        "withheld_requests",
+        "withheld_tokens",
+    )
+
+    def __init__(self, owner: str, caps: Caps) -> None:
+        self.owner = owner
+        self.caps = caps
+        self.free_requests, self.free_tokens, self.free_micros, self.free_calls, self.free_delegations = caps
+        self.spent_requests = self.spent_tokens = self.spent_micros = 0
+        self.withheld_requests = self.withheld_tokens = self.withheld_micros = 0
+        self.spare_requests = self.spare_tokens = self.spare_micros = 0
+        self.overran = ""
+        self.waiting: list[Ticket] | tuple[()] = ()
+
+    @property
+    def spent(self) -> Amount:
+        return Amount(self.spent_requests, self.spent_tokens, self.spent_micros)
+
+    @property
+    def withheld(self) -> Amount:
+        return Amount(self.withheld_requests, self.withheld_tokens, self.withheld_micros)
+
+    @property
+    def spare(self) -> Amount:
+        return Amount(self.spare_requests, self.spare_tokens, self.spare_micros)
+
+    @property
+    def reserved(self) -> Amount:
+        """What calls in flight hold: all that is not free and has no other name."""
+        caps = self.caps
+        return Amount(
+            caps.requests
+            - self.free_requests
+            - self.spent_requests
+            - self.withheld_requests
+            - self.spare_requests,
+            caps.tokens - self.free_tokens - self.spent_tokens - self.withheld_tokens - self.spare_tokens,
+            caps.micros - self.free_micros - self.spent_micros - self.withheld_micros - self.spare_micros,
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is free of something that every model call takes."""
+        return self.free_requests < 1 or self.free_tokens < 1 or self.free_micros < 1
+
+    def has_room(self, amount: Amount) -> bool:
+        return (
+            self.free_requests >= amount.requests
+            and self.free_tokens >= amount.tokens
+            and self.free_micros >= amount.micros
+        )
+
+    def take(self, amount: Amount) -> None:
+        self.free_requests -= amount.requests
+        self.free_tokens -= amount.tokens
+        self.free_micros -= amount.micros
+
+    def give(self, amount: Amount) -> None:
+        self.free_requests += amount.requests
+        self.free_tokens += amount.tokens
+        self.free_micros += amount.micros
+
+    def hold(self, spare: Amount) -> None:
+        """Take it as spare."""
+        self.take(spare)
+        self.spare_requests += spare.requests
+        self.spare_tokens += spare.tokens
+        self.spare_micros += spare.micros
+
+    def restore(self, spent: Amount, calls: int, delegations: int, overran: str) -> None:
+        self.give(self.spent)
+        self.take(spent)
+        self.spent_requests, self.spent_tokens, self.spent_micros = spent
+        self.free_calls = self.caps.calls - calls
+        self.free_delegations = self.caps.delegations - delegations
+        self.overran = overran
+
+    def line_up(self, ticket: Ticket) -> None:
+        queue = self.waiting or []
+        self.waiting = queue
+        heapq.heappush(queue, ticket)
+
+    def first(self) -> Ticket | None:
+        """The first that still waits here."""
+        while self.waiting and self.waiting[0].gone:
+            heapq.heappop(self.waiting)
+        return self.waiting[0] if self.waiting else None
+
+    @property
+    def calls(self) -> int:
+        return self.caps.calls - self.free_calls
+
+    @property
+    def delegations(self) -> int:
+        return self.caps.delegations - self.free_delegations
+
+
+def in_the_way(b: Book) -> Over | None:
+    """What keeps a child from starting. What calls in flight hold may come free, except their requests."""
+    caps, spent, withheld = b.caps, b.spent, b.withheld
+    if b.free_delegations < 1:
+        return Over(b.owner, "delegations", caps.delegations, b.delegations)
+    if b.overran:
+        return overrun_of(b)
+    if b.free_requests + b.spare_requests < 1:
+        return Over(b.owner, "requests", caps.requests, caps.requests - b.free_requests - b.spare_requests)
+    if spent.tokens + withheld.tokens >= caps.tokens:
+        return Over(b.owner, "tokens", caps.tokens, spent.tokens + withheld.tokens)
+    if spent.micros + withheld.micros >= caps.micros:
+        return Over(b.owner, "usd", caps.micros, spent.micros + withheld.micros)
+    return None
+
+
+def overrun_of(b: Book) -> Over:
+    cap, used = (b.caps.tokens, b.spent_tokens) if b.overran == "tokens" else (b.caps.micros, b.spent_micros)
+    return Over(b.owner, b.overran, cap if cap < NO_CAP else 0, used, overran=True)
+
+
+def least_free(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
+    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
+    delegations = requests = tokens = micros = calls = NO_CAP
+    for b in books:
+        shut, caps = bool(b.overran), b.caps
+        delegations = min(delegations, b.free_delegations)
+        calls = min(calls, b.free_calls)
+        requests = min(requests, b.free_requests, 0 if shut and caps.requests < NO_CAP else requests)
+        tokens = min(tokens, b.free_tokens, 0 if shut and caps.tokens < NO_CAP else tokens)
+        micros = min(micros, b.free_micros, 0 if shut and caps.micros < NO_CAP else micros)
+    return delegations, requests, tokens, micros, calls
+
+
+def _usd(micros: int) -> str:
+    return f"${micros / 1_000_000:.6f}".rstrip("0").rstrip(".")
+
 
 _orders = count()
 

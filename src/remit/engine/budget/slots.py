@@ -1,4 +1,4 @@
-"""At most N runs of a tree work at once: pools of slots, and queues in order. Pure: no tasks, no clock.
+"""At most N runs of a tree work at once: pools of slots, queues in order, and `Seat`: the slots of one run.
 
 A pool belongs to a run with a `concurrency` limit and holds for it and everything below. A run needs
 a slot in every pool above it, at once or not at all. A run that waits gives its slots back, so N = 1
@@ -10,9 +10,13 @@ those who do not need that pool.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
+
+from remit.engine.budget.call_queue import CallQueue
+from remit.tasks.cancel import Phase, Stopped, wake
 
 _orders = count()
 
@@ -204,3 +208,85 @@ def _unpark(pools: tuple[Pool, ...]) -> None:
 def _blocker(pools: tuple[Pool, ...]) -> Pool:
     """The inner pool that is full, or the outermost."""
     return next((p for p in pools[:-1] if p.working >= p.size), pools[-1])
+
+
+async def wait_for(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False) -> None:
+    """Wait in order for a slot in every pool. Raises Stopped; then nothing is held."""
+    if step_in(pools):
+        return
+    future: asyncio.Future[None] = phase.loop.create_future()
+    place = take(pools, lambda: wake(future), front=front)
+    if place is None:
+        return
+    try:
+        await phase.wait(future)
+    except Stopped:
+        leave(place)
+        raise
+
+
+class Seat:
+    """The slots of one run, and how many of its own things are in flight."""
+
+    __slots__ = ("_coming_back", "held", "pools", "queue", "work")
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        self.pools = pools
+        self.held = True
+        self.work = 1
+        self.queue: CallQueue | None = None
+        """Of the ordinary calls of this turn, while there are several."""
+        self._coming_back: list[asyncio.Future[None]] | None = None
+        """While it waits for its slots: who else wants to go on with them."""
+
+    def leave(self) -> None:
+        """One thing less in flight; the last one out gives the slots back."""
+        self.work = work = self.work - 1
+        if not work and self.held:
+            self.held = False
+            give_back(self.pools)
+
+    def count(self) -> None:
+        """Count a thing as in flight again that left, without a slot: it is only about to end."""
+        self.work += 1
+
+    async def enter(self, phase: Phase) -> None:
+        """One thing more in flight. Raises Stopped; it then counts as in flight all the same."""
+        if not self.enter_at_once():
+            await self.come_back(phase)
+
+    def enter_at_once(self) -> bool:
+        """One thing more in flight. False: it has still to `come_back`."""
+        self.work += 1
+        if not self.held and self._coming_back is None:
+            self.held = step_in(self.pools)
+        return self.held
+
+    async def come_back(self, phase: Phase) -> None:
+        """Wait for the slots, at the front of the queue. Raises Stopped."""
+        if self._coming_back is not None:
+            future: asyncio.Future[None] = phase.loop.create_future()
+            self._coming_back.append(future)
+            await phase.wait(future)
+            return
+        self._coming_back = []
+        try:
+            await wait_for(self.pools, phase, front=True)
+            self.held = True
+        finally:
+            for future in self._coming_back:
+                wake(future)
+            self._coming_back = None
+
+    async def return_to_one(self, phase: Phase) -> None:
+        """After a stop, whatever was in flight: only the run itself is, from now on."""
+        self.work = 1
+        if not self.held:
+            await self.come_back(phase)
+
+    def close(self) -> None:
+        """The run has ended: whatever it held goes back."""
+        self.work = 0
+        if self.held:
+            self.held = False
+            give_back(self.pools)

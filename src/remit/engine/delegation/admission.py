@@ -6,7 +6,6 @@ from collections.abc import Awaitable
 
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
-import remit.engine.budget.slots_seat as seat
 from remit.engine.budget.ledger import Over
 from remit.engine.budget.slots import Pool
 from remit.engine.run.state import Plan, Run
@@ -123,7 +122,7 @@ async def _slot(
         place = slots.waiting(pools) + 1
         parent.scope.emit(ChildQueued, call=call_id, child=plan.agent.name, waiting=place)
     try:
-        await seat.take(pools, parent.scope.phase)
+        await slots.wait_for(pools, parent.scope.phase)
     except Stopped:
         if parent.scope.phase.stopped:
             return _cancelled(parent)

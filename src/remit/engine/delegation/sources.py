@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from remit.engine.delegation.delegate_tools_kit import wider_kit
+from remit.engine.delegation.delegate_tools import wider_kit
 from remit.engine.run.state import Kit, Run
 from remit.engine.run.state_restored import restore_grants
 from remit.engine.tree.node import Sent

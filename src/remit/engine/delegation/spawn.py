@@ -19,7 +19,7 @@ from remit.agent import Agent
 from remit.engine.budget.model_choice import Chain, Models, window_of
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit
-from remit.engine.delegation.delegate_tools_kit import kit_for
+from remit.engine.delegation.delegate_tools import kit_for
 from remit.engine.delegation.report import HAD, PREFIX_BYTES
 from remit.engine.run.artifacts import keep
 from remit.engine.run.loop import drive

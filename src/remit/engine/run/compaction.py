@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.budget.account_amounts import LEAST_OUTPUT, RESULT_TOKENS
+from remit.engine.budget.account import LEAST_OUTPUT, RESULT_TOKENS
 from remit.engine.budget.model_choice import window_of
 from remit.engine.run.artifacts import keep
 from remit.engine.run.model_call import ModelFailed, OverBudget, exchange

@@ -19,7 +19,7 @@ from msgspec import Struct
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 import remit.tasks.guest as foreign
-from remit.engine.budget.account_amounts import LAST_WORD_TOKENS, RESULT_TOKENS, Want
+from remit.engine.budget.account import LAST_WORD_TOKENS, RESULT_TOKENS, Want
 from remit.engine.budget.ledger import Over, Reservation, Ticket
 from remit.engine.budget.model_choice import window_of
 from remit.engine.budget.rate_limit import Lane

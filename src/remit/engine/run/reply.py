@@ -11,7 +11,7 @@ from typing import TypeGuard, cast, get_args
 
 import msgspec
 
-from remit.engine.budget.account_amounts import cost
+from remit.engine.budget.account import cost
 from remit.engine.run.state import Run
 from remit.errors import KINDS, RETRYABLE_KINDS, SENT_KINDS, ModelError, ModelErrorKind, unknown_kind
 from remit.tasks.guest import Ended

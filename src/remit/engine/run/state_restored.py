@@ -8,7 +8,7 @@ import msgspec
 
 import remit.engine.budget.ledger as ledger
 import remit.engine.run.tool_calls as dispatch
-from remit.engine.budget.account_amounts import Amount
+from remit.engine.budget.account import Amount
 from remit.engine.run.model_call import turn_to
 from remit.engine.run.state import NOT_IN_FORM, Circles, Run, message_tokens
 from remit.engine.tree.approvals import what

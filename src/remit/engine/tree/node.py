@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Literal, final
 from msgspec import Struct
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.budget.account_amounts import Want
-from remit.engine.budget.account_book import Overrun
+from remit.engine.budget.account import Overrun, Want
 from remit.engine.budget.ledger import Account, Reservation
 from remit.engine.budget.model_choice import Known
 from remit.engine.budget.rate_limit import Lane
-from remit.engine.budget.slots import Pool
-from remit.engine.budget.slots_seat import Seat
+from remit.engine.budget.slots import Pool, Seat
 from remit.engine.tree.approvals import Approver, Desk
 from remit.engine.tree.journal import Journal
 from remit.engine.tree.stream import BLOCK, Stream
