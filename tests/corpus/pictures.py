@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 from parts import Message, RunRecord, Tree, elapsed
@@ -96,25 +97,29 @@ def exact(lines: str) -> list[str]:
     return lines.rstrip("\n").split("\n") if lines else []
 
 
+def without_remainders(text: str) -> str:
+    """A text without the numbers of tokens that notes say are left: they depend on how far the siblings were."""
+    return re.sub(r"(Left: [^.\"]*tokens )[0-9,]+", r"\1N", text)
+
+
 def canonical(lines: str) -> dict[Strand, list[dict[str, object]]]:
     """The events of a tree by strand, in order within each: the contract that holds for every engine.
 
     A run's own steps are one strand, each of its calls is another. Two lists of events with the same canonical form
     have the same kinds with the same fields at the same times; the outcome and the totals are fields of `run_ended`.
 
-    It ignores two things, because concurrent work has no order of its own:
+    It ignores three things, because concurrent work has no order of its own:
 
     - `seq`, the number of an event within its tree,
-    - the order of two events from different strands: siblings, calls of one reply, a child and its parent.
-
-    It keeps everything else. Some fields say how much was done *before* an event and so depend on that order too:
-    `count` and `tokens` of calls, `waiting` of `child_queued`, the numbers in ids of children and of approvals. A
-    change of those is a change that users can see.
+    - the order of two events from different strands: siblings, calls of one reply, a child and its parent,
+    - how much was done before an event: `count` and `tokens` of calls, `waiting` of `child_queued`, and the tokens that
+      the note after a child says are left (`without_remainders`).
     """
     strands: dict[Strand, list[dict[str, object]]] = {}
-    for line in exact(lines):
+    for line in exact(without_remainders(lines)):
         event = json.loads(line)
-        del event["seq"]
+        for field in ("seq", "count", "tokens", "waiting"):
+            event.pop(field, None)
         # A child says which call of its parent started it; that is not a call of the child's own.
         call = "" if event["kind"] == "run_started" else event.get("call", "")
         strands.setdefault((event["run"], call), []).append(event)

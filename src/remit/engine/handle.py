@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
-from contextvars import Context, copy_context
 from functools import partial
 from types import TracebackType
 from typing import Self, cast
@@ -16,7 +14,7 @@ from msgspec import Struct
 from remit.engine.tree.node import Scope, Sent, TreeContext, current_run
 from remit.engine.tree.stream_progress import ChildProgress, ProgressReader
 from remit.errors import UsageError
-from remit.tasks.cancel import Breath, wake
+from remit.tasks.cancel import wake
 from remit.types.events import Event, MessageSent
 from remit.types.messages import user
 from remit.types.outcome import Outcome
@@ -37,15 +35,6 @@ class Opened(Struct, frozen=True):
     """What other processes asked of it before it was claimed; None when that is not known yet."""
 
 
-class _Begun(Struct, frozen=True):
-    """A tree, and what runs it and lets go of everything afterwards."""
-
-    tree: TreeContext
-    life: Awaitable[Outcome]
-    context: Context | None = None
-    """What it has run in so far; None: it has not run at all."""
-
-
 class _TreeTask(asyncio.Task[Outcome]):
     """What runs a tree. Cancelled before its first step it has that first: otherwise nothing would stop what has begun."""
 
@@ -61,8 +50,8 @@ class _TreeTask(asyncio.Task[Outcome]):
 class Running:
     """A tree while it runs. Leaving its `async with` block stops what is still running."""
 
-    def __init__(self, tree: Callable[[], Awaitable[Opened]] | _Begun) -> None:
-        self._given: Callable[[], Awaitable[Opened]] | _Begun | None = tree
+    def __init__(self, opening: Callable[[], Awaitable[Opened]]) -> None:
+        self._opening: Callable[[], Awaitable[Opened]] | None = opening
         self._tree: TreeContext | None = None
         self._task: _TreeTask | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -86,17 +75,13 @@ class Running:
 
     async def __aenter__(self) -> Self:
         check_loop()
-        given, self._given = self._given, None
-        if given is None:
+        opening, self._opening = self._opening, None
+        if opening is None:
             raise UsageError("This tree was started already; call start() again for another one.")
-        if not isinstance(given, _Begun):
-            opened = await given()
-            given = _Begun(opened.tree, _live(opened))
-        self._tree = tree = given.tree
-        tree.hosts.alarm.start()
-        self._task = _TreeTask(
-            self._run(given.life), loop=tree.loop, name=f"remit {tree.root}", context=given.context
-        )
+        opened = await opening()
+        self._tree = tree = opened.tree
+        tree.alarm.start()
+        self._task = _TreeTask(self._run(_live(opened)), loop=tree.loop, name=f"remit {tree.root}")
         return self
 
     async def _run(self, life: Awaitable[Outcome]) -> Outcome:
@@ -249,54 +234,6 @@ async def _deafen(ears: asyncio.Task[None]) -> None:
     await asyncio.wait({ears})
     if not ears.cancelled():
         ears.exception()
-
-
-def begin(opened: Opened) -> Outcome | Awaitable[Outcome]:
-    """A whole tree, for who wants nothing of it but the outcome. What there is to wait for is to be awaited at once.
-
-    A task is made for it when it first waits: in its own, a cancellation meant for the caller does not reach it before
-    everything below is stopped in order.
-    """
-    tree, life = opened.tree, _live(opened)
-    if current_run.get():
-        # A tool that runs a tree whose tool runs a tree, and so on: in one task they would share one stack.
-        return _to_end(_Begun(tree, life))
-    context = copy_context()
-    try:
-        awaited = context.run(life.send, None)
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return _breathing(outcome) if _breath.is_due(tree.clock()) else outcome
-    return _to_end(_Begun(tree, _from_here(life, awaited), context))
-
-
-async def _to_end(begun: _Begun) -> Outcome:
-    async with Running(begun) as running:
-        return await running.outcome()
-
-
-async def _breathing(outcome: Outcome) -> Outcome:
-    await asyncio.sleep(0)
-    return outcome
-
-
-@types.coroutine
-def _from_here(life: Coroutine[object, None, Outcome], awaited: object) -> Generator[object, None, Outcome]:
-    """Have a task go on with what has begun outside of it and waits for `awaited`."""
-    while True:
-        try:
-            yield awaited
-        except BaseException as error:  # noqa: BLE001 - it is meant for what waits
-            try:
-                awaited = life.throw(error)
-            except StopIteration as end:
-                return cast(Outcome, end.value)
-        else:
-            return (yield from life.__await__())
-
-
-_breath = Breath()
-"""Of trees one after another."""
 
 
 async def _settled(task: asyncio.Task[Outcome]) -> None:

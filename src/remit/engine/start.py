@@ -13,7 +13,7 @@ import remit.tasks.threads as threads
 from remit.agent import Agent
 from remit.engine.budget.model_choice import ModelSource
 from remit.engine.delegation.spawn import Engine, root_limits
-from remit.engine.handle import Opened, Running, begin, check_loop
+from remit.engine.handle import Opened, Running, check_loop
 from remit.engine.run.state import Plan
 from remit.engine.start_wiring import Ready, prepare
 from remit.engine.tree.approvals import Approver
@@ -75,9 +75,8 @@ async def run(
         workspace,
         on_event,
     )
-    # Only what others can reach has to be waited for before it begins.
-    begun = begin(opening.open(opening.place()) if store is None else await opening.claim())
-    return begun if isinstance(begun, Outcome) else await begun
+    async with Running(opening.claim) as running:
+        return await running.outcome()
 
 
 def run_sync(

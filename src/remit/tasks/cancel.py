@@ -1,7 +1,7 @@
 """Stopping: a stretch of a run's work whose every wait can be ended at once.
 
 All waits of the engine go through `Phase.wait`. Code that is not ours (models, tools, approvers,
-stores) runs in other tasks (`guest_hosts.py`, `guest.py`), so a stop is never an exception thrown into code
+stores) runs in other tasks (`guest.py`), so a stop is never an exception thrown into code
 that may swallow it, and never has to pass through an `await` that ignores it.
 """
 
@@ -14,7 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from remit.tasks.guest_hosts import Ended, Hosts
+    from remit.tasks.deadline import Alarm
+    from remit.tasks.guest import Ended
 
 
 ENDED_TOGETHER = 256
@@ -77,11 +78,11 @@ class Breath:
 class Phase(Breath):
     """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
 
-    __slots__ = ("first", "grace_s", "hosts", "others", "owner", "stopped")
+    __slots__ = ("alarm", "first", "grace_s", "others", "owner", "stopped")
 
-    def __init__(self, hosts: Hosts, owner: Owner | None = None) -> None:
-        self.held = 0
-        self.hosts = hosts
+    def __init__(self, alarm: Alarm, owner: Owner | None = None) -> None:
+        super().__init__()
+        self.alarm = alarm
         self.stopped = False
         self.grace_s = 5.0
         """How long stopped code is waited for before it is left behind."""
@@ -93,7 +94,7 @@ class Phase(Breath):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        return self.hosts.loop
+        return self.alarm.loop
 
     def check(self) -> None:
         """Raises Stopped. Called after every await: a model that never yields never sees a cancel."""

@@ -9,7 +9,7 @@ A tree has one timer of the event loop (`Alarm`): hardly any end is ever met, so
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
+from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
@@ -44,12 +44,12 @@ class Alarm:
     Before `start` there is no timer at all: a tree that never waits does not let it ring, and needs none.
     """
 
-    __slots__ = ("_context", "_kept", "_loop", "_number", "_queue", "_timer", "at", "clock", "noted")
+    __slots__ = ("_context", "_kept", "_number", "_queue", "_timer", "at", "clock", "loop", "noted")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.clock = clock_of(loop)
-        self._context = context
+        self._context = copy_context()
         self.noted: dict[Timed, None] = {}
         """Set, and not looked at since. Who is done with its time takes itself out, if it is still there."""
         self._queue: list[tuple[float, int, Timed]] = []
@@ -84,7 +84,7 @@ class Alarm:
             self._timer.cancel()
         left = at - self.clock()
         self.at = at if left <= EXACT_S else at - left / 2
-        self._timer = self._loop.call_at(self.at, self._ring, context=self._context)
+        self._timer = self.loop.call_at(self.at, self._ring, context=self._context)
 
     def close(self) -> None:
         """Nothing that was set rings any more."""

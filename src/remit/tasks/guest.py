@@ -1,9 +1,8 @@
-"""Code that is not ours (models, tools, approvers, stores), run so that it can always be left behind.
+"""Code that is not ours (models, tools, approvers, stores), run so that it can always be abandoned.
 
-An async function is lent a task (`guest_hosts.py`), a sync one gets a daemon thread. When its time is up or its run is
-stopped, it is cancelled, given a short grace to clean up, cancelled again, and then abandoned: its coroutine closed,
-its result dropped. What refuses even that is never driven again, so that the loop's exit does not wait
-for it.
+An async function runs in an ordinary asyncio task, a sync one in a daemon thread. When its time is up or its run is
+stopped, the code is cancelled, given a grace period to clean up, cancelled again, and then abandoned: its coroutine is
+closed and its result dropped. Code that refuses even that is never driven again, so the event loop can still end.
 """
 
 from __future__ import annotations
@@ -12,35 +11,44 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import sys
+import threading
 from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import copy_context
 from math import inf
-from sys import getrefcount
-from types import CoroutineType
-from typing import TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, cast, final
+
+import msgspec
 
 import remit.tasks.threads as threads
 from remit.tasks.cancel import Phase, Stopped, wake
-from remit.tasks.guest_hosts import Code, Ended, Guest, Host, current_tasks
 
 MOST_ABANDONED = 64
-"""With this many calls left behind and still running in the process, no new one is started."""
+"""With this many abandoned calls still running in the process, no new call is started."""
 
 _still_running: list[str] = []
-"""Names of coroutines that refused to be closed: nobody drives them, and they are never freed."""
+"""Names of abandoned calls whose coroutines refused to be closed."""
 
+_unclosed: list[object] = []
+"""Those coroutines. They are never freed: see `_keep_for_ever`."""
 
 Expires = Callable[[], float | None]
 """The loop time at which the code has had its time; asked again whenever that time comes."""
 
-# What `inspect.iscoroutine` asks, without the call of a Python function.
-_is_coroutine = cast("Callable[[object], TypeGuard[Code]]", CoroutineType.__instancecheck__)
 _Work: TypeAlias = "Guest | _ThreadWork"
 
 
+@final
+class Ended(msgspec.Struct):
+    """How foreign code ended. Code that timed out may have a value too: it returned while it was being stopped."""
+
+    how: Literal["returned", "raised", "timed_out"]
+    value: object = None
+    error: BaseException | None = None
+
+
 def abandoned() -> list[str]:
-    """Names of the calls in this process that were left behind and still run."""
+    """Names of the abandoned calls in this process that still run."""
     return _still_running + threads.abandoned()
 
 
@@ -65,122 +73,18 @@ async def run(
     poked: Callable[[Callable[[], None]], None] | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run an awaitable in a task that is lent to it. Raises Stopped, after the grace, if the phase is stopped.
+    """Run an awaitable in a task of its own. Raises Stopped, after the grace period, if the phase is stopped.
 
-    `poked` is given a function that has `expires` asked again at once.
+    `poked` receives a function that makes `run` ask `expires` again at once.
     """
-    begun = begin(awaitable, phase)
-    if isinstance(begun, Ended):
-        return begun
-    return await attend(begun, phase, name=name, expires=expires, poked=poked, on_abandoned=on_abandoned)
-
-
-def begin(awaitable: Awaitable[object], phase: Phase) -> Ended | Guest:
-    """Run an awaitable up to its first wait: how it ended, or what is now to be attended to. Raises Stopped."""
-    coroutine = awaitable if _is_coroutine(awaitable) else _awaiting(awaitable)
-    hosts, tasks = phase.hosts, current_tasks
-    loop, idle = hosts.loop, hosts.idle
-    if idle:
-        host = idle.pop()
-    else:
-        host = Host(hosts)
-        host.known = getrefcount(host)
-    context, here = copy_context(), tasks.get(loop)
-    tasks[loop] = host
+    if phase.stopped:
+        _close(awaitable)
+        raise Stopped
     try:
-        ended = context.run(host.send, coroutine)
-    except BaseException as raised:  # noqa: BLE001 - as a driver has it, which has ended with it
-        host.end()
-        return _raised_at_once(raised, phase)
-    finally:
-        if here is None:
-            del tasks[loop]
-        else:
-            tasks[loop] = here
-    if type(ended) is not Ended:
-        return Guest(coroutine, context, hosts, host, ended)
-    if hosts.closed or host.requests or getrefcount(host) > host.known:
-        # Whoever keeps the task of code that has ended may still cancel it: it is nobody else's then.
-        host.end()
-    else:
-        idle.append(host)
-    if ended.error is not None:
-        return _raised_at_once(ended.error, phase)
-    if phase.stopped:
-        raise Stopped(_kept(ended))
-    return ended
-
-
-def _raised_at_once(raised: BaseException, phase: Phase) -> Ended:
-    if isinstance(raised, KeyboardInterrupt):
-        raise raised
-    ended = None if isinstance(raised, CancelledError) else Ended("raised", None, raised)
-    if phase.stopped:
-        raise Stopped(ended)
-    return ended or _cancelled_inside()
-
-
-async def _awaiting(awaitable: Awaitable[object]) -> object:
-    return await awaitable
-
-
-async def attend(
-    work: _Work,
-    phase: Phase,
-    *,
-    name: str,
-    expires: Expires | None = None,
-    poked: Callable[[Callable[[], None]], None] | None = None,
-    on_abandoned: Callable[[str], None],
-) -> Ended:
-    """To be awaited at once: waits for what has begun. Raises Stopped, as `run` does."""
-    if poked is not None:
-        poked(work.ring)
-    at = None if expires is None else expires()
-    stopped = phase.stopped
-    while not stopped and not work.finished:
-        try:
-            await _look_out(work, phase, at)
-        except CancelledError:
-            phase.on_cancelled()
-            stopped = True
-        _look_away(work, phase, at)
-        stopped = stopped or phase.stopped
-        if expires is not None and not stopped and not work.finished:
-            at = expires()
-            if at is not None and at <= phase.hosts.clock():
-                break
-    if work.finished and not stopped:
-        return work.ended or _cancelled_inside()
-    if not work.finished:
-        await _stop(work, phase, name, on_abandoned)
-    own = _kept(work.ended)
-    if stopped or phase.stopped:
-        raise Stopped(own)
-    return Ended("timed_out") if own is None else Ended("timed_out", own.value, own.error)
-
-
-def _look_out(work: _Work, phase: Phase, at: float | None) -> Future[None]:
-    """What is woken when the work has finished, its time has come, or the phase is stopped."""
-    waiter: Future[None] = Future(loop=phase.hosts.loop)
-    work.waiter = waiter
-    if phase.first is None and not phase.others:
-        phase.first = work
-    else:
-        phase.join(work)
-    if at is not None:
-        work.at = at
-        phase.hosts.alarm.set(work)
-    return waiter
-
-
-def _look_away(work: _Work, phase: Phase, at: float | None) -> None:
-    if phase.first is work:
-        phase.first = None
-    else:
-        phase.part(work)
-    if at is not None or phase.stopped:
-        phase.hosts.alarm.drop(work)
+        guest = Guest(awaitable, phase)
+    except Exception as error:  # noqa: BLE001 - in its first step the code awaited something that is broken
+        return Ended("raised", None, error)
+    return await _attend(guest, phase, name=name, expires=expires, poked=poked, on_abandoned=on_abandoned)
 
 
 async def run_in_thread(
@@ -193,12 +97,81 @@ async def run_in_thread(
     urgent: bool = False,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run a function in a daemon thread. Raises Stopped, after the grace, if the phase is stopped.
+    """Run a function in a daemon thread. Raises Stopped, after the grace period, if the phase is stopped.
 
-    It may have to wait for a thread, unless it is `urgent`; `on_begin` is called when it has one.
+    The function may wait for a thread, unless it is `urgent`; `on_begin` is called when it has one.
     """
     work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent)
-    return await attend(work, phase, name=name, expires=expires, on_abandoned=on_abandoned)
+    return await _attend(work, phase, name=name, expires=expires, on_abandoned=on_abandoned)
+
+
+async def _attend(
+    work: _Work,
+    phase: Phase,
+    *,
+    name: str,
+    expires: Expires | None = None,
+    poked: Callable[[Callable[[], None]], None] | None = None,
+    on_abandoned: Callable[[str], None],
+) -> Ended:
+    """Wait for the work to finish, its time to come or its phase to be stopped. Raises Stopped."""
+    if poked is not None:
+        poked(work.ring)
+    stopped, timed_out = phase.stopped, False
+    while not (stopped or work.finished or timed_out):
+        at = None if expires is None else expires()
+        timed_out = at is not None and at <= phase.alarm.clock()
+        if not timed_out:
+            stopped = not await _waited(work, phase, at)
+    if work.finished and not stopped:
+        return work.ended or _cancelled_inside()
+    if not work.finished:
+        await _stop(work, phase, name, on_abandoned)
+    own = _kept(work.ended)
+    if stopped or phase.stopped:
+        raise Stopped(own)
+    return Ended("timed_out") if own is None else Ended("timed_out", own.value, own.error)
+
+
+async def _waited(work: _Work, phase: Phase, at: float | None) -> bool:
+    """Wait until the work has finished or rings, or the time `at` has come. False when it is to stop instead."""
+    work.waiter = phase.loop.create_future()
+    phase.join(work)
+    if at is not None:
+        work.at = at
+        phase.alarm.set(work)
+    try:
+        await work.waiter
+    except CancelledError:
+        # Also where the phase has no owner: whoever cancels this task wants the work to end.
+        phase.on_cancelled()
+        return False
+    finally:
+        phase.part(work)
+        phase.alarm.drop(work)
+    return not phase.stopped
+
+
+async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
+    """Cancel the work, allow half of the grace period for cleaning up, insist for the other half, then abandon it."""
+    work.cancel()
+    for attempt in range(work.stopping, 11):
+        if not work.finished:
+            work.waiter = phase.loop.create_future()
+            work.at = phase.alarm.clock() + phase.grace_s / (20 if attempt else 2)
+            phase.alarm.set(work)
+            try:
+                await work.waiter
+            except CancelledError:
+                # The work is being stopped already; the owner hears of this cancel afterwards.
+                phase.on_cancelled()
+            phase.alarm.drop(work)
+        if work.finished:
+            return
+        work.cancel()
+    if not work.abandon():
+        _still_running.append(name)
+    on_abandoned(name)
 
 
 def _cancelled_inside() -> Ended:
@@ -206,59 +179,153 @@ def _cancelled_inside() -> Ended:
 
 
 def _kept(ended: Ended | None) -> Ended | None:
-    """How it ended although it was stopped: what was done is done, and what was said is paid for."""
+    """How code ended although it was stopped: its result still counts, and a reply is still paid for."""
     if ended is None or isinstance(ended.error, threads.NeverBegan):
         return None
     if inspect.isawaitable(ended.value):
-        # What would have come of it will not be waited for any more.
-        if inspect.iscoroutine(ended.value):
-            ended.value.close()
+        _close(ended.value)
         return None
     return ended
 
 
-async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
-    """Cancel, give it half of the grace to clean up, insist for the other half, and leave it behind."""
-    grace, hosts = phase.grace_s, phase.hosts
-    work.cancel()
-    for attempt in range(work.stopping, 11):
-        if not work.finished:
-            waiter: Future[None] = Future(loop=hosts.loop)
-            work.waiter = waiter
-            work.at = hosts.clock() + (grace / 20 if attempt else grace / 2)
-            hosts.alarm.set(work)
-            try:
-                await waiter
-            except CancelledError:
-                # It is being stopped already; whoever wishes for the end of the whole run is heard after it.
-                phase.on_cancelled()
-            hosts.alarm.drop(work)
-        if work.finished:
+def _close(awaitable: object) -> None:
+    """Close a coroutine that nobody will await, so that Python does not warn of it."""
+    if inspect.iscoroutine(awaitable):
+        with contextlib.suppress(BaseException):
+            awaitable.close()
+
+
+class _GuestTask(asyncio.Task[Ended]):
+    """The task of foreign code. Abandoned, it counts as done: `asyncio.run` must not wait for it."""
+
+    abandoned = False
+
+    def done(self) -> bool:
+        return self.abandoned or super().done()
+
+
+class _Leash(Coroutine[Any, Any, Ended]):
+    """Foreign code as its task drives it. Once `cut`, the task ends and the code is never driven again."""
+
+    def __init__(self, code: Coroutine[Any, Any, Ended]) -> None:
+        self.code = code
+        self.cut = False
+
+    def send(self, value: object, /) -> Any:
+        if self.cut:
+            raise CancelledError
+        return self.code.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        if self.cut:
+            raise CancelledError
+        return self.code.throw(*error)
+
+    def close(self) -> None:
+        if not self.cut:
+            self.code.close()
+
+    def __await__(self) -> Any:
+        return self.code.__await__()
+
+
+class Guest:
+    """Foreign code in a task of its own. On Python 3.12 and later its first step has run when this returns."""
+
+    def __init__(self, awaitable: Awaitable[object], phase: Phase) -> None:
+        self.phase = phase
+        self.awaitable = awaitable
+        self.waiter: Future[None] | None = None
+        """Woken when the code has finished, or when the owner should look again."""
+        self.at = inf
+        """When the alarm wakes `waiter`."""
+        self.stopping = False
+        """Whether a stop has cancelled it: its grace period has begun then."""
+        self.cancelled = False
+        self.leash = _Leash(self._run())
+        self.task = _new_task(self.leash, phase.loop)
+
+    async def _run(self) -> Ended:
+        """Code that calls sys.exit() must not end the event loop, so nothing but a cancel or a Ctrl-C leaves this."""
+        try:
+            return Ended("returned", await self.awaitable)
+        except (CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes a result
+            return Ended("raised", None, error)
+        finally:
+            # Here, since a callback of the task runs one round of the event loop later.
+            self.ring()
+
+    @property
+    def finished(self) -> bool:
+        return self.task.done()
+
+    @property
+    def ended(self) -> Ended | None:
+        """How the code ended by itself; None when it was cancelled or abandoned."""
+        if self.leash.cut or self.task.cancelled():
+            return None
+        error = self.task.exception()
+        return self.task.result() if error is None else Ended("raised", None, error)
+
+    def cancel(self) -> None:
+        if not self.cancelled:
+            # A task that is cancelled before its first step runs nothing of `_run`.
+            self.cancelled = True
+            self.task.add_done_callback(self._done)
+        # A future of somebody's own kind may raise anything when its task is cancelled.
+        with contextlib.suppress(Exception):
+            self.task.cancel()
+
+    def stop(self, grace_s: float) -> None:
+        """Cancel the code at once. Its waiter is woken when it has ended, or after half of the grace period."""
+        if self.stopping:
             return
-        work.cancel()
-    _abandon(work, name)
-    on_abandoned(name)
+        self.stopping = True
+        self.cancel()
+        self.at = self.phase.alarm.clock() + grace_s / 2
+        self.phase.alarm.set(self)
+
+    def abandon(self) -> bool:
+        """Never drive the code again; whether it could be closed."""
+        self.leash.cut = self.task.abandoned = True
+        frames = _chain(self.leash.code)
+        with contextlib.suppress(BaseException):
+            self.leash.code.close()
+        self.cancel()
+        refused = [c for c in frames if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
+        if refused:
+            _keep_for_ever(self.task, *refused)
+        return not refused
+
+    def ring(self) -> None:
+        """Make the owner look again."""
+        if self.waiter is not None:
+            wake(self.waiter)
+
+    def _done(self, task: asyncio.Task[Ended]) -> None:
+        if not task.cancelled():
+            # Read here, since an abandoned task has no other reader.
+            task.exception()
+        # A task that is cancelled before its first step never awaits it.
+        _close(self.awaitable)
+        self.ring()
 
 
-def _abandon(work: _Work, name: str) -> None:
-    if isinstance(work, _ThreadWork):
-        work.job.abandon()
-        return
-    coroutine = work.leave()
-    awaited = _chain(coroutine)
-    with contextlib.suppress(BaseException):
-        coroutine.close()
-    refused = [c for c in awaited if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
-    for one in refused:
-        _never_free(one)
-    if refused:
-        # It would close what it drives.
-        _never_free(work.driver)
-        _still_running.append(name)
+if sys.version_info >= (3, 12):
+
+    def _new_task(code: Coroutine[Any, Any, Ended], loop: asyncio.AbstractEventLoop) -> _GuestTask:
+        return _GuestTask(code, loop=loop, eager_start=True)
+
+else:
+
+    def _new_task(code: Coroutine[Any, Any, Ended], loop: asyncio.AbstractEventLoop) -> _GuestTask:
+        return _GuestTask(code, loop=loop)
 
 
 class _ThreadWork:
-    """A function in a thread: to whoever attends to it, the same as a Guest."""
+    """A function in a thread, attended to in the same way as a Guest."""
 
     def __init__(
         self,
@@ -281,22 +348,6 @@ class _ThreadWork:
     def finished(self) -> bool:
         return self.job.done_future.done()
 
-    def _begun(self) -> None:
-        if self.on_begin is not None:
-            self.on_begin()
-        self.ring()
-
-    def _done(self, _: object) -> None:
-        self.ring()
-
-    def ring(self) -> None:
-        if self.waiter is not None:
-            wake(self.waiter)
-
-    def stop(self, grace_s: float) -> None:
-        del grace_s
-        self.ring()
-
     @property
     def ended(self) -> Ended | None:
         if not self.finished:
@@ -308,6 +359,27 @@ class _ThreadWork:
         """A running thread cannot be cancelled, its function may look at `ctx.cancelled`; a waiting one never begins."""
         self.job.withdraw()
 
+    def stop(self, grace_s: float) -> None:
+        del grace_s
+        self.ring()
+
+    def abandon(self) -> bool:
+        """`threads` counts it from here on."""
+        self.job.abandon()
+        return True
+
+    def ring(self) -> None:
+        if self.waiter is not None:
+            wake(self.waiter)
+
+    def _begun(self) -> None:
+        if self.on_begin is not None:
+            self.on_begin()
+        self.ring()
+
+    def _done(self, _: object) -> None:
+        self.ring()
+
 
 def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
     """A suspended coroutine, the one it awaits, the one that awaits, and so on."""
@@ -318,8 +390,16 @@ def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
     return found
 
 
-def _never_free(coroutine: object) -> None:
-    """Keep what refuses to be closed: freeing it would try again, and print that it failed."""
-    import ctypes  # noqa: PLC0415 - slow to import, and hardly ever needed
+def _keep_for_ever(*refused: object) -> None:
+    """Keep code that refuses to be closed: freeing it would run it again, also while Python exits.
 
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+    A daemon thread holds it, because Python frees everything else at exit.
+    """
+    if not _unclosed:
+        threading.Thread(target=_hold, args=(_unclosed,), name="remit-unclosed", daemon=True).start()
+    _unclosed.extend(refused)
+
+
+def _hold(kept: list[object]) -> None:
+    threading.Event().wait()
+    del kept

@@ -7,8 +7,8 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Literal, TypeGuard, Union, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, Union, cast
 
 from msgspec import Struct
 
@@ -96,12 +96,6 @@ def called(fn: Function) -> Function:
     while isinstance(fn, functools.partial):
         fn = cast("functools.partial[object]", fn).func
     return fn if inspect.isroutine(fn) else cast(Function, getattr(fn, "__call__", fn))  # noqa: B004 - the bound method
-
-
-def is_plain(fn: Function) -> TypeGuard[Callable[..., Coroutine[object, object, object]]]:
-    """Whether it is an `async def` itself: what wraps one may do anything when it is called."""
-    inner = fn.__func__ if isinstance(fn, types.MethodType) else fn
-    return isinstance(inner, types.FunctionType) and bool(inner.__code__.co_flags & inspect.CO_COROUTINE)
 
 
 def source_of(fn: Function) -> Function:

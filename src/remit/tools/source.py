@@ -16,7 +16,7 @@ from msgspec import Struct
 import remit.tasks.guest as foreign
 from remit.errors import RemitError
 from remit.tasks.cancel import Phase, Stopped, wake
-from remit.tasks.guest_hosts import Hosts
+from remit.tasks.deadline import Alarm
 from remit.tools.tool import Tool
 from remit.types.messages import unforge
 from remit.types.text import clean, describe_error, one_line, shorten
@@ -92,9 +92,9 @@ class ToolSource(Protocol):
 class Sources:
     """What the runs of one tree have opened."""
 
-    def __init__(self, hosts: Hosts, workspace: Path | None) -> None:
-        self._hosts = hosts
-        self._loop = hosts.loop
+    def __init__(self, alarm: Alarm, workspace: Path | None) -> None:
+        self._alarm = alarm
+        self._loop = alarm.loop
         self._workspace = workspace
         self._shared: dict[Hashable, _Shared] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class Sources:
         """The tools that a run gets. It gives back what it borrowed whatever comes of it. Raises Stopped."""
         shared = self._shared.get(source.key)
         if shared is None:
-            shared = self._shared[source.key] = _Shared(self._hosts)
+            shared = self._shared[source.key] = _Shared(self._alarm)
             shared.task = self._loop.create_task(
                 self._open(source, shared), name=f"remit opens {source.name}"
             )
@@ -171,8 +171,8 @@ class Sources:
 class _Shared:
     """One opening, and who waits for it or has borrowed it."""
 
-    def __init__(self, hosts: Hosts) -> None:
-        self.phase = Phase(hosts)
+    def __init__(self, alarm: Alarm) -> None:
+        self.phase = Phase(alarm)
         self.task: asyncio.Task[None] | None = None
         self.opening: Opening | None = None
         self.trouble = ""

@@ -10,7 +10,7 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import (
     TYPE_CHECKING,
@@ -39,7 +39,6 @@ from remit.tools.signature import (
     ToolContext,
     called,
     docstring_of,
-    is_plain,
     name_of,
     read_signature,
     source_of,
@@ -104,8 +103,6 @@ class WorkedOut(Struct, frozen=True):
     """What says what `describe` says; None where that is always nothing."""
     summariser: Callable[[str, bool], str] | None
     """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
-    plain: Callable[..., Coroutine[object, object, object]] | None
-    """The function itself, where it takes no context and calling it gives a coroutine and runs nothing of it yet."""
 
 
 class Tool:
@@ -203,16 +200,9 @@ class Tool:
             asks,
             functools.partial(told, self.describe) if describes else manner.context,
             None if summarises else manner.summary,
-            self._plain(),
         )
         super().__setattr__("worked_out", made)
         return made
-
-    def _plain(self) -> Callable[..., Coroutine[object, object, object]] | None:
-        fn = getattr(self, "_fn", None)
-        if fn is None or self.takes_context or self._is_own("invoke") or not is_plain(fn):
-            return None
-        return fn
 
     def _is_own(self, method: str) -> bool:
         """Whether a subclass, or somebody who set it, has its own."""

@@ -9,11 +9,11 @@ import pytest
 import remit.engine.budget.slots as slots
 from remit.engine.budget.slots import Pool, Seat
 from remit.tasks.cancel import Phase, Stopped
-from remit.tasks.guest_hosts import Hosts
+from remit.tasks.deadline import Alarm
 
 
 def new_phase() -> Phase:
-    return Phase(Hosts(asyncio.get_running_loop()))
+    return Phase(Alarm(asyncio.get_running_loop()))
 
 
 async def seated(*pools: Pool) -> Seat:

@@ -449,7 +449,8 @@ async def test_children_of_one_reply_are_started_and_stopped_a_few_at_a_time() -
     assert {child.status for child in outcome.children} == {Status.CANCELLED}
     assert len(outcome.children) == 1000
     assert started.most <= STARTED_TOGETHER
-    assert ended.most <= ENDED_TOGETHER
+    # Two groups may end in one iteration.
+    assert ended.most <= 2 * ENDED_TOGETHER
 
 
 # --- Threads that wait ---------------------------------------------------------------------------

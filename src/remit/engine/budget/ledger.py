@@ -289,6 +289,15 @@ def withdraw(ticket: Ticket) -> None:
     look_again(account)
 
 
+def give_back(reservation: Reservation) -> None:
+    """Undo a reservation whose call was never sent."""
+    for b in reservation.account.capped:
+        b.give(reservation.amount)
+    if reservation.spares:
+        _free_spare(reservation)
+    look_again(reservation.account)
+
+
 def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | None:
     """Count calls and delegations in one step: all of them, or none and what stood in the way."""
     for b in account.capped:

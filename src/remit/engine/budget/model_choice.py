@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
-from inspect import CO_COROUTINE, CO_VARARGS
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Protocol, cast
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -222,75 +222,77 @@ def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) ->
 
 
 def look_at(model: Model) -> Known:
-    """What there is to know of a model. Raises UsageError for a price that cannot be counted with."""
-    # Somebody else's: any of these may be a property that raises.
-    try:
-        name: object = model.name
-        reply: object = model.reply
-        price, lane = getattr(model, "price", None), getattr(model, "lane", None)
-        streams = bool(getattr(model, "streams", False))
-        window, most = getattr(model, "context_window", None), getattr(model, "in_flight", None)
-    except FOREIGN:
-        name, reply, price, lane, streams, window, most = _careful(model)
-    if type(name) is not str or not name.isascii():
-        name = _name_of(model, name)
-    if price is not None and not (type(price) is Price and _sound.get(id(price)) is price):
-        price = _sound_price(price, name)
-    try:
-        own: object = getattr(type(model), "reply", None)
-    except FOREIGN:
-        # It is shown by objects only.
-        own = None
-    # The method of its class. What it finds elsewhere, as one that stands for others does, may be another the next time.
-    mine = type(reply) is MethodType and reply.__self__ is model and reply.__func__ is own
-    if not mine or type(own) is not FunctionType or not _is_straight(own):
-        # A static one is found as it is.
-        if type(own) is FunctionType and (mine or own is reply):
-            _check_parameters(own, name, 3 if mine else 2)
-        reply = partial(_reply, model)
+    """What there is to know of a model. Raises UsageError for a price that cannot be counted with, or an unusable `reply`."""
+    name = _name_of(model)
+    price, lane = _attribute(model, "price"), _attribute(model, "lane")
+    window, most = _attribute(model, "context_window"), _attribute(model, "in_flight")
+    _check_reply(model, name)
     return Known(
-        model,
-        name,
-        reply,  # pyright: ignore[reportArgumentType] - as it was found to be
-        price,
-        streams,
-        window if isinstance(window, int) else None,
-        lane if isinstance(lane, str) else name,
-        most if isinstance(most, int) and most > 0 else None,
+        model=model,
+        name=name,
+        ask=partial(_reply, model),
+        price=None if price is None else _sound_price(price, name),
+        streams=_is_true(_attribute(model, "streams")),
+        window=window if isinstance(window, int) else None,
+        lane=lane if isinstance(lane, str) else name,
+        in_flight=most if isinstance(most, int) and most > 0 else None,
     )
 
 
-def _name_of(model: Model, said: object) -> str:
+def _attribute(owner: object, name: str) -> object:
+    """An attribute of somebody else's object; one that cannot be read is not there."""
     try:
-        return clean(str(said))
+        return getattr(owner, name, None)
+    except FOREIGN:
+        return None
+
+
+def _is_true(value: object) -> bool:
+    try:
+        return bool(value)
+    except FOREIGN:
+        return False
+
+
+def _name_of(model: Model) -> str:
+    try:
+        return clean(str(model.name))
     except FOREIGN:
         return type(model).__name__
 
 
-def _is_straight(reply: FunctionType) -> bool:
-    """Whether it is an async method of the model, a request and a way to emit, and of nothing else.
-
-    Not remembered: that would keep the function and all that it knows, and its code can be replaced in its place.
-    """
-    code = reply.__code__
-    return bool(code.co_flags & CO_COROUTINE) and code.co_argcount == 3 and not code.co_kwonlyargcount
+_good_replies: WeakSet[CodeType] = WeakSet()
+"""The code of methods that take what they are called with: models are looked at for every tree."""
 
 
-def _check_parameters(reply: FunctionType, name: str, given: int) -> None:
-    """See that a model's own `reply` can be called with so many values and no names. Raises UsageError."""
-    code = reply.__code__
-    least = code.co_argcount - len(reply.__defaults__ or ())
-    most = given if code.co_flags & CO_VARARGS else code.co_argcount
-    named = code.co_kwonlyargcount - len(reply.__kwdefaults__ or ())
-    if least > given or most < given or named:
-        taken = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-        if code.co_kwonlyargcount:
-            taken.insert(code.co_argcount, "*")
-        listed = ", ".join(taken)
+def _check_reply(model: Model, name: str) -> None:
+    """See that a `reply` which is a method or a function takes a request and a way to emit. Raises UsageError."""
+    reply = _attribute(model, "reply")
+    function = reply.__func__ if isinstance(reply, MethodType) else reply
+    if not isinstance(function, FunctionType) or function.__code__ in _good_replies:
+        return
+    given = (None, None) if function is reply else (model, None, None)
+    signature = inspect.signature(function, follow_wrapped=False)
+    try:
+        signature.bind(*given)
+    except TypeError:
+        listed = ", ".join(_written(signature))
         raise UsageError(
             f"The model {name!r} has reply({listed}), but it is called with a request and a way to emit."
             " Write `async def reply(self, request, emit)`."
-        )
+        ) from None
+    if function is not reply:
+        _good_replies.add(function.__code__)
+
+
+def _written(signature: inspect.Signature) -> Iterator[str]:
+    """The names of the parameters, with `*` before those that are given by name."""
+    starred = False
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        yield name
 
 
 async def _reply(model: Model, request: Request, emit: Emit) -> object:
@@ -304,30 +306,8 @@ async def _reply(model: Model, request: Request, emit: Emit) -> object:
     return await cast("Awaitable[object]", answer)
 
 
-def _careful(model: Model) -> tuple[object, object, object, object, bool, object, object]:
-    """The same attributes, each on its own: one that cannot be read is not there."""
-    said: list[object] = []
-    for field in ("name", "reply", "price", "lane", "streams", "context_window", "in_flight"):
-        value: object = type(model).__name__ if field == "name" else None
-        with suppress(*FOREIGN):
-            value = getattr(model, field, value)
-            value = bool(value) if field == "streams" else value
-        said.append(value)
-    name, reply, price, lane, streams, window, most = said
-    return name, reply, price, lane, streams is True, window, most
-
-
-MOST_SOUND = 1_000
-
-_sound: dict[int, Price] = {}
-"""Prices that were looked at, by their ids: they cannot change, and models are asked for theirs at every run."""
-
-
 def _sound_price(price: object, name: str) -> Price:
     if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
-        if len(_sound) >= MOST_SOUND:
-            _sound.clear()
-        _sound[id(price)] = price
         return price
     raise UsageError(
         f"The price of the model {name!r} must be a Price of two numbers from 0 up, not {price!r}."

@@ -42,7 +42,7 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     """Put a text in the store. None, with a warning in the outcome, when the store fails. Never raises."""
     scope, artifact_id = run.scope, f"{run.scope.run_id}/{name}"
     # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
-    phase = Phase(scope.tree.hosts)
+    phase = Phase(scope.tree.alarm)
     phase.grace_s = SAVE_GRACE_S
     most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S + len(text) / SAVE_CHARS
     end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))

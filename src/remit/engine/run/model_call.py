@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
 from typing import final
@@ -113,26 +113,34 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
             # The worst case; a turn that may delegate asks for a last word to spare besides.
             want = Want(run.estimate, run.output_tokens, model.price)
             verdict = ledger.reserve(scope.account, want, _nobody, run.kit.delegates and not front)
-            # By its very type, here and below: to find that something is no record of a kind takes long.
-            reservation = verdict if type(verdict) is Reservation else await _granted(run, verdict, last)
-            ask, heard_at = model.ask, scope.tree.clock() if model.streams else None
+            reservation = await _granted(run, verdict, last)
+            heard_at = scope.tree.clock() if model.streams else None
             sent = _Sent(run, reservation, purpose, attempt, run.replies + 1, heard_at)
             # Whatever comes back, and also when a stop comes with it, it is paid for and kept.
             try:
-                begun = foreign.begin(ask(sent.request(), sent.hear), scope.phase)
-                ended = begun if type(begun) is foreign.Ended else await _attend(run, begun, sent)
+                ended = await foreign.run(
+                    sent.ask(),
+                    scope.phase,
+                    name=f"model {model.name}",
+                    expires=sent.expires,
+                    poked=sent.listen,
+                    on_abandoned=scope.left_behind,
+                )
             except Stopped as stopped:
+                if not sent.begun:
+                    ledger.give_back(reservation)
+                    raise
                 heard = sent.settle(stopped.ended)
-                if type(heard) is _Failed:
+                if isinstance(heard, _Failed):
                     _tell_failed(run, attempt, heard, None, kind="stopped")
                 raise
             heard = sent.settle(ended)
         finally:
-            if type(heard) is _Failed:
+            if isinstance(heard, _Failed):
                 _leave_unanswered(lane, heard.error)
             else:
                 lane.leave(True)
-        if type(heard) is not _Failed:
+        if isinstance(heard, Reply):
             return heard
         last, attempt = heard.error, await _after(run, heard, attempt)
 
@@ -247,17 +255,6 @@ async def _granted(
     return verdict
 
 
-def _attend(run: Run, guest: foreign.Guest, sent: _Sent) -> Awaitable[foreign.Ended]:
-    return foreign.attend(
-        guest,
-        run.scope.phase,
-        name=f"model {run.model.name}",
-        expires=sent.expires,
-        poked=sent.listen,
-        on_abandoned=run.scope.left_behind,
-    )
-
-
 def _nobody() -> None:
     """Replaced before anything can wake it."""
 
@@ -275,11 +272,18 @@ class _Sent(Struct, eq=False):
     pieces: list[str] | tuple[()] = ()
     chars: int = 0
     deaf: bool = False
+    begun: bool = False
+    """Whether the model was asked: a stop may come first."""
     poke: Callable[[], None] = _nobody
     """Has whoever waits for the call look again at when it expires."""
 
+    async def ask(self) -> object:
+        """Ask the model. The intent is recorded in the same step, so no request is recorded that was never made."""
+        self.begun = True
+        return await self.run.model.ask(self.request(), self.hear)
+
     def request(self) -> Request:
-        """What the model is sent; it is told of first."""
+        """What the model is sent; it is recorded first."""
         run, reservation, purpose = self.run, self.reservation, self.purpose
         scope, estimate, price = run.scope, run.estimate, run.model.price
         tree = scope.tree

@@ -7,15 +7,16 @@ in between is a result that the model reads. Ordinary calls beyond `Limits(calls
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
 
 import msgspec
 
 from remit.engine.run.gate import may_run
 from remit.engine.run.parallel_calls import Together
-from remit.engine.run.state import Circles, DelegateTool, Plan, Run, RuntimeTool
+from remit.engine.run.state import Circles, DelegateTool, Run, RuntimeTool
 from remit.engine.run.tool_run import check, execute
 from remit.history.records import CallRecord
 from remit.tasks.cancel import Stopped
@@ -24,7 +25,7 @@ from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
 from remit.types.events import VERSION, CallEnded, CallStarted
 from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
 from remit.types.outcome import ToolCallLog
-from remit.types.sizes import LARGE, TURN_CHARS, weigh
+from remit.types.sizes import TURN_CHARS
 from remit.types.text import call_context, clean, describe_error, result_summary, shorten
 
 log = logging.getLogger("remit")
@@ -155,19 +156,7 @@ async def _one(run: Run, call: Call) -> Done:
     tool = run.kit.tools.get(call.name)
     past = run.pending.get(call.id) if run.pending else None
     try:
-        begun = _begin(run, call, tool, past)
-        if begun is None:
-            assert tool is not None
-            begun = await _when_ready(run, call, tool, past)
-        # By its very type, and first: to find that something is no record of a kind takes long.
-        if type(begun) is Plan:
-            assert isinstance(tool, DelegateTool)
-            result = tool.report(run, begun, await run.delegator.delegate(run, begun, call.id))
-        elif isinstance(begun, ToolResult):
-            result = begun
-        else:
-            assert begun is not None
-            result = await begun
+        result = await _result(run, call, tool, past)
     except Stopped:
         result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
     except RecursionError:
@@ -190,92 +179,68 @@ def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
     return hash((call.name, _encode(call.args), result.content))
 
 
-def _begin(  # noqa: PLR0917 - the last two are what was waited for
-    run: Run,
-    call: Call,
-    tool: Tool | None,
-    past: CallRecord | None,
-    ready: bool = False,
-    kwargs: dict[str, object] | None = None,
-) -> ToolResult | Plan | Awaitable[ToolResult] | None:
-    """Check, count and tell of a call, and have it begin: its result, its child, or what there is to wait for.
-
-    None, and nothing was done, where something has to be waited for first: see `_when_ready`. Raises Stopped.
-    """
+async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | None) -> ToolResult:
+    """Check, judge, count, record and run one call. Raises Stopped."""
     if past is not None and (refused := _not_again(call, past)) is not None:
         return refused
-    scope, args = run.scope, call.args
-    if tool is None or isinstance(args, str):
+    if tool is None or isinstance(call.args, str):
         return _senseless(run, call, tool)
-    known = tool.worked_out or tool.work_out()
-    if not ready and (_is_judged(run, known) or tool.gate is not None or _is_large(tool, args)):
-        return None
-    if scope.phase.stopped:
-        raise Stopped
+    if _is_judged(run, tool) and (refused := await may_run(run, call, tool, past)) is not None:
+        return refused
     again = past is not None and past.started
     if isinstance(tool, DelegateTool):
-        # It is counted where it is admitted.
-        _tell_started(run, call, known, args, again)
-        return tool.plan(run, call.id, args)
-    own = isinstance(tool, RuntimeTool)
-    if kwargs is None:
-        try:
-            kwargs = {} if own else tool.check(args)
-        except BadArguments as problem:
-            return _refused(run, str(problem))
-    # What a resumed run does again was counted when it was begun.
+        return await _delegated(run, call, tool, call.args, again)
+    if tool.gate is None:
+        return await _worked(run, call, tool, call.args, again)
+    async with tool.gate.place(run.scope.phase):
+        return await _worked(run, call, tool, call.args, again)
+
+
+async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject, again: bool) -> ToolResult:
+    """A call that asks for a child. It is counted where the child is admitted."""
+    run.scope.phase.check()
+    _tell_started(run, call, tool, args, again)
+    plan = tool.plan(run, call.id, args)
+    if isinstance(plan, ToolResult):
+        return plan
+    return tool.report(run, plan, await run.delegator.delegate(run, plan, call.id))
+
+
+async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> ToolResult:
+    """A call that does not delegate: check its arguments, count it, record it, run it. Raises Stopped."""
+    try:
+        kwargs = {} if isinstance(tool, RuntimeTool) else await check(run, tool, args)
+    except BadArguments as problem:
+        return _refused(run, str(problem))
+    run.scope.phase.check()
+    # A resumed run counted the call when it first began.
     if not again and (refused := run.charge_call()) is not None:
         return refused
-    _tell_started(run, call, known, args, again)
-    if own:
-        return tool.act(run, call.id, args)
-    return _once_written(run, call, tool, kwargs) if known.asks else execute(run, call, tool, kwargs)
+    record = functools.partial(_tell_started, run, call, tool, args, again)
+    if isinstance(tool, RuntimeTool):
+        record()
+        return await tool.act(run, call.id, args)
+    if not _known(tool).asks:
+        return await execute(run, call, tool, kwargs, record)
+    # A call that changes things runs only once its intent is on disk.
+    record()
+    if trouble := await run.scope.tree.journal.before_change(run.scope.phase):
+        return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
+    return await execute(run, call, tool, kwargs)
 
 
-def _is_judged(run: Run, known: WorkedOut) -> bool:
+def _known(tool: Tool) -> WorkedOut:
+    return tool.worked_out or tool.work_out()
+
+
+def _is_judged(run: Run, tool: Tool) -> bool:
     """Whether a policy or a person has a say in calls of the tool."""
-    return known.asks or not run.scope.unruled
-
-
-def _is_large(tool: Tool, args: JsonObject) -> bool:
-    """Whether arguments are checked in a thread."""
-    return not isinstance(tool, RuntimeTool) and weigh(args, LARGE) > LARGE
-
-
-async def _when_ready(
-    run: Run, call: Call, tool: Tool, past: CallRecord | None
-) -> ToolResult | Plan | Awaitable[ToolResult] | None:
-    """Begin a call after what it has to wait for: leave to run, a check of long arguments, a place. Raises Stopped."""
-    args, kwargs = call.args, None
-    assert isinstance(args, dict), "what is no object is refused before anything is waited for"
-    if _is_judged(run, tool.worked_out or tool.work_out()):
-        refused = await may_run(run, call, tool, past)
-        if refused is not None:
-            return refused
-    if _is_large(tool, args):
-        try:
-            kwargs = await check(run, tool, args)
-        except BadArguments as problem:
-            return _refused(run, str(problem))
-    if tool.gate is None:
-        return _begin(run, call, tool, past, True, kwargs)
-    async with tool.gate.place(run.scope.phase):
-        begun = _begin(run, call, tool, past, True, kwargs)
-        assert begun is not None and not isinstance(begun, Plan), "tools that delegate have no gate"
-        return begun if isinstance(begun, ToolResult) else await begun
+    return _known(tool).asks or not run.scope.unruled
 
 
 def _refused(run: Run, why: str) -> ToolResult:
     """A call that is not run. However many there are in a turn, their reasons fit into it."""
     return ToolResult(shorten(why, run.inline_chars, max(0, run.inline_chars - 3)), ok=False)
-
-
-async def _once_written(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> ToolResult:
-    """For what changes things: that it begins is on disk before it does."""
-    if trouble := await run.scope.tree.journal.before_change(run.scope.phase):
-        return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
-    begun = execute(run, call, tool, kwargs)
-    return begun if isinstance(begun, ToolResult) else await begun
 
 
 def may_have_happened(past: CallRecord) -> bool:
@@ -315,8 +280,8 @@ def _unknown(run: Run, name: str) -> str:
 # By position, in the order of `types/events.py`: Python makes a dict of more than fifteen arguments that are named.
 
 
-def _tell_started(run: Run, call: Call, known: WorkedOut, args: JsonObject, again: bool) -> None:
-    scope, context = run.scope, ""
+def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> None:
+    scope, known, context = run.scope, _known(tool), ""
     tree = scope.tree
     if not again:
         run.calls_begun += 1
@@ -362,7 +327,7 @@ def _finished(  # noqa: PLR0917 - as below
         display, context = name, call_context(name, call.args)
         summary = result_summary(name, result.content, result.ok)
     else:
-        known = tool.worked_out or tool.work_out()
+        known = _known(tool)
         display, context, describe = known.display_name, "", known.describer
         if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
             # It was never begun.

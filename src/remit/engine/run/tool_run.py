@@ -16,7 +16,6 @@ from remit.engine.run.artifacts import keep
 from remit.engine.run.state import Run
 from remit.tasks.cancel import Phase, Stopped, on_loop
 from remit.tasks.guest import Ended
-from remit.tasks.guest_hosts import Guest
 from remit.tasks.semaphore import Gate
 from remit.tools.result import ToolResult, failure, render
 from remit.tools.signature import AllowedBy, ToolContext
@@ -69,10 +68,10 @@ async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]
         )
 
 
-def execute(
-    run: Run, call: Call, tool: Tool, kwargs: dict[str, object]
-) -> ToolResult | Awaitable[ToolResult]:
-    """Have a tool do a call: the result if it is there at once, or what is to be waited for. Raises Stopped."""
+async def execute(
+    run: Run, call: Call, tool: Tool, kwargs: dict[str, object], record: Callable[[], None] | None = None
+) -> ToolResult:
+    """Let a tool do a call. `record` writes down that it begins, in the tool's first step. Raises Stopped."""
     scope = run.scope
     allowed_by = run.allowed_by.pop(call.id, "default")
     left = foreign.count_abandoned()
@@ -83,33 +82,15 @@ def execute(
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     if limit is None and most is not UNSET:
         limit = most
-    plain = (tool.worked_out or tool.work_out()).plain
-    if plain is None:
-        trip = Trip(run, call, tool, limit, allowed_by=allowed_by)
-        return _awaited(trip.make(kwargs), run, call, tool, limit)
-    end = None if limit is None else scope.tree.clock() + limit
     try:
-        coroutine = plain(**kwargs)
-    except TypeError as error:
-        return _failed(run, call, tool, limit, Ended("raised", None, error))
-    try:
-        ended = foreign.begin(coroutine, scope.phase)
+        ended = await Trip(run, call, tool, limit, allowed_by=allowed_by, record=record).make(kwargs)
     except Stopped as stop:
         ended = _returned(stop)
-    if not isinstance(ended, Ended):
-        return _awaited(Trip(run, call, tool, limit, end).attend(ended), run, call, tool, limit)
-    return _read(ended, run, call, tool, limit)
-
-
-async def _awaited(
-    ending: Awaitable[Ended], run: Run, call: Call, tool: Tool, limit: float | None
-) -> ToolResult:
-    try:
-        ended = await ending
-    except Stopped as stop:
-        ended = _returned(stop)
-    result = _read(ended, run, call, tool, limit)
-    return result if isinstance(result, ToolResult) else await result
+    if ended.how != "returned":
+        return await _failed(run, call, tool, limit, ended)
+    if _is_large(ended.value):
+        return await _inline(run, tool, await _rendered_elsewhere(run, tool, ended.value))
+    return await _inline(run, tool, _rendered(ended.value))
 
 
 def _returned(stop: Stopped) -> Ended:
@@ -117,19 +98,6 @@ def _returned(stop: Stopped) -> Ended:
     if stop.ended is None or stop.ended.how != "returned":
         raise stop
     return stop.ended
-
-
-def _read(
-    ended: Ended, run: Run, call: Call, tool: Tool, limit: float | None
-) -> ToolResult | Awaitable[ToolResult]:
-    if ended.how != "returned":
-        return _failed(run, call, tool, limit, ended)
-    if _is_large(ended.value):
-        return _read_large(run, tool, ended.value)
-    result = _rendered(ended.value)
-    if result.note or len(result.content) > _most(run, tool):
-        return _inline(run, tool, result)
-    return result
 
 
 def _rendered(value: object) -> ToolResult:
@@ -145,14 +113,10 @@ def _is_large(value: object) -> bool:
     return not isinstance(value, _Rendered) and weigh(value, LARGE) > LARGE
 
 
-async def _read_large(run: Run, tool: Tool, value: object) -> ToolResult:
-    return await _inline(run, tool, await _rendered_elsewhere(run, tool, value))
-
-
 async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
     """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
     # Not in the run's own phase: what a stopped run had is worth keeping too.
-    phase = Phase(run.scope.tree.hosts, run.scope)
+    phase = Phase(run.scope.tree.alarm, run.scope)
     try:
         ended = await off_loop(run, phase, f"the result of {tool.name}", lambda: render(value))
     except Stopped as stop:
@@ -231,7 +195,7 @@ async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext
 class Trip:
     """One call out to a tool, and what the tool sees of the run meanwhile."""
 
-    __slots__ = ("allowed_by", "call", "end", "limit", "over", "run", "tool")
+    __slots__ = ("allowed_by", "call", "end", "limit", "over", "record", "run", "tool")
 
     def __init__(
         self,
@@ -239,33 +203,48 @@ class Trip:
         call: Call,
         tool: Tool,
         limit: float | None,
-        end: float | None = None,
         *,
         allowed_by: AllowedBy = "default",
+        record: Callable[[], None] | None = None,
     ) -> None:
         self.run = run
         self.call = call
         self.tool = tool
         self.limit = limit
-        self.end = end
+        self.end: float | None = None
         self.allowed_by: AllowedBy = allowed_by
+        self.record = record
         self.over = False
 
     def begin(self) -> None:
         """The call's time counts from here: waiting for a thread is not the tool's."""
         self.end = None if self.limit is None else self.run.scope.tree.clock() + self.limit
 
+    def begin_in_thread(self) -> None:
+        self._record()
+        self.begin()
+
+    def _record(self) -> None:
+        if self.record is not None:
+            self.record()
+
     async def make(self, kwargs: dict[str, object]) -> Ended:
-        """Have the tool do it, all of it. Raises Stopped."""
-        tool = self.tool
+        """Let the tool do all of the call. Raises Stopped."""
         try:
-            if not tool.is_async:
-                return await self._go(kwargs)
-            self.begin()
-            begun = foreign.begin(_begin(tool, kwargs, self.context()), self.run.scope.phase)
-            return begun if isinstance(begun, Ended) else await self.attend(begun)
+            if self.tool.is_async:
+                self.begin()
+                return await self._in_task(self._invoke(kwargs))
+            ended = await self._in_thread(kwargs)
+            if ended.how == "returned" and inspect.isawaitable(ended.value):
+                ended = await self._in_task(ended.value)
+            return ended
         finally:
             self.over = True
+
+    async def _invoke(self, kwargs: dict[str, object]) -> object:
+        self._record()
+        value = self.tool.invoke(kwargs, self.context())
+        return await value if inspect.isawaitable(value) else value
 
     def context(self) -> ToolContext:
         scope = self.run.scope
@@ -282,30 +261,24 @@ class Trip:
             allowed_by=self.allowed_by,
         )
 
-    async def _go(self, kwargs: dict[str, object]) -> Ended:
-        """Run a plain function in a thread."""
+    async def _in_task(self, work: Awaitable[object]) -> Ended:
+        scope = self.run.scope
+        return await foreign.run(
+            work,
+            scope.phase,
+            name=f"tool {self.tool.name}",
+            expires=self.expires,
+            on_abandoned=scope.left_behind,
+        )
+
+    async def _in_thread(self, kwargs: dict[str, object]) -> Ended:
         scope, tool, context = self.run.scope, self.tool, self.context()
-        ended = await foreign.run_in_thread(
+        return await foreign.run_in_thread(
             lambda: _invoked(tool, kwargs, context),
             scope.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
-            on_begin=self.begin,
-            on_abandoned=scope.left_behind,
-        )
-        if ended.how == "returned" and inspect.isawaitable(ended.value):
-            begun = foreign.begin(ended.value, scope.phase)
-            return begun if isinstance(begun, Ended) else await self.attend(begun)
-        return ended
-
-    def attend(self, guest: Guest) -> Awaitable[Ended]:
-        """Wait for what the tool has begun."""
-        scope = self.run.scope
-        return foreign.attend(
-            guest,
-            scope.phase,
-            name=f"tool {self.tool.name}",
-            expires=self.expires,
+            on_begin=self.begin_in_thread,
             on_abandoned=scope.left_behind,
         )
 
@@ -337,8 +310,3 @@ def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> obj
     """In a thread: what comes back may be large, so it is rendered there too."""
     value = tool.invoke(kwargs, context)
     return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
-
-
-async def _begin(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
-    value = tool.invoke(kwargs, context)
-    return await value if inspect.isawaitable(value) else value

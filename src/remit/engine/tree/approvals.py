@@ -261,7 +261,7 @@ class _Question:
         self.reasons = reasons
         self.answer: tuple[Decision, str] | None = None
         """From another process, with the command it came by."""
-        self.phase = Phase(scope.tree.hosts, scope)
+        self.phase = Phase(scope.tree.alarm, scope)
         self._above = scope.phase
         self._link: asyncio.Future[None] = scope.tree.loop.create_future()
         self._link.add_done_callback(self._stopped_above)

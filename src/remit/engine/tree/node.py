@@ -27,8 +27,7 @@ from remit.engine.tree.journal import Journal
 from remit.engine.tree.stream import BLOCK, Stream
 from remit.history.records import RunRecord, Tree, elapsed
 from remit.tasks.cancel import Phase, Stopped, stop_together, wake
-from remit.tasks.deadline import Deadline
-from remit.tasks.guest_hosts import Hosts
+from remit.tasks.deadline import Alarm, Deadline
 from remit.tools.policy import PolicyFunction
 from remit.tools.source import Sources
 from remit.types.events import VERSION, CancelRequested, Event, LimitMet, Overran, Warned
@@ -98,8 +97,8 @@ class TreeContext:
     ) -> None:
         self.root = root
         self.loop = loop = asyncio.get_running_loop()
-        self.hosts = hosts = Hosts(loop)
-        self.clock = clock = hosts.clock
+        self.alarm = alarm = Alarm(loop)
+        self.clock = clock = alarm.clock
         self.journal = journal
         self.stream = stream = Stream()
         self.lanes: dict[str, Lane] = {}
@@ -155,7 +154,7 @@ class TreeContext:
     def sources(self) -> Sources:
         """What the tree's tools have opened."""
         if self.opened is None:
-            self.opened = Sources(self.hosts, self.workspace)
+            self.opened = Sources(self.alarm, self.workspace)
         return self.opened
 
     def lane_of(self, model: Known) -> Lane:
@@ -191,7 +190,7 @@ class TreeContext:
 
     def close(self) -> None:
         """Nothing happens in it any more."""
-        self.hosts.close()
+        self.alarm.close()
         # It is let go of at once, as it would not be while it leads to itself.
         self.publish = self.show
 
@@ -323,9 +322,9 @@ class Scope:
         self.grants: frozenset[object] = _NO_GRANTS
         self._waiting: tuple[asyncio.Future[None], ...] = ()
         """Who waits for its end."""
-        self.phase = Phase(tree.hosts, self)
+        self.phase = Phase(tree.alarm, self)
         self.deadline = Deadline(
-            tree.hosts.alarm,
+            tree.alarm,
             limits.seconds if isinstance(limits.seconds, (int, float)) else None,
             parent.deadline if parent else None,
             self,
@@ -437,7 +436,7 @@ class Scope:
 
     def new_phase(self) -> None:
         """Go on after a soft stop. Raises nothing: a hard stop that has come is seen at the next wait."""
-        self.phase = Phase(self.tree.hosts, self)
+        self.phase = Phase(self.tree.alarm, self)
         if self.cause:
             self.phase.stop()
 
