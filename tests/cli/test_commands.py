@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -140,7 +141,7 @@ def test_a_message_leaves_out_the_secrets_of_the_settings(
     for toml, kept in (("", True), ('[secrets.acme]\nprefix = "acme_live_"\n', False)):
         Path("remit.toml").write_text(toml, encoding="utf-8")
         remit("send", root, "use", secret)
-        with sqlite3.connect(bench.folder / "runs.db") as journal:
+        with closing(sqlite3.connect(bench.folder / "runs.db")) as journal, journal:
             (posted,) = journal.execute("SELECT data FROM remit_commands ORDER BY rowid DESC").fetchone()
         assert (secret in str(posted)) is kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def journal(folder: Path) -> str:
-    with sqlite3.connect(folder.parent / "state" / "runs.db") as connection:
+    with closing(sqlite3.connect(folder.parent / "state" / "runs.db")) as connection:
         return "\n".join(connection.iterdump())
 
 
