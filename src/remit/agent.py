@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Literal, ParamSpec, cast
 
 from remit.errors import UsageError
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
@@ -172,35 +171,6 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
-
-
-T = TypeVar("T")
-
-
-class PerAgent(Generic[T]):
-    """What is worked out once for each agent, since agents never change, and forgotten with it.
-
-    `found` has it by the agent's id: agents are many times looked for and seldom new, and a dictionary of weak
-    references takes ten times as long.
-    """
-
-    __slots__ = ("_refs", "found")
-
-    def __init__(self) -> None:
-        self.found: dict[int, T] = {}
-        self._refs: dict[int, weakref.ref[Agent]] = {}
-
-    def keep(self, agent: Agent, value: T) -> T:
-        """Have it found from now on. It must not lead to the agent, which would then never be freed."""
-        key = id(agent)
-        # First what forgets it: whoever is interrupted in between must not leave it to the next agent with this id.
-        self._refs[key] = weakref.ref(agent, functools.partial(self._forget, key))
-        self.found[key] = value
-        return value
-
-    def _forget(self, key: int, _: object) -> None:
-        self.found.pop(key, None)
-        self._refs.pop(key, None)
 
 
 def _check_text(where: str, field: str, value: object, *, optional: bool = False) -> None:

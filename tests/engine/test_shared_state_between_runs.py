@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import gc
 import pickle
-import weakref
 from collections.abc import Callable
 from types import MethodType
 from typing import cast
@@ -14,9 +12,7 @@ from typing import cast
 import msgspec
 import pytest
 
-import remit.agent
 from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, resume, run, start, tool
-from remit.agent import PerAgent
 from remit.errors import StoreError
 from remit.stores.memory import MemoryStore
 from remit.types.events import Event, Overran, RunStarted
@@ -145,28 +141,6 @@ async def test_a_store_that_fails_without_a_word_is_told_of_too(caplog: pytest.L
     assert [warning for warning in outcome.warnings if "not stored" in warning]
     assert [event.seq async for event in store.read(outcome.run_id)] == [1, 2]
     assert len(caplog.records) == 1
-
-
-def test_who_is_interrupted_leaves_nothing_to_the_next_agent_with_that_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is kept of an agent is only found while somebody is there to forget it: ids are used again."""
-
-    def interrupted(*_: object) -> object:
-        raise KeyboardInterrupt
-
-    kept, agent = PerAgent[str](), Agent("one")
-    monkeypatch.setattr(remit.agent.weakref, "ref", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        kept.keep(agent, "its tools")
-    monkeypatch.undo()
-    assert kept.found == {}
-    assert kept.keep(agent, "its tools") == "its tools"
-    there = weakref.ref(agent)
-    del agent
-    gc.collect()
-    assert there() is None
-    assert kept.found == {}
 
 
 class Sleeper:

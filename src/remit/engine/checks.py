@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
-from remit.agent import Agent, PerAgent
+from remit.agent import Agent
 from remit.engine.delegation.delegate_tools import built_in, kit_for
 from remit.errors import UsageError
 from remit.history.records import RunRecord, Tree
@@ -147,24 +148,25 @@ def check_workspace(workspace: object) -> Path | None:
 
 def check_tools(agent: Agent) -> frozenset[str] | None:
     """The names of all tools that a tree of the agent has; None where its sources have to say. Raises UsageError."""
-    if id(agent) in _checked.found:
-        return _checked.found[id(agent)]
-    agents: dict[int, Agent] = {}
+    if agent in _checked:
+        return _checked[agent]
+    agents: dict[Agent, None] = {}
     left = [agent]
     while left:
         one = left.pop()
-        if id(one) not in agents:
-            agents[id(one)] = one
+        if one not in agents:
+            agents[one] = None
             left.extend(one.subagents)
-    names = {name for one in agents.values() for name in kit_for(one, may_delegate=True).tools}
-    known = None if any(one.sources for one in agents.values()) else frozenset(names)
-    for one in agents.values():
+    names = {name for one in agents for name in kit_for(one, may_delegate=True).tools}
+    known = None if any(one.sources for one in agents) else frozenset(names)
+    for one in agents:
         check_rules(one.policy, known, f"Agent {one.name!r}")
-    return _checked.keep(agent, known)
+    _checked[agent] = known
+    return known
 
 
-_checked = PerAgent[frozenset[str] | None]()
-"""Agents whose tools can be had, those of all their subagents included."""
+_checked: WeakKeyDictionary[Agent, frozenset[str] | None] = WeakKeyDictionary()
+"""Agents whose tools can be had, those of all their subagents included. Agents never change."""
 
 
 def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, where: str) -> None:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Protocol, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
 
-from remit.agent import Agent, PerAgent
+from remit.agent import Agent
 from remit.errors import UsageError
 from remit.types.limits import HIGHEST, Limits
 from remit.types.messages import Json, Request
@@ -175,15 +175,15 @@ class _Below(Struct, frozen=True):
     """Whether any agent from there down to it limits money."""
 
 
-_found_below = PerAgent[tuple[_Below, ...]]()
+_found_below: WeakKeyDictionary[Agent, tuple[_Below, ...]] = WeakKeyDictionary()
 
 
 def _below(agent: Agent) -> tuple[_Below, ...]:
     """All agents below one, each before those below it, and once for each way in which it gets its models."""
-    found = _found_below.found.get(id(agent))
+    found = _found_below.get(agent)
     if found is None:
         # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
-        seen: dict[tuple[int, int, bool], _Below] = {}
+        seen: dict[tuple[Agent, Agent | None, bool], _Below] = {}
         limited = _limits_money(agent)
         todo: list[_Below] = [_Below(child, None, limited) for child in reversed(agent.subagents)]
         while todo:
@@ -191,11 +191,11 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
             one = met.agent
             owner = met.owner if one.model is None else one
             limited = met.limited or _limits_money(one)
-            visit = (id(one), id(owner), limited)
+            visit = (one, owner, limited)
             if visit not in seen:
                 seen[visit] = _Below(one, owner, limited)
                 todo.extend(_Below(child, owner, limited) for child in reversed(one.subagents))
-        found = _found_below.keep(agent, tuple(seen.values()))
+        found = _found_below[agent] = tuple(seen.values())
     return found
 
 

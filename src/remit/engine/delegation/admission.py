@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.engine.budget.ledger import Over
@@ -18,11 +16,8 @@ Admitted = tuple[Pool, ...]
 """A child that may start: it holds a slot in each of these pools."""
 
 
-def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Awaitable[Admitted | Rejection]:
-    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing.
-
-    Only where no slot is free is there anything to wait for; where one is, nothing can happen between these.
-    """
+async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
+    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
     scope = parent.scope
     if scope.depth_left is not None and scope.depth_left <= 0:
         return _too_deep(parent, plan)
@@ -30,43 +25,33 @@ def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection | Await
         return _cancelled(parent)
     if parent.speechless or scope.deadline.soft_left() <= 0:
         return _no_use(parent)
-    above, limits = scope.seat.pools, plan.agent.limits
+    above = scope.seat.pools
     if not slots.step_in(above):
-        over = ledger.look(scope.account)
-        return _queued(parent, plan, call_id, above) if over is None else _over(over)
-    over = ledger.admit(scope.account)
-    if over is not None:
+        # A first look, so that nobody queues for nothing.
+        if (over := ledger.look(scope.account)) is not None:
+            return _over(over)
+        if (rejected := await _slot(parent, plan, call_id, above)) is not None:
+            return rejected
+    # From here to the end nothing is awaited: what is held is charged, or given back.
+    over = None if scope.phase.stopped else ledger.admit(scope.account)
+    if scope.phase.stopped or over is not None:
         slots.give_back(above)
-        return _over(over)
-    return above if limits is None else _with_own(limits, above)
+        return _cancelled(parent) if over is None else _over(over)
+    return _with_own(plan.agent.limits, above)
 
 
 async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
-    """A place for a child that was admitted before its tree was resumed. Raises nothing."""
-    above, limits = parent.scope.seat.pools, plan.agent.limits
+    """A place for a child that was admitted, and charged, before its tree was resumed. Raises nothing."""
+    above = parent.scope.seat.pools
     if parent.scope.phase.stopped:
         return _cancelled(parent)
-    waited = await _slot(parent, plan, call_id, above, queue=True)
-    if waited is not None:
-        return waited
+    rejected = await _slot(parent, plan, call_id, above, queue=True)
+    if rejected is not None:
+        return rejected
     if parent.scope.phase.stopped:
         slots.give_back(above)
         return _cancelled(parent)
-    return above if limits is None else _with_own(limits, above)
-
-
-async def _queued(parent: Run, plan: Plan, call_id: str, above: tuple[Pool, ...]) -> Admitted | Rejection:
-    """Wait for a slot, and look at everything again that may have changed meanwhile."""
-    waited = await _slot(parent, plan, call_id, above)
-    if waited is not None:
-        return waited
-    stopped = parent.scope.phase.stopped
-    over = None if stopped else ledger.admit(parent.scope.account)
-    if stopped or over is not None:
-        slots.give_back(above)
-        return _cancelled(parent) if over is None else _over(over)
-    limits = plan.agent.limits
-    return above if limits is None else _with_own(limits, above)
+    return _with_own(plan.agent.limits, above)
 
 
 def _too_deep(parent: Run, plan: Plan) -> Rejection:
@@ -97,9 +82,9 @@ def _over(over: Over) -> Rejection:
     return Rejection("budget", message, limit=over.cap, used=over.used)
 
 
-def _with_own(limits: Limits, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
+def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
     """The pools above and the child's own, if it has one; there it works already, so it is not waited for."""
-    own = limits.concurrency
+    own = None if limits is None else limits.concurrency
     if not isinstance(own, int):
         return above
     pool = Pool(own)

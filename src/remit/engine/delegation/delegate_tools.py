@@ -7,12 +7,14 @@ Everything that matters happens on the one path in `spawn.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 import remit.engine.delegation.report as report
 import remit.tools.arguments as fields
-from remit.agent import Agent, PerAgent
+from remit.agent import Agent
 from remit.engine.run.artifacts import READ_ARTIFACT
 from remit.engine.run.state import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
 from remit.errors import UsageError
@@ -309,15 +311,19 @@ class _Shelf:
 
 built_in = _Shelf()
 
-_whole, _narrow = PerAgent[Kit](), PerAgent[Kit]()
+_Kits: TypeAlias = "WeakKeyDictionary[Agent, Kit]"
+
+_whole: _Kits = WeakKeyDictionary()
+_narrow: _Kits = WeakKeyDictionary()
 """Of runs that may delegate, and of those that may not."""
 
 
 def kit_for(agent: Agent, may_delegate: bool) -> Kit:
     """The kit of an agent. Raises UsageError for a tool that cannot be had."""
     made = _whole if may_delegate else _narrow
-    kit = made.found.get(id(agent))
-    return made.keep(agent, wider_kit(agent, (), may_delegate=may_delegate)) if kit is None else kit
+    if agent not in made:
+        made[agent] = wider_kit(agent, (), may_delegate=may_delegate)
+    return made[agent]
 
 
 def wider_kit(agent: Agent, opened: Sequence[Tool], *, may_delegate: bool) -> Kit:

@@ -52,7 +52,7 @@ class SubagentResult(Struct, frozen=True, omit_defaults=True):
 
 def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     """One text block; a child that did not complete is a failed result that still has its partial text."""
-    if type(done) is Rejection:
+    if isinstance(done, Rejection):
         return rejected(run, done)
     ok = done.status is COMPLETED
     text, cut, most = done.text if ok else done.partial, "", run.scope.limits.result_chars

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from asyncio import CancelledError
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from math import floor, inf
 
@@ -88,43 +88,20 @@ class Engine:
             self._revive(run, record)
         return self._execute(run, plan)
 
-    def delegate(
-        self, parent: Run, plan: Plan, call_id: str
-    ) -> Coroutine[object, object, Outcome | Rejection]:
-        """Have a child do a plan for its parent's call. Raises nothing; what comes back is to be awaited at once."""
-        if parent.pending:
-            return self._take_up(parent, plan, call_id)
-        admitted = admit(parent, plan, call_id)
-        # By its very type: to find that something is no record of a kind takes long.
-        if type(admitted) is tuple:
-            return self._execute(self._spawn(parent, plan, admitted, None), plan, parent, call_id)
-        return self._wait(parent, plan, call_id, None, admitted)
-
-    async def _take_up(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
-        """The same for the calls of a resumed run: the journal may have the child already."""
+    async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
+        """Let a child do a plan for its parent's call. Raises nothing."""
+        # A resumed parent: the journal may have the child already.
         past = parent.pending.get(call_id)
         record = None if past is None else self.tree.past.runs.get(past.child)
         if past is not None and record is not None and not past.goes_on:
             return self._recorded(parent, record)
-        admitted = (admit if record is None else readmit)(parent, plan, call_id)
-        return await self._wait(parent, plan, call_id, record, admitted)
-
-    async def _wait(
-        self,
-        parent: Run,
-        plan: Plan,
-        call_id: str,
-        record: RunRecord | None,
-        admitted: Admitted | Rejection | Awaitable[Admitted | Rejection],
-    ) -> Outcome | Rejection:
-        """The same for a child that has to wait for its place, or cannot have one."""
-        place = admitted if isinstance(admitted, (tuple, Rejection)) else await admitted
-        if not isinstance(place, Rejection):
-            return await self._execute(self._spawn(parent, plan, place, record), plan, parent, call_id)
+        admitted = await (admit if record is None else readmit)(parent, plan, call_id)
+        if not isinstance(admitted, Rejection):
+            return await self._execute(self._spawn(parent, plan, admitted, record), plan, parent, call_id)
         if record is not None:
             return self._recorded(parent, record)
-        parent.scope.emit(DelegationRejected, call=call_id, rejection=place)
-        return place
+        parent.scope.emit(DelegationRejected, call=call_id, rejection=admitted)
+        return admitted
 
     def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
         """How a child ended that does not go on: as the journal has it, or interrupted if it has no end there."""

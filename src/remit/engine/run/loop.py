@@ -71,8 +71,7 @@ async def drive(run: Run) -> Ending:
                 ended = await _answered(run, reply) or await _let_others_run(scope)
     except Stopped:
         ended = scope.limit or Limit("deadline", "it was stopped")
-    # By its very type: to find that it is no such record takes long.
-    if type(ended) is not Ending or run.plan.summary != "never":
+    if isinstance(ended, Limit) or run.plan.summary != "never":
         ended = await _concluded(run, ended)
     return ended if scope.cause is None else stopped(run, scope.cause)
 
@@ -118,7 +117,7 @@ def _met(run: Run) -> Limit | None:
         return Limit("turns", f"the limit of {most} {'turn' if most == 1 else 'turns'} is reached")
     if scope.inbox:
         _join_sent(run)
-    if type(run.messages[-1]) is AssistantMessage:
+    if isinstance(run.messages[-1], AssistantMessage):
         run.tell(GO_ON)
     run.turns += 1
     return None

@@ -23,7 +23,7 @@ from remit.engine.budget.account import LAST_WORD_TOKENS, RESULT_TOKENS, Want
 from remit.engine.budget.ledger import Over, Reservation, Ticket
 from remit.engine.budget.model_choice import window_of
 from remit.engine.budget.rate_limit import Lane
-from remit.engine.run.reply import estimated, is_tidy, read, usage_of
+from remit.engine.run.reply import estimated, read, usage_of
 from remit.engine.run.state import Run, message_tokens
 from remit.errors import ModelError
 from remit.tasks.cancel import Stopped, on_loop, wake
@@ -325,20 +325,9 @@ class _Sent(Struct, eq=False):
     def settle(self, ended: foreign.Ended | None) -> Reply | _Failed:
         """What came back, paid and recorded. Never raises: what was reserved has to be settled."""
         run, self.deaf = self.run, True
-        value = ended.value if ended is not None and ended.how == "returned" else None
-        try:
-            heard = value if is_tidy(value) else None
-        except FOREIGN:
-            # What cannot even be looked at is read with care, and said to be the model's fault.
-            heard = None
-        if heard is None:
-            heard, usage = self._read(ended)
-            if not isinstance(heard, Reply):
-                return self._failed(heard, usage)
-        else:
-            usage = heard.usage
-            if usage is None or usage.usd is None or usage.requests != 1:
-                usage = usage_of(run, heard, self.chars)
+        heard, usage = self._read(ended)
+        if not isinstance(heard, Reply):
+            return self._failed(heard, usage)
         calls, word = heard.calls, None
         if calls and run.delegates(calls):
             # What was only estimated, by whomever, is no measure of the conversation: see `_record`.

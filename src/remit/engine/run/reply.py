@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TypeGuard, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
@@ -121,39 +121,6 @@ def _failure(run: Run, error: BaseException) -> ModelError:
 
 def _bug(message: str) -> ModelError:
     return ModelError(message, kind="bug", retryable=False)
-
-
-def is_tidy(value: object) -> TypeGuard[Reply]:
-    """Whether it is a reply that can be recorded as it is, as most can; otherwise it is read piece by piece."""
-    if type(value) is not Reply or value.thinking is not _NONE or value.details is not None:
-        return False
-    text, stop, calls = value.text, value.stop, value.calls
-    if type(text) is not str or not text.isascii() or len(text) > MOST_TEXT:
-        return False
-    if stop is not _END and (type(stop) is not str or stop not in _STOPS):
-        return False
-    if value.model is not _UNSAID and (type(value.model) is not str or not value.model.isascii()):
-        return False
-    if calls is not _NONE and (type(calls) is not tuple or len(calls) != 1 or not _are_sound(calls)):
-        return False
-    return value.usage is None or _is_counted(value.usage)
-
-
-def _is_counted(said: object) -> bool:
-    """Whether what a provider said can be added up as it is. What is most often 0 or 1 is looked at by identity first."""
-    if type(said) is not Usage or (said.estimated is not False and said.estimated is not True):
-        return False
-    inputs, outputs, usd = said.input_tokens, said.output_tokens, said.usd
-    if type(inputs) is not int or type(outputs) is not int or inputs < 0 or outputs < 0:
-        return False
-    if usd is not None and (type(usd) is not float or not 0.0 <= usd <= HIGHEST):
-        return False
-    return (
-        inputs + outputs <= HIGHEST
-        and (said.requests is _ONE or _is_count(said.requests))
-        and (said.cache_read_tokens is _ZERO or _is_count(said.cache_read_tokens))
-        and (said.cache_write_tokens is _ZERO or _is_count(said.cache_write_tokens))
-    )
 
 
 def _is_count(value: object) -> bool:

@@ -25,7 +25,6 @@ from remit.tools.tool import Tier, Tool
 from remit.types.events import MessageJoined, Purpose
 from remit.types.limits import Limits
 from remit.types.messages import (
-    AssistantMessage,
     Call,
     Json,
     JsonObject,
@@ -292,8 +291,7 @@ def _output_tokens(settings: Mapping[str, Json]) -> int:
 
 def message_tokens(message: Message) -> int:
     """A cautious estimate: what is reserved for input should not be passed by it."""
-    # The most usual first, by its very type: to find that a record is of another takes long.
-    if type(message) is UserMessage:
+    if isinstance(message, UserMessage):
         tokens = 4
         for part in message.content:
             tokens += text_tokens(part.text) if isinstance(part, TextPart) else _media_tokens(part.data)
@@ -303,14 +301,12 @@ def message_tokens(message: Message) -> int:
             tokens += text_tokens(message.note)
         for part in message.parts:
             tokens += _media_tokens(part.data)
-    elif isinstance(message, AssistantMessage):
+    else:
         tokens = text_tokens(message.text) + 4
         for call in message.calls:
             tokens += text_tokens(str(call.args)) + 12
         for thought in message.thinking:
             tokens += text_tokens(thought.text)
-    else:
-        tokens = message_tokens(UserMessage(message.content))
     return tokens
 
 
