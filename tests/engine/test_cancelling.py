@@ -438,13 +438,12 @@ async def test_giving_up_on_the_outcome_does_not_stop_the_tree() -> None:
 
 
 async def test_a_task_that_is_cancelled_before_its_first_step_is_stopped_in_order() -> None:
-    """Law 4: a tree begins before its task does; who cancels that at once still leaves nothing running, nor hangs."""
+    """Law 4: a tree whose task is cancelled at once leaves nothing running and does not hang."""
     lead, model = endless()
     events: list[Event] = []
     caller = asyncio.create_task(run(lead, "go", model=model, limits=FREE, on_event=events.append))
     await asyncio.sleep(0)
     (task,) = [t for t in asyncio.all_tasks() if re.fullmatch(r"remit \w+", t.get_name())]
-    assert model.in_flight == 1
     task.cancel()
     outcome = await caller
     assert (outcome.status, model.in_flight) == (Status.CANCELLED, 0)

@@ -150,6 +150,7 @@ def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome
     The first Ctrl-C stops the tree in order, the second at once; both raise KeyboardInterrupt.
     """
     _check_no_loop("run_sync", "run")
+    check_options("run_sync()", options, RunOptions)
     # In a sync tool, run_sync waits in one of remit's threads. The new tree may need all the others.
     with threads.aside():
         return run_interruptible(lambda: run(agent, task, **options))
