@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from remit import Agent, Limits, run_sync, tool
 from remit.testing import ScriptedModel, call, calls, say
@@ -107,7 +108,7 @@ class Lines:
         self.count = 0
         self.at = at
 
-    def trace(self, frame: FrameType, event: str, argument: object) -> object:
+    def trace(self, frame: FrameType, event: str, argument: object) -> Any:
         if not any(part in frame.f_code.co_filename for part in TRACED):
             return None
         if event == "line":
