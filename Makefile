@@ -32,9 +32,11 @@ check: lint types layers test ## everything that must hold before a change goes 
 test: $(READY) ## run the tests
 	@$(RUN) pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
-torture: $(READY) ## 100 kills at random moments (REMIT_KILLS, REMIT_SEED), 500 random trees in real time (REMIT_TREES)
+torture: $(READY) ## 100 kills (REMIT_KILLS), 500 random trees (REMIT_TREES), Ctrl-C at 1000 moments (REMIT_INTERRUPTS) and 300 lines (REMIT_INTERRUPT_LINES)
 	@REMIT_KILLS="$${REMIT_KILLS:-100}" $(RUN) pytest -q tests/journal -k "random_moments or killed_again" $(ARGS)
 	@REMIT_TREES="$${REMIT_TREES:-500}" $(RUN) pytest -q tests/laws/test_uvloop.py $(ARGS)
+	@REMIT_INTERRUPTS="$${REMIT_INTERRUPTS:-1000}" REMIT_INTERRUPT_LINES="$${REMIT_INTERRUPT_LINES:-300}" \
+	  $(RUN) pytest -q tests/tasks/test_ctrl_c.py $(ARGS)
 
 # TIMES whole runs, one after another, because a shared machine is sometimes fast and sometimes slow.
 bench: $(READY) ## measure remit against a bare loop (TIMES=1), and write docs/performance.md

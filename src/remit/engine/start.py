@@ -1,236 +1,325 @@
-"""The front door: `run`, `run_sync` and `start` a tree."""
+"""Start a tree: `run`, `run_sync` and `start`, their options, and the adapters that options name.
+
+The options that `resume` and `reopen` (`resume.py`) share with them are here too. Checks are in `checks.py`, the handle on
+a running tree is in `handle.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
 import remit.engine.checks as checks
+import remit.engine.delegation.delegate_tools as kit
 import remit.tasks.threads as threads
 from remit.agent import Agent
-from remit.engine.budget.model_choice import ModelSource
+from remit.engine.budget.model_choice import Models, ModelSource
 from remit.engine.delegation.spawn import Engine, root_limits
 from remit.engine.handle import Opened, Running, check_loop
 from remit.engine.run.state import Plan
-from remit.engine.start_wiring import Ready, prepare
 from remit.engine.tree.approvals import Approver
-from remit.engine.tree.journal import Journal
+from remit.engine.tree.journal import Journal, Private
 from remit.engine.tree.node import TreeContext
 from remit.errors import UsageError
-from remit.tasks.signals import heard_at_once
-from remit.tools.policy import Policy
+from remit.history.records import Tree
+from remit.stores.memory import MemoryStore
+from remit.tasks.signals import run_interruptible
+from remit.tools import built_in
+from remit.tools.policy import Policy, PolicyFunction, compile_policy
 from remit.types.events import Event
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.messages import Message, Part
 from remit.types.outcome import Outcome
-from remit.types.ports import ModelChoice, Store, new_root_id
-from remit.types.sandbox import SandboxChoice
+from remit.types.ports import Model, ModelChoice, Store, new_root_id
+from remit.types.sandbox import OPEN, Sandbox, SandboxChoice, read_sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from remit.models import Shelf
 else:
-    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    # For code that reads type hints at run time: pathlib takes too long to import for a hint.
     from os import PathLike as Path
+
+kit.built_in.source = built_in
 
 Task = str | Sequence[Part]
 
+F = TypeVar("F", bound=Callable[..., object])
 
-async def run(
-    agent: Agent,
-    task: Task,
-    *,
-    model: ModelChoice | None = None,
-    models: ModelSource | None = None,
-    limits: Limits | None = None,
-    store: Store | str | None = None,
-    approver: Approver | None = None,
-    policy: Policy | None = None,
-    sandbox: SandboxChoice | None = None,
-    deps: object = None,
-    history: Sequence[Message] = (),
-    workspace: str | Path | None = None,
-    on_event: Callable[[Event], object] | None = None,
-) -> Outcome:
-    """Run an agent on a task to its end, whatever that is.
+_Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
+
+
+class TreeOptions(TypedDict, total=False):
+    """Options:
+
+    model: the default model, for agents that name none
+    models: finds a model by its name; a mapping or a function (default: the installed providers)
+    limits: how much the tree may spend, besides the agent's own limits
+    approver: asked before each call that needs approval; without it these calls are denied
+    policy: which calls are allowed, asked about or denied; rules or a function
+    sandbox: the widest sandbox that commands of the tree may run in
+    deps: an object of yours that each tool finds as `ctx.deps`
+    workspace: the folder that file tools and commands work in (default: the current folder)
+    on_event: a plain function, called with each event
+    """
+
+    model: ModelChoice | None
+    models: ModelSource | None
+    limits: Limits | None
+    approver: Approver | None
+    policy: Policy | None
+    sandbox: SandboxChoice | None
+    deps: object
+    workspace: str | Path | None
+    on_event: Callable[[Event], object] | None
+
+
+class RunOptions(TreeOptions, total=False):
+    """store: where the journal is kept; a store or a URL such as "sqlite:///runs.db" (default: in memory)
+    history: the messages of an earlier conversation to continue, such as `outcome.messages`
+    """
+
+    store: Store | str | None
+    history: Sequence[Message]
+
+
+_DEFAULTS: dict[str, object] = {"history": ()}
+"""The defaults that are not None."""
+
+
+def with_options(options: type[TreeOptions]) -> Callable[[F], F]:
+    """Show each option, with its type and default, in the signature and the documentation of a function.
+
+    For `inspect.signature` and `help`. Type checkers read `**options: Unpack[...]`.
+    """
+
+    def show(function: F) -> F:
+        written = inspect.signature(function)
+        hints = options.__annotations__
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_DEFAULTS.get(name),
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in hints.items()
+        ]
+        own = [p for p in written.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__dict__["__signature__"] = written.replace(parameters=own + named)
+        own_hints = {n: h for n, h in function.__annotations__.items() if n != "options"}
+        function.__annotations__ = own_hints | hints
+        documents = [inspect.getdoc(part) for part in (function, TreeOptions, options)]
+        function.__doc__ = "\n\n".join(dict.fromkeys(text for text in documents if text))
+        return function
+
+    return show
+
+
+def check_options(name: str, given: TreeOptions, known: type[TreeOptions]) -> None:
+    """Raises UsageError if `name` was called with an unknown option: `**options` accepts any."""
+    if not given.keys() <= known.__annotations__.keys():
+        from remit.types.spelling import wrong_names  # noqa: PLC0415 - only if a name is wrong
+
+        names = list(known.__annotations__)
+        raise UsageError(wrong_names(name, (), given, known=names, others={}, example=""))
+
+
+@with_options(RunOptions)
+async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
+    """Run an agent on a task until it ends, and return the outcome, whatever its status.
 
     Raises UsageError for a mistake in the call and StoreError for a store that cannot be opened, both before
-    anything ran, and passes on the caller's own cancellation, after everything below has stopped. Nothing else.
+    anything runs. If the caller is cancelled, the whole tree stops before CancelledError is raised. Raises nothing else.
     """
     check_loop()
-    opening = _checked(
-        agent,
-        task,
-        model,
-        models,
-        limits,
-        store,
-        approver,
-        policy,
-        sandbox,
-        deps,
-        history,
-        workspace,
-        on_event,
-    )
+    opening = _checked("run()", agent, task, options)
     async with Running(opening.claim) as running:
         return await running.outcome()
 
 
-def run_sync(
-    agent: Agent,
-    task: Task,
-    *,
-    model: ModelChoice | None = None,
-    models: ModelSource | None = None,
-    limits: Limits | None = None,
-    store: Store | str | None = None,
-    approver: Approver | None = None,
-    policy: Policy | None = None,
-    sandbox: SandboxChoice | None = None,
-    deps: object = None,
-    history: Sequence[Message] = (),
-    workspace: str | Path | None = None,
-    on_event: Callable[[Event], object] | None = None,
-) -> Outcome:
-    """`run` for code without an event loop."""
+@with_options(RunOptions)
+def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
+    """`run` for code without an event loop.
+
+    The first Ctrl-C stops the tree in order, the second at once; both raise KeyboardInterrupt.
+    """
     _check_no_loop("run_sync", "run")
-    # Called by a sync tool, it waits in one of remit's threads, of which the new tree may need others.
-    with threads.aside(), asyncio.Runner() as runner:
-        # Made first: a Ctrl-C meanwhile leaves nothing behind that was never awaited.
-        runner.get_loop()
-        return runner.run(
-            heard_at_once(
-                run(
-                    agent,
-                    task,
-                    model=model,
-                    models=models,
-                    limits=limits,
-                    store=store,
-                    approver=approver,
-                    policy=policy,
-                    sandbox=sandbox,
-                    deps=deps,
-                    history=history,
-                    workspace=workspace,
-                    on_event=on_event,
-                )
-            )
-        )
+    check_options("run_sync()", options, RunOptions)
+    # In a sync tool, run_sync waits in one of remit's threads. The new tree may need all the others.
+    with threads.aside():
+        return run_interruptible(lambda: run(agent, task, **options))
 
 
-def start(
-    agent: Agent,
-    task: Task,
-    *,
-    model: ModelChoice | None = None,
-    models: ModelSource | None = None,
-    limits: Limits | None = None,
-    store: Store | str | None = None,
-    approver: Approver | None = None,
-    policy: Policy | None = None,
-    sandbox: SandboxChoice | None = None,
-    deps: object = None,
-    history: Sequence[Message] = (),
-    workspace: str | Path | None = None,
-    on_event: Callable[[Event], object] | None = None,
-) -> Running:
-    """A tree to be run inside `async with`. Raises UsageError at once for a mistake in the call."""
-    opening = _checked(
-        agent,
-        task,
-        model,
-        models,
-        limits,
-        store,
-        approver,
-        policy,
-        sandbox,
-        deps,
-        history,
-        workspace,
-        on_event,
-    )
-    return Running(opening.claim)
+@with_options(RunOptions)
+def start(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Running:
+    """A tree that runs inside `async with start(...) as running:`. Raises UsageError at once for a mistake in the call."""
+    return Running(_checked("start()", agent, task, options).claim)
 
 
 class _Opening(Struct, frozen=True):
-    """A tree that is checked and still to be opened."""
+    """A tree that is checked but not opened."""
 
     ready: Ready
     plan: Plan
     limits: Limits
     history: tuple[Message, ...]
-    approver: Approver | None
-    deps: object
-    on_event: Callable[[Event], object] | None
-
-    def place(self) -> Journal:
-        return self.ready.place(new_root_id.get()())
+    options: RunOptions
 
     async def claim(self) -> Opened:
-        """Open it once its place in the store, if it has one, is its own. Raises StoreError."""
-        journal = self.place()
+        """Open the tree. A store that other processes can reach is claimed first. Raises StoreError."""
+        journal = self.ready.journal(new_root_id.get()())
         if journal.shared:
             await self._claim(journal)
-        return self.open(journal)
+        return self._open(journal)
 
     async def _claim(self, journal: Journal) -> None:
         try:
             await self.ready.check_reach(self.plan.agent)
             await journal.claim(new=True)
         except BaseException:
-            from anyio import CancelScope  # noqa: PLC0415 - for those whose store fails
+            from anyio import CancelScope  # noqa: PLC0415 - only if the store fails
 
             with CancelScope(shield=True):
                 await journal.leave()
             raise
 
-    def open(self, journal: Journal) -> Opened:
+    def _open(self, journal: Journal) -> Opened:
         ready = self.ready
-        tree = TreeContext(
-            journal.root, journal=journal, approver=self.approver, deps=self.deps, workspace=ready.workspace
-        )
-        if self.on_event is not None:
-            tree.watched().watch(self.on_event, tree.loop)
-        models = ready.models
-        root = Engine(tree, models).root(
+        tree = open_tree(journal, self.options, ready.workspace)
+        root = Engine(tree, ready.models).root(
             self.plan,
             limits=self.limits,
             policies=ready.policies,
             sandbox=ready.sandbox,
             history=self.history,
         )
-        return Opened(tree, root, models.close)
+        return Opened(tree, root, ready.models.close)
 
 
-def _checked(  # noqa: PLR0917 - for every tree: names cost as much as the checks
-    agent: Agent,
-    task: Task,
-    model: ModelChoice | None,
-    models: ModelSource | None,
-    limits: Limits | None,
-    store: Store | str | None,
-    approver: Approver | None,
-    policy: Policy | None,
-    sandbox: SandboxChoice | None,
-    deps: object,
-    history: Sequence[Message],
-    workspace: str | Path | None,
-    on_event: Callable[[Event], object] | None,
-) -> _Opening:
-    """What opens the tree. Raises UsageError for a mistake in the call."""
-    ready = prepare(agent, model, models, limits, store, approver, policy, sandbox, workspace, on_event)
-    effective = root_limits(agent, limits, ROOT_DEFAULTS)
-    ready.models.check(agent, needs_price=effective.usd is not None)
+def open_tree(
+    journal: Journal, options: TreeOptions, workspace: Path | None, past: Tree | None = None
+) -> TreeContext:
+    """The context of a tree with the caller's options. `past` is the recorded part of a tree that is resumed."""
+    tree = TreeContext(
+        journal.root,
+        journal=journal,
+        approver=options.get("approver"),
+        deps=options.get("deps"),
+        workspace=workspace,
+        past=past,
+    )
+    on_event = options.get("on_event")
+    if on_event is not None:
+        tree.watched().watch(on_event, tree.loop)
+    return tree
+
+
+def _checked(name: str, agent: Agent, task: Task, options: RunOptions) -> _Opening:
+    """Raises UsageError for a mistake in the call."""
+    check_options(name, options, RunOptions)
+    ready = prepare(agent, options, options.get("store"))
+    limits = root_limits(agent, options.get("limits"), ROOT_DEFAULTS)
+    ready.models.check(agent, needs_price=limits.usd is not None)
     prompt = checks.as_message(task)
-    past = checks.check_history(history)
-    text = task if type(task) is str else prompt.text
+    history = checks.check_history(options.get("history", ()))
+    text = task if isinstance(task, str) else prompt.text
     plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
-    return _Opening(ready, plan, effective, past, approver, deps, on_event)
+    return _Opening(ready, plan, limits, history, options)
+
+
+class Ready(Struct, frozen=True):
+    """The checked options that a tree is started or resumed with."""
+
+    store: Store | None
+    ours: bool
+    """Whether the store was opened for this tree alone."""
+    models: Models
+    policies: tuple[PolicyFunction | None, ...]
+    sandbox: Sandbox
+    workspace: Path | None
+
+    async def check_reach(self, agent: Agent) -> None:
+        """Raises UsageError if a sandboxed command of the tree could write the store: approvals come from people."""
+        exposed = cast("_Exposed | None", getattr(self.store, "exposed", None))
+        if exposed is None or not (sandboxes := _sandboxes(agent, self.sandbox)):
+            return
+        from pathlib import Path  # noqa: PLC0415 - only with a sandbox
+
+        if why := await exposed(sandboxes, self.workspace or Path.cwd()):
+            raise UsageError(why)
+
+    def journal(self, root: str) -> Journal:
+        if self.store is None:
+            return Private(MemoryStore, root)
+        return Journal(self.store, root, ours=self.ours)
+
+
+def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Ready:
+    """Check the options and find the adapters they name. Raises UsageError for a mistake in the call."""
+    checks.check_call(agent, options.get("limits"), options.get("approver"), options.get("on_event"))
+    opened = None if store is None else _open_store(store)
+    models = Models(options.get("model"), options.get("models"), _NamedModels)
+    tools = checks.check_tools(agent)
+    policy, caller = options.get("policy"), None
+    if policy is not None:
+        caller = compile_policy(policy, "run()")
+        checks.check_rules(caller, tools, "run()")
+    given = options.get("sandbox")
+    outer = OPEN if given is None else read_sandbox(given, "run()") or OPEN
+    sandbox = outer if agent.sandbox is None else agent.sandbox.within(outer)
+    workspace = options.get("workspace")
+    folder = None if workspace is None else checks.check_workspace(workspace)
+    return Ready(opened, isinstance(store, str), models, (caller, agent.policy), sandbox, folder)
+
+
+def _sandboxes(agent: Agent, own: Sandbox) -> set[Sandbox]:
+    """The sandboxes that commands of a tree may run in; `own` is its root's."""
+    seen: set[tuple[int, Sandbox]] = set()
+    left = [(agent, own)]
+    while left:
+        one, box = left.pop()
+        if (id(one), box) not in seen:
+            seen.add((id(one), box))
+            left += [(a, box if a.sandbox is None else a.sandbox.within(box)) for a in one.subagents]
+    return {box for _, box in seen if not box.is_open}
+
+
+class _NamedModels:
+    """Finds models by name. The providers are loaded with the first name."""
+
+    def __init__(self) -> None:
+        self._shelf: Shelf | None = None
+
+    @property
+    def close(self) -> Callable[[], Awaitable[None]] | None:
+        return None if self._shelf is None else self._shelf.close
+
+    def find(self, name: str) -> Model:
+        if name == "offline":
+            from remit.models.offline import Offline  # noqa: PLC0415 - only if it is named
+
+            return Offline()
+        if self._shelf is None:
+            from remit.models import Shelf  # noqa: PLC0415 - as above
+
+            self._shelf = Shelf()
+        return self._shelf.find(name)
+
+
+def _open_store(store: Store | str) -> Store:
+    """Creates nothing yet: a store does that when it is first used."""
+    if isinstance(store, str):
+        from remit.stores import open_store  # noqa: PLC0415 - only if a URL is given
+
+        return open_store(store)
+    checks.check_store(store)
+    return store
 
 
 def _check_no_loop(name: str, instead: str) -> None:

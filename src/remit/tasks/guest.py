@@ -30,7 +30,7 @@ _still_running: list[str] = []
 """Names of abandoned calls whose coroutines refused to be closed."""
 
 _unclosed: list[object] = []
-"""Those coroutines. They are never freed: see `_keep_for_ever`."""
+"""Those coroutines. They are never freed: see `keep_for_ever`."""
 
 Expires = Callable[[], float | None]
 """The loop time at which the code has had its time; asked again whenever that time comes."""
@@ -296,7 +296,7 @@ class Guest:
         self.cancel()
         refused = [c for c in frames if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
         if refused:
-            _keep_for_ever(self.task, *refused)
+            keep_for_ever(self.task, *refused)
         return not refused
 
     def ring(self) -> None:
@@ -390,7 +390,7 @@ def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
     return found
 
 
-def _keep_for_ever(*refused: object) -> None:
+def keep_for_ever(*refused: object) -> None:
     """Keep code that refuses to be closed: freeing it would run it again, also while Python exits.
 
     A daemon thread holds it, because Python frees everything else at exit.
