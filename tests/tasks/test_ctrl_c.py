@@ -97,6 +97,9 @@ def test_two_ctrl_c_at_random_moments() -> None:
         chance = random.Random(SEED * 1_000_000 + number)
         kind = KINDS[number % len(KINDS)]
         first, second = chance.uniform(0, 0.5), chance.choice([0.0, 0.001, 0.01, 0.1]) * chance.random()
+        if kind == "sleep":
+            # The kernel merges two signals that arrive together, and one does not end code that blocks the loop.
+            second += 0.5
         with program(kind) as started:
             assert line(started) == "started"
             for delay in (first, second):
