@@ -1,7 +1,16 @@
 """Every kind of event, under the name that users know: what `types/events.py` has."""
 
+from remit.types.event_json import (
+    decode,
+    decode_lines,
+    encode,
+    encode_flat,
+    encode_lines,
+    flat,
+    seq_of,
+    words,
+)
 from remit.types.events import (
-    NO_TERMS,
     VERSION,
     AnyEvent,
     ApprovalAnswered,
@@ -33,16 +42,10 @@ from remit.types.events import (
     ToolsOpened,
     TurnStarted,
     Warned,
-    decode,
-    decode_lines,
-    encode,
-    encode_lines,
-    seq_of,
-    words,
+    Where,
 )
 
 __all__ = [
-    "NO_TERMS",
     "VERSION",
     "AnyEvent",
     "ApprovalAnswered",
@@ -74,10 +77,13 @@ __all__ = [
     "ToolsOpened",
     "TurnStarted",
     "Warned",
+    "Where",
     "decode",
     "decode_lines",
     "encode",
+    "encode_flat",
     "encode_lines",
+    "flat",
     "seq_of",
     "words",
 ]

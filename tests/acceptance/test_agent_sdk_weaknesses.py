@@ -29,7 +29,8 @@ from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, refuse, say, wait, wrapped
 from remit.testing.scripted import Answer, Line, Script
 from remit.tools.policy import ApprovalRequest, Decision
-from remit.types.events import CallEnded, DelegationRejected, Event, RunStarted, TurnStarted, encode
+from remit.types.event_json import encode
+from remit.types.events import CallEnded, DelegationRejected, Event, RunStarted, TurnStarted
 
 
 def ask(name: str = "child", task: str = "look") -> Answer:

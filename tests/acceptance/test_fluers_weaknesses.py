@@ -10,7 +10,8 @@ from remit import Agent, Limits, Outcome, Status, ToolMessage, UsageError, run, 
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, fail, say, wait, wrapped
 from remit.testing.scripted import Answer, Line
-from remit.types.events import DelegationRejected, Event, RunEnded, RunStarted, TurnStarted, encode
+from remit.types.event_json import encode
+from remit.types.events import DelegationRejected, Event, RunEnded, RunStarted, TurnStarted
 from remit.types.outcome import Rejection
 
 

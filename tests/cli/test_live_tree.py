@@ -198,6 +198,7 @@ async def test_spending_stands_against_the_limits() -> None:
     assert line == "1 run · 0s/90s · 15/1.0k tokens · cost unknown · 1/9 model calls"
 
 
+ROOT = events.Where("abcdefghjk", None, "abcdefghjk", 0, ("lead",), "lead")
 HOSTILE = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
@@ -205,10 +206,7 @@ HOSTILE = st.text(st.characters(codec="utf-8"), max_size=60)
 @settings(max_examples=60, deadline=None)
 def test_no_text_breaks_a_line(label: str, width: int, height: int) -> None:
     """Whatever a run is called, its line is one line, fits the window, and has nothing in it that drives a terminal."""
-    started = events.RunStarted(
-        seq=1, at=0.0, run="abcdefghjk", parent=None, root="abcdefghjk", depth=0, path=("lead",), agent="lead", v=1,
-        task=_task(label), label=label, nickname=label,
-    )  # fmt: skip
+    started = events.RunStarted(1, 0.0, ROOT, events.VERSION, task=_task(label), label=label, nickname=label)
     view = TreeView()
     view.feed(started)
     lines = frame(view, width=width, height=height, now=1.0)

@@ -16,7 +16,7 @@ from remit import Limits, Request, Status
 from remit.cli.jobs.launch import Interrupts
 from remit.testing import ScriptedModel, call, fail, refuse, say, wrapped
 from remit.testing.scripted import Answer, Failure
-from remit.types.events import decode
+from remit.types.event_json import decode
 from remit.types.messages import FilePart, ImagePart, UserMessage
 
 pytestmark = pytest.mark.real_time

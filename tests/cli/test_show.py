@@ -12,7 +12,8 @@ from commandbench import LEAD, Bench, make_bench, remit, two_scouts
 
 from remit import Agent, Limits
 from remit.testing import ScriptedModel, call, calls, refuse, say
-from remit.types.events import ApprovalRequested, TurnStarted, decode
+from remit.types.event_json import decode
+from remit.types.events import ApprovalRequested, TurnStarted
 
 pytestmark = pytest.mark.real_time
 

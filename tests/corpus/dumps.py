@@ -48,6 +48,8 @@ def contents_of(file: Path, root: str) -> dict[str, object]:
     """The tables of an SQLite file and what they have of one tree, however its events are parted into rows."""
     with sqlite3.connect(file) as connection:
         _make_neutral(lambda sql, values: connection.execute(sql, values).fetchall())
+        # The size of a tree depends on the version of its events.
+        connection.execute("UPDATE remit_trees SET bytes = 0")
         found: dict[str, object] = {
             table: connection.execute(
                 f"SELECT * FROM remit_{table} WHERE root = ? ORDER BY 2", (root,)

@@ -108,7 +108,8 @@ def canonical(lines: str) -> dict[Strand, list[dict[str, object]]]:
     A run's own steps are one strand, each of its calls is another. Two lists of events with the same canonical form
     have the same kinds with the same fields at the same times; the outcome and the totals are fields of `run_ended`.
 
-    It ignores three things, because concurrent work has no order of its own:
+    It ignores the version of an event and whether its header has an object of its own (version 2) or not, and three
+    things because concurrent work has no order of its own:
 
     - `seq`, the number of an event within its tree,
     - the order of two events from different strands: siblings, calls of one reply, a child and its parent,
@@ -118,7 +119,8 @@ def canonical(lines: str) -> dict[Strand, list[dict[str, object]]]:
     strands: dict[Strand, list[dict[str, object]]] = {}
     for line in exact(without_remainders(lines)):
         event = json.loads(line)
-        for field in ("seq", "count", "tokens", "waiting"):
+        event.update(event.pop("where", {}))
+        for field in ("v", "seq", "count", "tokens", "waiting"):
             event.pop(field, None)
         # A child says which call of its parent started it; that is not a call of the child's own.
         call = "" if event["kind"] == "run_started" else event.get("call", "")

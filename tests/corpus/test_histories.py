@@ -15,7 +15,7 @@ from history_trees import RECORDERS
 from parts import fold
 from pictures import picture
 
-from remit.events import Event, decode, decode_lines, encode
+from remit.events import Event, decode, decode_lines, encode, encode_flat
 
 FOLDER = Path(__file__).parent / "histories"
 NAMES = sorted(path.name.removesuffix(".jsonl") for path in FOLDER.glob("*.jsonl"))
@@ -80,7 +80,21 @@ def test_what_is_no_event_is_a_decode_error(line: bytes) -> None:
         decode(line)
 
 
-@pytest.mark.parametrize("broken", ["kind", "seq", "at", "run", "root", "path", "v", "task"])
+@pytest.mark.parametrize("broken", ["run", "root", "path", "depth", "agent"])
+def test_a_header_that_lacks_something_is_a_decode_error(broken: str) -> None:
+    """Every field of the header has to be there, in the header or, as in version 1, beside the other fields."""
+    event = read("plain")[0]
+    whole = msgspec.json.decode(encode(event))
+    del whole["where"][broken]
+    flat = msgspec.json.decode(encode_flat(event))
+    assert decode(encode_flat(event)) == event
+    del flat[broken]
+    for wrong in (whole, flat):
+        with pytest.raises(msgspec.DecodeError):
+            decode(msgspec.json.encode(wrong))
+
+
+@pytest.mark.parametrize("broken", ["kind", "seq", "at", "where", "v", "task"])
 def test_an_event_that_lacks_something_is_a_decode_error(broken: str) -> None:
     """Every field without a default has to be there, and to be of its type."""
     whole = msgspec.json.decode(encode(read("plain")[0]))

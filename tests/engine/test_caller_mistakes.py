@@ -12,7 +12,8 @@ import pytest
 import remit.tools
 from remit import Agent, Limits, Reply, Request, TextPart, UsageError, allow, run, run_sync, start, tool
 from remit.testing import ScriptedModel, call, say
-from remit.types.events import Event, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import Event
 
 BROKEN = "half \ud800 a pair"
 

@@ -38,7 +38,8 @@ from remit import (
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.policy import ApprovalRequest, Decision
-from remit.types.events import RunEnded, RunStarted, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import RunEnded, RunStarted
 from remit.types.messages import Thinking
 from remit.types.ports import Emit
 

@@ -34,7 +34,8 @@ from remit.history.fold import fold
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, run_virtual, say
 from remit.tools.policy import ApprovalRequest, Decision
-from remit.types.events import ApprovalAnswered, CallEnded, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import ApprovalAnswered, CallEnded
 from remit.types.messages import Json
 from remit.types.ports import Emit
 

@@ -34,6 +34,7 @@ from remit.types.events import (
     RunStarted,
     TurnStarted,
     Warned,
+    Where,
 )
 from remit.types.messages import Call, Reply, ToolMessage, user
 from remit.types.outcome import Artifact, Outcome, Status
@@ -49,20 +50,9 @@ class Book:
     def __call__(self, kind: type[Event], run: str = "r1", **fields: Any) -> Book:
         self.now = fields.pop("at", self.now + 1)
         names = ["lead", "mid", "leaf"][: run.count(".") + 1]
-        self.events.append(
-            kind(
-                seq=len(self.events) + 1,
-                at=self.now,
-                run=run,
-                parent=run.rpartition(".")[0] or None,
-                root="r1",
-                depth=run.count("."),
-                path=tuple(names),
-                agent=names[-1],
-                v=VERSION,
-                **fields,
-            )
-        )
+        parent = run.rpartition(".")[0] or None
+        where = Where(run, parent, "r1", run.count("."), tuple(names), names[-1])
+        self.events.append(kind(len(self.events) + 1, self.now, where, VERSION, **fields))
         return self
 
 

@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.history.redaction import HELD_CHARS, REDACTED, Redactor
-from remit.types.events import CallEnded, RunStarted, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import VERSION, CallEnded, RunStarted, Where
 from remit.types.limits import Usage
 from remit.types.messages import ImagePart, TextPart, Thinking, UserMessage
 
@@ -315,17 +316,7 @@ def test_a_secret_in_a_name_is_found_where_the_values_are_looked_at_one_by_one()
 @example("", SECRETS["aws"] + SECRETS["openai"], b"")
 def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
     """Whatever an event says, its redacted JSON is that of an event; redacting it again changes nothing."""
-    head = {
-        "seq": 1,
-        "at": 0.5,
-        "run": "r",
-        "parent": None,
-        "root": "r",
-        "depth": 0,
-        "path": (),
-        "agent": "a",
-        "v": 1,
-    }
+    head = {"seq": 1, "at": 0.5, "where": Where("r", None, "r", 0, (), "a"), "v": VERSION}
     task = UserMessage((TextPart(one), ImagePart(data=data)))
     events = (
         RunStarted(task=task, instructions=other, **head),

@@ -31,7 +31,8 @@ from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
 from remit.testing import run_virtual
 from remit.tools.policy import ApprovalRequest, Decision
-from remit.types.events import Event, RunEnded, RunStarted, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import Event, RunEnded, RunStarted
 from remit.types.limits import total
 from remit.types.messages import AssistantMessage
 from remit.types.outcome import Status
@@ -196,7 +197,7 @@ async def play(node: Node, asked: Limits, cancel_at: float | None, victim: int) 
     told = Told([], [], [], [])
 
     async def follow(running: Running) -> None:
-        told.accounts.append(running._inside().runs["r1"].account)
+        told.accounts.append(running._inside().runs["r1"].means.account)
         if cancel_at is not None:
             await asyncio.sleep(cancel_at)
             started = [e.run async for e in store.read("r1") if isinstance(e, RunStarted)]

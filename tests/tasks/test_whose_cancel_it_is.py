@@ -30,7 +30,7 @@ from remit import (
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.tool import Tier
-from remit.types.events import decode, encode
+from remit.types.event_json import decode, encode
 from remit.types.messages import ToolMessage
 
 pytestmark = pytest.mark.real_time

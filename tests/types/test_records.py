@@ -14,7 +14,9 @@ from msgspec import Struct
 from remit import Agent, Limits, Usage, start
 from remit.testing import ScriptedModel, call, say
 from remit.tools.policy import ApprovalRequest, Decision
+from remit.types.event_json import decode, decode_lines, encode
 from remit.types.events import (
+    VERSION,
     AnyEvent,
     ApprovalAnswered,
     ApprovalRequested,
@@ -43,9 +45,7 @@ from remit.types.events import (
     ToolsOpened,
     TurnStarted,
     Warned,
-    decode,
-    decode_lines,
-    encode,
+    Where,
 )
 from remit.types.messages import (
     AssistantMessage,
@@ -65,17 +65,7 @@ from remit.types.messages import (
 )
 from remit.types.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 
-HEAD = {
-    "seq": 1,
-    "at": 0.0,
-    "run": "r1",
-    "parent": None,
-    "root": "r1",
-    "depth": 0,
-    "path": (),
-    "agent": "",
-    "v": 1,
-}
+HEAD = {"seq": 1, "at": 0.0, "where": Where("r1", None, "r1", 0, (), ""), "v": VERSION}
 """What every event says, with the emptiest values there are."""
 
 USAGE = Usage(1, 100, 20, 10, 5, 0.0, estimated=True)
@@ -259,7 +249,8 @@ def test_every_event_is_the_same_after_json(event: Event) -> None:
 def test_every_event_says_whose_it_is_in_json(event: Event) -> None:
     """kind, v, seq, at, run, parent, root, depth, path and agent are in the JSON of each event, whatever they are."""
     raw = msgspec.json.decode(encode(event), type=dict[str, object])
-    assert raw.items() >= {**HEAD, "path": []}.items()
+    where = {"run": "r1", "parent": None, "root": "r1", "depth": 0, "path": [], "agent": ""}
+    assert raw.items() >= {**HEAD, "where": where}.items()
     assert raw["kind"] == event.kind
 
 
@@ -320,7 +311,12 @@ GARBAGE: list[bytes | str] = [
         spoilt(limits={"when_full": "?"}),
         spoilt(seq="x"),
     ),
-    *(spoilt(task=None), spoilt(path="lead"), spoilt(depth=None), spoilt(history=[{"role": "nobody"}])),
+    *(
+        spoilt(task=None),
+        spoilt(where={"path": "lead"}),
+        spoilt(where=None),
+        spoilt(history=[{"role": "nobody"}]),
+    ),
     CALL_ENDED.replace(b"here", b"\xff"),
     CALL_ENDED.replace(b'"details":1', b'"details":' + b"[" * 100_000 + b"]" * 100_000),
 ]

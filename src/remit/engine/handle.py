@@ -11,9 +11,11 @@ from typing import Self, cast
 
 from msgspec import Struct
 
-from remit.engine.tree.node import Scope, Sent, TreeContext, current_run
+from remit.engine.tree.context import Sent, TreeContext
+from remit.engine.tree.node import Node, current_run
 from remit.engine.tree.stream_progress import ChildProgress, ProgressReader
 from remit.errors import UsageError
+from remit.history.records import is_within
 from remit.tasks.cancel import wake
 from remit.types.events import Event, MessageSent
 from remit.types.messages import user
@@ -105,12 +107,12 @@ class Running:
             root = self._inside().runs.get(self.run_id)
             by = "the caller" if isinstance(error, asyncio.CancelledError) else "the block that started it"
             if root:
-                root.cancel(by, "it was left before the run had ended")
+                root.life.cancel(by, "it was left before the run had ended")
             await _settled(self._task)
 
     def events(self) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning; ends when the root has ended. For several readers, call it again."""
-        return self._inside().watched().reader()
+        return self._inside().stream.reader()
 
     def progress(self) -> AsyncIterator[ChildProgress]:
         """What the children are doing, call by call: a projection of `events()`."""
@@ -125,14 +127,13 @@ class Running:
             raise UsageError(
                 f"cancel({reason!r}) gives a run's id as the reason: write cancel(reason, run={reason!r})."
             )
-        scope = self._live(run)
-        if scope is None:
+        node = self._live(run)
+        if node is None:
             return False
-        first = scope.cancel("the caller", safe_str(reason))
-        here = current_run.get()
-        if here != scope.run_id and not here.startswith(f"{scope.run_id}."):
-            await scope.wait()
-            if scope.parent is None and self._task is not None:
+        first = node.life.cancel("the caller", safe_str(reason))
+        if not is_within(current_run.get(), node.run_id):
+            await node.life.wait()
+            if node.parent is None and self._task is not None:
                 await asyncio.wait({self._task})
         return first
 
@@ -140,12 +141,12 @@ class Running:
         """Have a message join that run's next turn. False when it has none: it has ended, or is giving its last word."""
         if not isinstance(cast(object, text), str) or not text.strip():
             raise UsageError("send() needs a non-empty text.")
-        scope = self._live(run)
-        if scope is None or not scope.hears:
+        node = self._live(run)
+        if node is None or not node.hears:
             return False
         message = user(clean(text))
-        scope.inbox += (Sent(message),)
-        scope.emit(MessageSent, message=message)
+        node.inbox.append(Sent(message))
+        node.emit(MessageSent(*node.stamp(), message=message))
         return True
 
     async def outcome(self) -> Outcome:
@@ -166,7 +167,7 @@ class Running:
             raise UsageError("The tree does not run yet: use `async with start(...) as running:`.")
         return self._tree
 
-    def _live(self, run: str | None) -> Scope | None:
+    def _live(self, run: str | None) -> Node | None:
         tree = self._inside()
         name = tree.root if run is None else run
         if not isinstance(cast(object, name), str):
@@ -218,8 +219,7 @@ def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[
     tree = opened.tree
     if ears is not None:
         yield partial(_deafen, ears)
-    if tree.opened is not None:
-        yield tree.opened.close
+    yield tree.sources.close
     if opened.close is not None:
         yield opened.close
     if tree.journal.held:

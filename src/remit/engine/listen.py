@@ -7,7 +7,8 @@ import logging
 from collections.abc import Sequence
 
 import remit.types.text as text
-from remit.engine.tree.node import Scope, Sent, TreeContext
+from remit.engine.tree.context import Sent, TreeContext
+from remit.engine.tree.node import Node
 from remit.tools.policy import Decision
 from remit.types.commands import Answer, AnyCommand, Cancel, Send
 from remit.types.messages import user
@@ -67,20 +68,21 @@ def obey(tree: TreeContext, command: AnyCommand) -> None:
         decision = Decision(command.allowed, command.scope, text.clean(command.reason))
         tree.desk.answer(command.request, decision, command.id)
         return
-    scope = tree.runs.get(command.run)
-    if isinstance(command, Cancel) and scope is not None:
-        scope.cancel(text.clean(command.by) or "another process", command.reason, command.id)
+    node = tree.runs.get(command.run)
+    if isinstance(command, Cancel) and node is not None:
+        node.life.cancel(text.clean(command.by) or "another process", command.reason, command.id)
     elif isinstance(command, Send):
-        _send(tree, scope, command)
+        _send(tree, node, command)
 
 
-def _send(tree: TreeContext, scope: Scope | None, command: Send) -> None:
-    if scope is not None and scope.hears:
-        scope.inbox += (Sent(user(text.clean(command.text)), command.id),)
+def _send(tree: TreeContext, node: Node | None, command: Send) -> None:
+    sent = Sent(user(text.clean(command.text)), command.id)
+    if node is not None and node.hears:
+        node.inbox.append(sent)
         return
     root = tree.runs.get(tree.root)
-    if scope is None and command.run in tree.going_on:
-        # It finds the message when it is taken up.
-        tree.mail.setdefault(command.run, []).append(Sent(user(text.clean(command.text)), command.id))
+    if node is None and command.run in tree.waiting:
+        # The run finds the message when it is resumed.
+        tree.waiting[command.run].append(sent)
     elif root is not None:
         root.warn(f"A message to {text.clean(command.run)[:100]!r} came too late to join a turn.")

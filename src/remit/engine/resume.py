@@ -12,7 +12,7 @@ import remit.engine.checks as checks
 from remit.agent import Agent
 from remit.engine.delegation.spawn import Engine
 from remit.engine.handle import Opened, Running
-from remit.engine.run.state import Plan
+from remit.engine.run.runtime_tool import Plan
 from remit.engine.start import Ready, TreeOptions, check_options, open_tree, prepare, with_options
 from remit.engine.tree.journal import Journal
 from remit.errors import StoreError, UsageError

@@ -20,10 +20,10 @@ from remit.agent import Agent
 from remit.engine.budget.model_choice import Models, ModelSource
 from remit.engine.delegation.spawn import Engine, root_limits
 from remit.engine.handle import Opened, Running, check_loop
-from remit.engine.run.state import Plan
+from remit.engine.run.runtime_tool import Plan
 from remit.engine.tree.approvals import Approver
-from remit.engine.tree.journal import Journal, Private
-from remit.engine.tree.node import TreeContext
+from remit.engine.tree.context import TreeContext
+from remit.engine.tree.journal import Journal
 from remit.errors import UsageError
 from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
@@ -216,7 +216,7 @@ def open_tree(
     )
     on_event = options.get("on_event")
     if on_event is not None:
-        tree.watched().watch(on_event, tree.loop)
+        tree.stream.watch(on_event, tree.loop)
     return tree
 
 
@@ -256,7 +256,7 @@ class Ready(Struct, frozen=True):
 
     def journal(self, root: str) -> Journal:
         if self.store is None:
-            return Private(MemoryStore, root)
+            return Journal(MemoryStore(), root, ours=True)
         return Journal(self.store, root, ours=self.ours)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 import remit.types.events as events
 from remit.history.records import REOPENED, CallRecord, Grant, RunRecord, Tree
-from remit.types.events import Event
+from remit.types.events import Event, Terms
 from remit.types.messages import AssistantMessage, ToolMessage, UserMessage, user
 from remit.types.outcome import Status
 
@@ -123,7 +123,7 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
         tools=event.tools,
         subagents=event.subagents,
         limits=event.limits,
-        terms=event.terms,
+        terms=event.terms or Terms(),
         messages=[*event.history, event.task],
         task_at=len(event.history),
         clock=event.at,

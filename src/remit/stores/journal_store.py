@@ -35,7 +35,8 @@ from remit.stores.writing.waiting import HEED_EVENTS, Claim, Waiting, Weighed, c
 from remit.stores.writing.worker import Promise, Worker, answer
 from remit.stores.writing.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 from remit.types.commands import AnyCommand
-from remit.types.events import Event, decode, decode_lines, seq_of, words
+from remit.types.event_json import decode, decode_lines, seq_of, words
+from remit.types.events import Event
 from remit.types.ports import Posted, TreeInfo
 from remit.types.sandbox import Sandbox
 

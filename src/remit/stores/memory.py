@@ -9,7 +9,8 @@ from remit.errors import StoreError, TreeOwned
 from remit.types.commands import AnyCommand
 from remit.types.commands import decode as decode_command
 from remit.types.commands import encode as encode_command
-from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted, encode
+from remit.types.event_json import encode
+from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted
 from remit.types.limits import total
 from remit.types.outcome import Status
 from remit.types.ports import Posted, TreeInfo

@@ -11,7 +11,7 @@ import anyio
 
 from remit.errors import StoreError
 from remit.types.commands import Send
-from remit.types.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned
+from remit.types.events import VERSION, Event, ReplyReceived, RunEnded, RunStarted, Warned, Where
 from remit.types.limits import Usage
 from remit.types.messages import Json, Reply, user
 from remit.types.outcome import Outcome, Status
@@ -19,33 +19,21 @@ from remit.types.ports import Store, TreeInfo
 
 
 class Head(TypedDict):
-    """What every event has."""
+    """The fields that every event has."""
 
     seq: int
     at: float
-    run: str
-    parent: str | None
-    root: str
-    depth: int
-    path: tuple[str, ...]
-    agent: str
+    where: Where
     v: int
 
 
 def head(root: str, seq: int, run: str = "") -> Head:
-    """The root's, or that of a run right below it. Event 7 happens at 1007 seconds."""
-    below = bool(run) and run != root
-    return Head(
-        seq=seq,
-        at=1000.0 + seq,
-        run=run or root,
-        parent=root if below else None,
-        root=root,
-        depth=int(below),
-        path=("lead", "worker") if below else ("lead",),
-        agent="worker" if below else "lead",
-        v=VERSION,
-    )
+    """The fields of an event of the root, or of a run right below it. Event 7 happens at 1007 seconds."""
+    if run and run != root:
+        where = Where(run, root, root, 1, ("lead", "worker"), "worker")
+    else:
+        where = Where(root, None, root, 0, ("lead",), "lead")
+    return Head(seq=seq, at=1000.0 + seq, where=where, v=VERSION)
 
 
 def started(root: str, seq: int, *, task: str = "a task") -> RunStarted:

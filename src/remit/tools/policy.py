@@ -7,7 +7,7 @@ one set of rules the strictest that matches wins. A child's rules only narrow it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -19,9 +19,27 @@ from remit.types.messages import Call, JsonObject
 from remit.types.text import clean, safe_str
 
 if TYPE_CHECKING:
-    from remit.engine.tree.node import Scope
+    from pathlib import Path
 
-PolicyFunction = Callable[[Call, "Scope"], Answer]
+
+class Scope(Protocol):
+    """The run that makes a call, as policies see it."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def agent(self) -> str: ...
+    @property
+    def path(self) -> tuple[str, ...]: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def workspace(self) -> Path | None: ...
+
+
+PolicyFunction = Callable[[Call, Scope], Answer]
 Policy = Sequence[str] | PolicyFunction
 
 _ANSWERS = ("allow", "ask", "deny")
@@ -87,7 +105,7 @@ class Rules:
         rules = [rule for rule in self.rules if rule.names(call.name)]
         if not any(rule.pattern for rule in rules) or isinstance(call.args, str):
             return decide(rules, ())
-        return decide(rules, tool.subjects(call.args, scope.tree.workspace))
+        return decide(rules, tool.subjects(call.args, scope.workspace))
 
     def __call__(self, call: Call, scope: Scope) -> Answer:
         """By the tools' names alone: for those who call it like any other policy."""
@@ -100,12 +118,12 @@ _BY_TIER = Ruling("ask", ("",))
 _ALLOWED = Ruling("allow", ())
 
 
-def judge(call: Call, tool: Tool, scope: Scope) -> Ruling:
+def judge(call: Call, tool: Tool, scope: Scope, policies: Sequence[PolicyFunction | None]) -> Ruling:
     """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
 
-    `scope.policies` is the caller's, the root agent's, and those of the agents below it.
+    `policies` are the caller's, the root agent's, and those of the agents below it.
     """
-    caller, root, *narrower = scope.policies
+    caller, root, *narrower = policies
     ruling = _asked(caller, call, tool, scope)
     if ruling is not None:
         narrower.append(root)

@@ -1,20 +1,15 @@
 """What happened, as frozen, versioned records. The journal is the list of these.
 
-Every event says whose it is (run, parent, root, depth, path, agent), so that a tree can be rebuilt
-from them alone. Arguments and texts are stored once: a call's arguments are in the `ReplyReceived`
-that asked for it, a result in the `CallEnded` that has it.
+Every event has the header of its run (`Where`), so that a tree can be rebuilt from its events alone. Arguments and
+texts are stored once: a call's arguments are in the `ReplyReceived` that asked for it, a result in its `CallEnded`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
-import msgspec
 from msgspec import Struct
 
-from remit.errors import UsageError
 from remit.types.limits import Limits, Usage
 from remit.types.messages import FilePart, ImagePart, Json, Message, Reply, UserMessage
 from remit.types.outcome import Artifact, Outcome, Rejection
@@ -23,17 +18,13 @@ from remit.types.sandbox import Sandbox
 Purpose = Literal["turn", "wrap_up", "summary", "compact"]
 """What a model call is for. All but turns are asides: a resumed run goes on from before them."""
 
-VERSION = 1
-"""Raised when a recorded event would be read differently; `decode` keeps reading older ones."""
+VERSION = 2
+"""Raised when a recorded event would be read differently; `decode` still reads older versions."""
 
 
-class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
-    """What every event has. Subclasses are past tense; their `kind` is below each."""
+class Where(Struct, frozen=True):
+    """The place of a run in its tree: made once per run, the header of each of its events."""
 
-    seq: int
-    """1, 2, 3... within the tree."""
-    at: float
-    """Seconds since the epoch."""
     run: str
     parent: str | None
     root: str
@@ -41,15 +32,49 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind")
     path: tuple[str, ...]
     """Agent names from the root down to this run."""
     agent: str
+
+
+class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
+    """The fields that every event has. Subclasses are in the past tense; their `kind` is their tag."""
+
+    seq: int
+    """1, 2, 3... within the tree."""
+    at: float
+    """Seconds since the epoch."""
+    where: Where
     v: int
-    """The version it was written with. No default: an event is read as what it was written as."""
+    """The version it was written with. No default, so that it is always written."""
 
     live_only: ClassVar[bool] = False
-    """Whether it is for whoever looks on, and never journalled."""
+    """Whether only live readers see it: it is never journalled."""
 
     @property
     def kind(self) -> str:
         return str(self.__struct_config__.tag)
+
+    @property
+    def run(self) -> str:
+        return self.where.run
+
+    @property
+    def parent(self) -> str | None:
+        return self.where.parent
+
+    @property
+    def root(self) -> str:
+        return self.where.root
+
+    @property
+    def depth(self) -> int:
+        return self.where.depth
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self.where.path
+
+    @property
+    def agent(self) -> str:
+        return self.where.agent
 
 
 class Terms(Struct, frozen=True, omit_defaults=True):
@@ -63,11 +88,7 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     """Whether the policy was a function, which cannot be written down."""
 
 
-NO_TERMS = Terms()
-"""Where nothing was said."""
-
-
-class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
+class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """Written before any of the run's work."""
 
     task: UserMessage
@@ -82,8 +103,8 @@ class RunStarted(Event, frozen=True, omit_defaults=True, tag="run_started"):
     limits: Limits = Limits()
     """Its own. What is not set here is bounded by the runs above it."""
     history: tuple[Message, ...] = ()
-    terms: Terms = NO_TERMS
-    """The root's; those of the runs below follow from it."""
+    terms: Terms | None = None
+    """Only the root has them, if the caller set any."""
 
 
 class ToolsOpened(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tools_opened"):
@@ -101,13 +122,13 @@ class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     limits: Limits = Limits()
 
 
-class RunEnded(Event, frozen=True, omit_defaults=True, tag="run_ended"):
+class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
     """The outcome, without its messages and its children: those have events of their own."""
 
     outcome: Outcome
 
 
-class TurnStarted(Event, frozen=True, omit_defaults=True, tag="turn_started"):
+class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="turn_started"):
     """A model call is about to be sent. `reserved` is its worst case."""
 
     turn: int
@@ -120,7 +141,7 @@ class TurnStarted(Event, frozen=True, omit_defaults=True, tag="turn_started"):
     input_usd: float | None = None
 
 
-class ReplyReceived(Event, frozen=True, omit_defaults=True, tag="reply_received"):
+class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reply_received"):
     """A model call came back."""
 
     turn: int
@@ -161,7 +182,7 @@ class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="d
     thinking: str = ""
 
 
-class CallStarted(Event, frozen=True, omit_defaults=True, tag="call_started"):
+class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
     """A tool is about to run."""
 
     call: str
@@ -187,7 +208,7 @@ class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
     text: str
 
 
-class CallEnded(Event, frozen=True, omit_defaults=True, tag="call_ended"):
+class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_ended"):
     """A call has its result; also one that never ran (unknown, malformed, denied, rejected)."""
 
     call: str
@@ -364,78 +385,3 @@ AnyEvent = (
     | Warned
     | EventsMissed
 )
-
-
-@functools.cache
-def words() -> frozenset[str]:
-    """What events are written with besides what happened: names of fields, kinds, and values of which there are few."""
-    from msgspec import inspect  # noqa: PLC0415 - for those who name secrets
-
-    # A tier is any text to those who read it: what a later version writes must be read too.
-    found: set[str] = {"observe", "confirm"}
-    seen: set[type] = set()
-    left: list[object] = [inspect.type_info(AnyEvent)]
-    while left:
-        one = left.pop()
-        if isinstance(one, inspect.StructType):
-            if one.cls not in seen:
-                seen.add(one.cls)
-                found |= {field.encode_name for field in one.fields}
-                found |= {str(word) for word in (one.tag_field, one.tag) if word is not None}
-                left += [field.type for field in one.fields]
-        elif isinstance(one, inspect.LiteralType):
-            found |= set(map(str, one.values))
-        elif isinstance(one, inspect.EnumType):
-            found |= {str(member.value) for member in one.cls}
-        elif isinstance(one, inspect.UnionType):
-            left += one.types
-        elif isinstance(one, inspect.CollectionType | inspect.VarTupleType):
-            left.append(one.item_type)
-    return frozenset(found)
-
-
-_encoder = msgspec.json.Encoder()
-
-
-@functools.cache
-def _decoder() -> msgspec.json.Decoder[AnyEvent]:
-    """Made by the first who reads: it takes as long as all the rest of this file, and most only write."""
-    return msgspec.json.Decoder(AnyEvent)
-
-
-encode: Callable[[Event], bytes] = _encoder.encode
-"""One event as JSON."""
-
-encode_lines: Callable[[Sequence[object]], bytes] = _encoder.encode_lines
-"""Many, a line each; what is JSON already is taken as it is."""
-
-
-def decode(data: bytes | str) -> AnyEvent:
-    """The event that `encode` wrote.
-
-    Raises msgspec.DecodeError for anything else, whatever is wrong with it.
-    """
-    try:
-        return _decoder().decode(data)
-    except (UsageError, UnicodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from None
-
-
-class _Numbered(Struct):
-    seq: int
-
-
-def seq_of(data: bytes | str) -> int | None:
-    """The number of an event, also of one that `decode` does not know; None where it cannot be read."""
-    try:
-        return msgspec.json.decode(data, type=_Numbered).seq
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-
-
-def decode_lines(data: bytes | str) -> list[AnyEvent]:
-    """The same for many, a line each."""
-    try:
-        return _decoder().decode_lines(data)
-    except (UsageError, UnicodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from None

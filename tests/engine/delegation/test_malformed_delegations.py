@@ -12,7 +12,8 @@ from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, ToolMess
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say, wrapped
 from remit.testing.scripted import Line
-from remit.types.events import DelegationRejected, Event, RunStarted, encode
+from remit.types.event_json import encode
+from remit.types.events import DelegationRejected, Event, RunStarted
 
 UGLY = re.compile(
     r"Traceback|NoneType|\bNone\b|\bTrue\b|\bFalse\b|<class|<function|object at 0x|remit itself failed|"

@@ -30,7 +30,8 @@ from remit import (
 )
 from remit.stores.memory import MemoryStore
 from remit.testing import fail
-from remit.types.events import ReplyReceived, decode, encode
+from remit.types.event_json import decode, encode
+from remit.types.events import ReplyReceived
 
 # Without a type checker's eye, as most people write.
 E: Any = ModelError

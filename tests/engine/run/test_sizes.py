@@ -30,7 +30,8 @@ from remit.stores import open_store
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.schema import MOST_LOOKED_FOR, ShapeError
-from remit.types.events import CallEnded, ReplyReceived, encode
+from remit.types.event_json import encode
+from remit.types.events import CallEnded, ReplyReceived
 from remit.types.messages import AssistantMessage, Thinking
 from remit.types.sizes import (
     LARGE,

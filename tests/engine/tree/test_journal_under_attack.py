@@ -29,7 +29,7 @@ from remit.testing import ScriptedModel, call, calls, say
 from remit.testing.scripted import Line
 from remit.tools.policy import ApprovalRequest, Decision
 from remit.types.commands import Answer, Cancel, Send
-from remit.types.events import ApprovalRequested, Event, RunStarted, Warned
+from remit.types.events import VERSION, ApprovalRequested, Event, RunStarted, Warned, Where
 from remit.types.limits import Limits
 from remit.types.messages import AssistantMessage, ToolMessage, user
 from remit.types.ports import Posted
@@ -85,14 +85,8 @@ async def nobody(request: ApprovalRequest) -> Decision:
 
 
 def event(root: str, seq: int, *, run: str = "", parent: str | None = None) -> Event:
-    base: dict[str, Any] = {
-        "seq": seq,
-        "at": 1000.0 + seq,
-        "run": run or root,
-        "parent": parent,
-        "root": root,
-    }
-    base |= {"depth": 0, "path": ("lead",), "agent": "lead", "v": 1}
+    where = Where(run or root, parent, root, 0, ("lead",), "lead")
+    base: dict[str, Any] = {"seq": seq, "at": 1000.0 + seq, "where": where, "v": VERSION}
     return RunStarted(**base, task=user("go")) if seq == 1 or run else Warned(**base, text="hm")
 
 
@@ -436,10 +430,8 @@ def test_a_damaged_journal_can_be_folded(history: list[tuple[str, str | None]]) 
     events: list[Event] = [
         event("r1", seq, run=name, parent=parent) for seq, (name, parent) in enumerate(history, 1)
     ]
-    some = event("r1", 99)
-    last = {field: getattr(some, field) for field in Event.__struct_fields__}
-    last |= {"run": history[-1][0], "parent": history[-1][1]}
-    events.append(ApprovalRequested(**last, request="q", call="c", tool="t"))
+    last = event("r1", 99, run=history[-1][0], parent=history[-1][1])
+    events.append(ApprovalRequested(last.seq, last.at, last.where, last.v, request="q", call="c", tool="t"))
     tree = fold(events)
     tree.outcomes()
     tree.spending()

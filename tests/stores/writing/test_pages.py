@@ -20,7 +20,8 @@ from remit.history.journal_files import APPLICATION_ID
 from remit.stores.sqlite import SqliteStore
 from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
 from remit.testing.samples import ended, head, known, new_tree, read_events, refused, replied, started, warned
-from remit.types.events import Event, ReplyReceived, TurnStarted, Warned, encode
+from remit.types.event_json import encode
+from remit.types.events import Event, ReplyReceived, TurnStarted, Warned
 from remit.types.limits import Usage
 from remit.types.messages import Call, JsonObject, Reply, user
 

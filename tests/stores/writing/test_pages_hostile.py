@@ -23,7 +23,8 @@ from remit.stores.writing.pages import PAGE_BYTES, TOGETHER
 from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh
 from remit.stores.writing.worker import Worker
 from remit.testing.samples import head, known, new_tree, read_events, refused, warned
-from remit.types.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned, encode
+from remit.types.event_json import encode
+from remit.types.events import CallEnded, Event, ReplyReceived, RunEnded, TurnStarted, Warned
 from remit.types.limits import Usage
 from remit.types.messages import NO_DETAILS, AssistantMessage, Call, Json, Reply
 from remit.types.outcome import Outcome, Status
@@ -271,9 +272,9 @@ async def test_pages_of_a_deep_tree_have_an_end_too(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
-    deep = structs.replace(
-        TurnStarted(turn=1, **head(root, 1)), depth=999, path=tuple(f"agent-number-{n}" for n in range(1000))
-    )
+    first = TurnStarted(turn=1, **head(root, 1))
+    path_down = tuple(f"agent-number-{n}" for n in range(1000))
+    deep = structs.replace(first, where=structs.replace(first.where, depth=999, path=path_down))
     for seq in range(1, 1_001):
         store.append(structs.replace(deep, seq=seq))
     await store.close()

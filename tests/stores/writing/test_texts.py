@@ -18,16 +18,8 @@ from remit.stores.writing.pages import pages_of
 from remit.stores.writing.texts import LONG_CHARS, MOST_SEARCHED, TEXTS, Searched, texts_of
 from remit.stores.writing.waiting import CHANGEABLE, Waiting, weigh, weighed
 from remit.testing.samples import head
-from remit.types.events import (
-    CallEnded,
-    CallStarted,
-    Event,
-    ReplyReceived,
-    RunEnded,
-    RunStarted,
-    TurnStarted,
-    encode,
-)
+from remit.types.event_json import encode
+from remit.types.events import CallEnded, CallStarted, Event, ReplyReceived, RunEnded, RunStarted, TurnStarted
 from remit.types.limits import Usage
 from remit.types.messages import NO_DETAILS, Call, Json, JsonObject, Reply, user
 from remit.types.outcome import Outcome, Status

@@ -15,7 +15,8 @@ from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
 from remit.stores.writing.waiting import WAITING_BYTES, Claim, weigh, weighed
 from remit.testing.samples import head, new_tree, read_events, refused, started, warned
-from remit.types.events import Event, RunStarted, TurnStarted, encode
+from remit.types.event_json import encode
+from remit.types.events import Event, RunStarted, TurnStarted
 
 pytestmark = pytest.mark.real_time
 

@@ -18,7 +18,8 @@ from remit.cli.views.summary import Shown
 from remit.cli.views.transcript import transcript
 from remit.history.fold import fold
 from remit.history.records import is_within
-from remit.types.events import Event, encode
+from remit.types.event_json import encode_flat, flat
+from remit.types.events import Event
 from remit.types.messages import JsonObject
 
 PIPE_WIDTH = 120
@@ -108,7 +109,7 @@ def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
 def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
     if wanted == ["events"]:
         for event in history:
-            columns.echo_encoded(encode(event))
+            columns.echo_encoded(encode_flat(event))
         return
     page: JsonObject = {"run": summary.as_json(one)}
     if "tree" in wanted or not wanted:
@@ -120,5 +121,5 @@ def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
     if "usage" in wanted:
         page["usage"] = show_tables.usage_items(one.tree, one.found)
     if "events" in wanted:
-        page["events"] = history
+        page["events"] = [flat(event) for event in history]
     columns.echo_json(page)

@@ -11,7 +11,8 @@ from typing import cast
 import msgspec
 
 import remit.cli.exits as exits
-from remit.types.events import Event, encode
+from remit.types.event_json import encode_flat
+from remit.types.events import Event
 from remit.types.limits import Usage
 from remit.types.messages import Json, JsonObject
 from remit.types.outcome import Outcome
@@ -86,7 +87,7 @@ class Writer:
         self._thread.start()
 
     def event(self, event: Event) -> None:
-        self.line(encode(event))
+        self.line(encode_flat(event))
 
     def line(self, data: bytes) -> None:
         self._lines.put(data)

@@ -21,7 +21,7 @@ from remit.types.limits import OWN, ROOT_DEFAULTS, SHARED, Limits
 from remit.types.messages import Call, Json
 
 if TYPE_CHECKING:
-    from remit.engine.tree.node import Scope
+    from remit.tools.policy import Scope
     from remit.tools.policy_rules import Rule
 
 HARMLESS = (

@@ -28,9 +28,9 @@ class Pool:
 
     __slots__ = ("parked", "queues", "size", "waiting", "working")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, working: int = 0) -> None:
         self.size = size
-        self.working = 0
+        self.working = working
         self.parked: list[tuple[Order, Queue]] | tuple[()] = ()
         """Queues by their first place. In the outermost pool: those that no inner pool is known to block."""
         self.queues: dict[tuple[Pool, ...], Queue] | None = None

@@ -16,7 +16,10 @@ import remit.engine.delegation.report as report
 import remit.tools.arguments as fields
 from remit.agent import Agent
 from remit.engine.run.artifacts import READ_ARTIFACT
-from remit.engine.run.state import DelegateTool, Kit, Plan, Run, RuntimeTool, text_tokens
+from remit.engine.run.runtime_tool import DelegateTool, Plan, RuntimeTool
+from remit.engine.run.state import Run
+from remit.engine.run.tokens import text_tokens
+from remit.engine.tree.bounds import Kit
 from remit.errors import UsageError
 from remit.tools.arguments import MOST_LABEL, MOST_PROMPT, Bad, Field
 from remit.tools.result import ToolResult
@@ -193,7 +196,8 @@ def _share(run: Run, values: dict[str, Json]) -> Kit:
         if name not in run.kit.tools:
             _check_tool(run, "denied_tools", name, mine)
     chosen = frozenset(name for name in (mine if allowed is None else allowed) if name not in denied)
-    deep = run.scope.depth_left is None or run.scope.depth_left > 1
+    left = run.node.bounds.depth_left
+    deep = left is None or left > 1
     may_delegate = deep and "subagent" not in denied
     key = (chosen, may_delegate)
     if key not in run.kit.shares:
@@ -248,7 +252,8 @@ def _plan_for(agent: Agent, prompt: str, label: str) -> Plan:
 
 def _reject(run: Run, tool: str, call_id: str, bad: Bad) -> report.Rejection:
     rejection = bad.rejection(tool)
-    run.scope.emit(DelegationRejected, call=call_id, rejection=rejection)
+    node = run.node
+    node.emit(DelegationRejected(*node.stamp(), call=call_id, rejection=rejection))
     return rejection
 
 

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 import remit.engine.budget.ledger as ledger
 from remit.agent import Agent
-from remit.engine.run.state import Plan, Run
+from remit.engine.run.runtime_tool import Plan
+from remit.engine.run.state import Run
 from remit.tools.result import ToolResult
 from remit.types.limits import Usage
 from remit.types.messages import NO_DETAILS, Json
@@ -55,7 +56,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     if isinstance(done, Rejection):
         return rejected(run, done)
     ok = done.status is COMPLETED
-    text, cut, most = done.text if ok else done.partial, "", run.scope.limits.result_chars
+    text, cut, most = done.text if ok else done.partial, "", run.node.bounds.limits.result_chars
     if isinstance(most, int) and len(text) > most:
         text, cut = _inline(done, text, most)
     if ok:
@@ -72,7 +73,7 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
     """The seed's result as JSON for programs; for the model its response and, if there is one, the partial one."""
     if isinstance(done, Rejection):
         return _named_rejection(run, agent, done)
-    most = run.scope.limits.result_chars
+    most = run.node.bounds.limits.result_chars
     whole, details = _final_response(agent, done)
     response, cut = _inline(done, whole, most)
     details = response if details == whole else details
@@ -116,7 +117,7 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
     if error:
         head = f"{head}\n\n{HAD if text.strip() else NO_TEXT}"
     room = (plan.inline_bytes or 0) - len(head.encode())
-    most = run.scope.limits.result_chars
+    most = run.node.bounds.limits.result_chars
     shown = cut_chars(text, most) if isinstance(most, int) else text
     if len(shown.encode()) > (room if shown == text else room - len(CUT_MARK)):
         shown = cut_bytes(shown, room - len(CUT_MARK))
@@ -146,7 +147,7 @@ def adhoc_rejected(run: Run, label: str, rejection: Rejection) -> ToolResult:
         "output": "",
         "error": rejection.message,
         "truncated": False,
-        "metadata": {"subagent_label": label, "recursion_depth": str(run.scope.depth)},
+        "metadata": {"subagent_label": label, "recursion_depth": str(run.node.depth)},
         "rejection": msgspec.to_builtins(rejection),
     }
     return ToolResult(rejection.message, ok=False, details=details, note=f"[remit] {_left(run)}")
@@ -205,7 +206,7 @@ def _time_given(agent: Agent, done: Outcome) -> float:
 
 
 def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
-    metadata = {"subagent_label": plan.label, "recursion_depth": str(run.scope.depth)}
+    metadata = {"subagent_label": plan.label, "recursion_depth": str(run.node.depth)}
     metadata["completion_status"] = "complete" if done.ok else "incomplete"
     metadata["turns_used"] = str(done.turns)
     metadata["max_turns"] = str(plan.turns)
@@ -290,8 +291,8 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
 
 def _left(run: Run) -> str:
     """What the parent can still spend, for its model to plan with. What is plenty is not counted out."""
-    scope, said, end = run.scope, "", "."
-    depth, account, seconds = scope.depth_left, scope.account, scope.deadline.left()
+    node, said, end = run.node, "", "."
+    depth, account, seconds = node.bounds.depth_left, node.means.account, node.life.deadline.left()
     delegations, requests, tokens, micros, calls = ledger.remainders(account)
     if requests <= MANY or tokens <= MANY_TOKENS or calls <= MANY or micros <= MUCH_MICROS:
         said = _counted_out(requests, tokens, micros, calls)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from remit.engine.delegation.delegate_tools import wider_kit
-from remit.engine.run.state import Kit, Run
+from remit.engine.run.state import Run
 from remit.engine.run.state_restored import restore_grants
-from remit.engine.tree.node import Sent
+from remit.engine.tree.bounds import Kit
+from remit.engine.tree.context import Sent
 from remit.tools.source import Choice, ToolSource
 from remit.tools.tool import Tier, Tool
 from remit.types.events import ToolsOpened
@@ -21,32 +22,33 @@ MOST_TOLD = 5
 
 async def borrow_tools(run: Run) -> None:
     """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
-    scope, found, missing = run.scope, list[Tool](), list[str]()
+    node, found, missing = run.node, list[Tool](), list[str]()
     for source in run.agent.sources:
         choice = await _choose(run, source)
         taken = set(run.kit.tools) | {t.name for t in found}
         new, twice = _apart(choice.tools, taken)
         trouble = "; ".join(filter(None, [choice.trouble.rstrip("."), twice]))
-        scope.emit(ToolsOpened, source=source.name, tools=tuple(t.name for t in new), trouble=trouble)
+        names = tuple(t.name for t in new)
+        node.emit(ToolsOpened(*node.stamp(), source=source.name, tools=names, trouble=trouble))
         if trouble:
             missing.append(f"{source.name}: {trouble}.")
-            scope.warn(f"Tools are missing. {source.name}: {trouble}.")
+            node.warn(f"Tools are missing. {source.name}: {trouble}.")
         found += new
     if found:
         _widen(run, found)
     if missing:
-        scope.inbox += (Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"),)
+        node.inbox.append(Sent(user(MISSING.format(why=" ".join(missing))), origin="runtime"))
 
 
 async def _choose(run: Run, source: ToolSource) -> Choice:
     """What a run gets of a source: in a read-only sandbox only tools that observe. Raises Stopped."""
-    scope = run.scope
+    node = run.node
     # A source's tools run outside the sandbox, and so does what is opened for them.
-    read_only = scope.sandbox.files == "read-only"
+    read_only = node.bounds.sandbox.files == "read-only"
     if read_only and not source.observes:
         return Choice((), "not opened: its tools may change things, and the sandbox is read-only")
-    run.borrowed = (*run.borrowed, source)
-    choice = await scope.tree.sources.borrow(source, scope.phase)
+    node.means.borrowed.append(source)
+    choice = await node.tree.sources.borrow(source, node.life.phase)
     withheld = [tool.name for tool in choice.tools if read_only and tool.tier is not Tier.OBSERVE]
     if not withheld:
         return choice
@@ -73,15 +75,13 @@ def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
 
 
 def _widen(run: Run, found: Sequence[Tool]) -> None:
-    scope, agent = run.scope, run.agent
-    may_delegate = scope.depth_left is None or scope.depth_left > 0
-    key, made = (agent, may_delegate, *found), scope.tree.sources.made
+    tree, agent, may_delegate = run.node.tree, run.agent, run.node.bounds.may_delegate
+    key, made = (agent, may_delegate, *found), tree.sources.made
     if key not in made:
         made[key] = wider_kit(agent, found, may_delegate=may_delegate)
     kit = cast(Kit, made[key])
     more = kit.tokens - run.kit.tokens
     run.kit = kit
-    run.base += more
-    run.estimate += more
-    if scope.tree.past.grants:
-        restore_grants(run, scope.tree)
+    run.talk.base += more
+    run.talk.tokens += more
+    restore_grants(run, tree)

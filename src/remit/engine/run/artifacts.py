@@ -8,7 +8,8 @@ from typing import cast
 
 import remit.tasks.guest as foreign
 import remit.tools.arguments as fields
-from remit.engine.run.state import Run, RuntimeTool
+from remit.engine.run.runtime_tool import RuntimeTool
+from remit.engine.run.state import Run
 from remit.tasks.cancel import Phase, Stopped
 from remit.tools.arguments import Bad, Field
 from remit.tools.result import ToolResult, failure
@@ -40,36 +41,37 @@ MOST_READ = 20_000
 
 async def keep(run: Run, name: str, text: str) -> Artifact | None:
     """Put a text in the store. None, with a warning in the outcome, when the store fails. Never raises."""
-    scope, artifact_id = run.scope, f"{run.scope.run_id}/{name}"
-    # Not the run's own phase: what a stopped run had is worth keeping too, but nobody is kept waiting for it.
-    phase = Phase(scope.tree.alarm)
+    node, life = run.node, run.node.life
+    artifact_id = f"{node.run_id}/{name}"
+    # A phase of its own: the text of a stopped run is worth keeping too, for a short time.
+    phase = Phase(node.tree.alarm)
     phase.grace_s = SAVE_GRACE_S
-    most = SAVE_STOPPED_S if scope.cause is not None else SAVE_S + len(text) / SAVE_CHARS
-    end = scope.tree.loop.time() + max(0.0, min(most, scope.deadline.left()))
+    most = SAVE_STOPPED_S if life.cause is not None else SAVE_S + len(text) / SAVE_CHARS
+    end = node.tree.clock() + max(0.0, min(most, life.deadline.left()))
     try:
         ended = await foreign.run(
             _save(run, artifact_id, text),
             phase,
             name="the store",
             expires=lambda: end,
-            on_abandoned=scope.left_behind,
+            on_abandoned=node.left_behind,
         )
     except Stopped:
         return None
     if ended.how != "returned":
         why = "it did not answer in time" if ended.error is None else describe_error(ended.error)
-        scope.warn(f"The artifact {artifact_id} ({len(text):,} characters) was not kept: {why}.")
+        node.warn(f"The artifact {artifact_id} ({len(text):,} characters) was not kept: {why}.")
         return None
     artifact = Artifact(artifact_id, name, len(text), cast(int, ended.value))
     run.artifacts = [a for a in run.artifacts if a.id != artifact.id] + [artifact]
-    scope.emit(ArtifactSaved, artifact=artifact)
+    node.emit(ArtifactSaved(*node.stamp(), artifact=artifact))
     return artifact
 
 
 async def _save(run: Run, artifact_id: str, text: str) -> int:
     """Its size in bytes of UTF-8."""
-    store = await run.scope.tree.journal.store()
-    await store.save_artifact(run.scope.tree.root, artifact_id, text)
+    store = await run.node.tree.journal.store()
+    await store.save_artifact(run.node.tree.root, artifact_id, text)
     if text.isascii():
         return len(text)
     size = 0
@@ -98,10 +100,10 @@ class ReadArtifact(RuntimeTool):
             artifact = fields.text(values, "artifact", 1000)
             start = fields.whole(values, "start", 0, 10**12) or 0
             length = fields.whole(values, "length", 1, MOST_READ) or MOST_READ
-            length = min(length, run.inline_chars)
+            length = min(length, run.turn.inline_chars)
         except Bad as bad:
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
-        owner, mine = artifact.partition("/")[0], run.scope.run_id
+        owner, mine = artifact.partition("/")[0], run.node.run_id
         # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
         if not re.fullmatch(ARTIFACT_ID, artifact):
             return _missing(artifact)
@@ -111,14 +113,14 @@ class ReadArtifact(RuntimeTool):
 
 
 async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
-    tree = run.scope.tree
-    end = tree.loop.time() + SAVE_S
+    tree = run.node.tree
+    end = tree.clock() + SAVE_S
     ended = await foreign.run(
         _read(run, artifact, start, length),
-        run.scope.phase,
+        run.node.life.phase,
         name="the store",
         expires=lambda: end,
-        on_abandoned=run.scope.left_behind,
+        on_abandoned=run.node.left_behind,
     )
     if ended.error is not None or ended.how == "timed_out":
         return failure(ended.error or TimeoutError("the store did not answer"))
@@ -130,8 +132,8 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
 
 
 async def _read(run: Run, artifact: str, start: int, length: int) -> object:
-    store = await run.scope.tree.journal.store()
-    return await store.load_artifact(run.scope.tree.root, artifact, start, length)
+    store = await run.node.tree.journal.store()
+    return await store.load_artifact(run.node.tree.root, artifact, start, length)
 
 
 def _missing(artifact: str) -> ToolResult:

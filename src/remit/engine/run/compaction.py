@@ -13,7 +13,8 @@ from remit.engine.budget.account import LEAST_OUTPUT, RESULT_TOKENS
 from remit.engine.budget.model_choice import window_of
 from remit.engine.run.artifacts import keep
 from remit.engine.run.model_call import ModelFailed, OverBudget, exchange
-from remit.engine.run.state import Run, message_tokens
+from remit.engine.run.state import Run
+from remit.engine.run.tokens import message_tokens
 from remit.engine.run.tool_calls import refuse_calls
 from remit.types.events import Compacted, ResultCut
 from remit.types.messages import AssistantMessage, Message, ToolMessage, UserMessage, user
@@ -52,46 +53,46 @@ SUMMARY = "[remit] The earlier part of this conversation was replaced by your ow
 
 async def fit(run: Run) -> bool:
     """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
-    window, before = run.window, run.estimate
+    window, before = run.asking.window, run.talk.tokens
     if window is None or before <= (most := _most(run, window)):
         return False
     await _shorten_old(run, int(window * ROOMY))
-    if run.estimate > most:
+    if run.talk.tokens > most:
         await _shorten_fresh(run, int(window * ROOMY))
-    if run.estimate > most and run.estimate > run.tight * 6 // 5:
+    if run.talk.tokens > most and run.talk.tokens > run.talk.unsummarised * 6 // 5:
         await _summarise(run, most)
-    return run.estimate < before
+    return run.talk.tokens < before
 
 
 async def squeeze(run: Run) -> None:
     """Make room for a last word or a summary without asking the model for anything. Raises Stopped."""
-    window = run.window
-    if window is not None and run.estimate > _most(run, window):
+    window = run.asking.window
+    if window is not None and run.talk.tokens > _most(run, window):
         await _shorten_old(run, int(window * ROOMY))
-        if run.estimate > _most(run, window):
+        if run.talk.tokens > _most(run, window):
             await _shorten_fresh(run, int(window * ROOMY))
 
 
 def learn_window(run: Run) -> bool:
     """The provider said that the conversation is too long; whether anything can be done about it."""
-    if run.scope.limits.context_tokens is None:
+    if run.node.bounds.limits.context_tokens is None:
         return False
-    run.learnt = run.estimate // 2
-    run.window = window_of(run.model, run.scope.limits, run.learnt)
-    return run.learnt > LEAST_WINDOW
+    run.asking.learnt = run.talk.tokens // 2
+    run.asking.window = window_of(run.asking.model, run.node.bounds.limits, run.asking.learnt)
+    return run.asking.learnt > LEAST_WINDOW
 
 
 def _most(run: Run, window: int) -> int:
     """What the conversation may have, so that there is room for an answer."""
-    return window - max(min(run.output_tokens, window // 4), window // 10)
+    return window - max(min(run.asking.output_tokens, window // 4), window // 10)
 
 
 async def _shorten_old(run: Run, enough: int) -> None:
     """Shorten results from before the last turns, the oldest first, until the rest is small enough."""
-    fresh = _turn_before(run.messages, FRESH_TURNS)
+    fresh = _turn_before(run.talk.messages, FRESH_TURNS)
     for place in range(fresh):
-        message = run.messages[place]
-        if run.estimate <= enough:
+        message = run.talk.messages[place]
+        if run.talk.tokens <= enough:
             return
         if isinstance(message, ToolMessage) and (len(message.content) > LONG_RESULT or message.parts):
             await _shorten(run, place, message)
@@ -101,14 +102,14 @@ async def _shorten_fresh(run: Run, most: int) -> None:
     """Shorten the last turns' results too, the longest first, each to its share of the room there is."""
     fresh = [
         (message_tokens(m), place)
-        for place, m in enumerate(run.messages)
+        for place, m in enumerate(run.talk.messages)
         if isinstance(m, ToolMessage) and len(m.content) > LONG_RESULT
     ]
-    room = most - (run.estimate - sum(tokens for tokens, _ in fresh))
+    room = most - (run.talk.tokens - sum(tokens for tokens, _ in fresh))
     share = max(SHORT_RESULT, 3 * (room // max(1, len(fresh)) - NOTE_TOKENS))
     for _, place in sorted(fresh, reverse=True):
-        message = run.messages[place]
-        if run.estimate <= most:
+        message = run.talk.messages[place]
+        if run.talk.tokens <= most:
             return
         if isinstance(message, ToolMessage) and len(message.content) > share:
             await _shorten(run, place, message, share)
@@ -129,21 +130,24 @@ async def _shorten(run: Run, place: int, message: ToolMessage, chars: int = SHOR
 
 def _put(run: Run, place: int, message: ToolMessage, content: str, note: str) -> None:
     shorter = msgspec.structs.replace(message, content=content, note=note, parts=())
-    run.messages[place] = shorter
-    run.estimate = max(0, run.estimate + message_tokens(shorter) - message_tokens(message))
-    run.scope.emit(ResultCut, call=message.call_id, content=content, note=note, place=place)
+    run.talk.messages[place] = shorter
+    run.talk.tokens = max(0, run.talk.tokens + message_tokens(shorter) - message_tokens(message))
+    node = run.node
+    node.emit(ResultCut(*node.stamp(), call=message.call_id, content=content, note=note, place=place))
 
 
 async def _summarise(run: Run, most: int) -> None:
     """Have the model write down what it needs, and put that in the place of the old part."""
-    kept_from, began = _turn_before(run.messages, 1), len(run.messages)
-    left = run.base + sum(map(message_tokens, [run.messages[run.task_at], *run.messages[kept_from:]]))
-    requests = ledger.left(run.scope.account).requests
+    kept_from, began = _turn_before(run.talk.messages, 1), len(run.talk.messages)
+    left = run.talk.base + sum(
+        map(message_tokens, [run.talk.messages[run.talk.task_at], *run.talk.messages[kept_from:]])
+    )
+    requests = ledger.left(run.node.means.account).requests
     # Without an old part, where even the rest is too long, or with no request left for the turn itself, a summary
     # would be paid for in vain.
-    if kept_from <= run.task_at + 1 or left > most or (requests is not None and requests < 2):
+    if kept_from <= run.talk.task_at + 1 or left > most or (requests is not None and requests < 2):
         return
-    before = run.tight = run.estimate
+    before = run.talk.unsummarised = run.talk.tokens
     run.tell(SUMMARISE_ALL, "compact")
     try:
         reply = await exchange(run, "compact")
@@ -151,31 +155,34 @@ async def _summarise(run: Run, most: int) -> None:
         _forget(run, began)
         return
     refuse_calls(run, reply.calls, "Not run: only a summary was asked for.")
-    task, last = run.messages[run.task_at], run.messages[kept_from:began]
+    task, last = run.talk.messages[run.talk.task_at], run.talk.messages[kept_from:began]
     shorter: list[Message] = [task, user(SUMMARY + reply.text), *last]
-    after = run.base + sum(map(message_tokens, shorter))
+    after = run.talk.base + sum(map(message_tokens, shorter))
     if not reply.text.strip() or reply.stop not in ("end", "calls") or after > before * 9 // 10:
         _forget(run, began)
         return
-    run.messages, run.estimate, run.tight = shorter, after, 0
-    run.scope.emit(
-        Compacted,
-        summary=SUMMARY + reply.text,
-        task_at=run.task_at,
-        kept_from=kept_from,
-        kept_to=began,
-        before=before,
-        after=run.estimate,
+    run.talk.messages, run.talk.tokens, run.talk.unsummarised = shorter, after, 0
+    node = run.node
+    node.emit(
+        Compacted(
+            *node.stamp(),
+            summary=SUMMARY + reply.text,
+            task_at=run.talk.task_at,
+            kept_from=kept_from,
+            kept_to=began,
+            before=before,
+            after=run.talk.tokens,
+        )
     )
-    run.task_at = 0
+    run.talk.task_at = 0
 
 
 def _forget(run: Run, began: int) -> None:
     """A summary that did not come about leaves no trace in the conversation."""
-    gone = run.messages[began:]
-    run.replies -= sum(isinstance(m, AssistantMessage) for m in gone)
-    run.estimate = max(0, run.estimate - sum(map(message_tokens, gone)))
-    del run.messages[began:]
+    gone = run.talk.messages[began:]
+    run.tally.replies -= sum(isinstance(m, AssistantMessage) for m in gone)
+    run.talk.tokens = max(0, run.talk.tokens - sum(map(message_tokens, gone)))
+    del run.talk.messages[began:]
 
 
 def _turn_before(messages: list[Message], turns: int) -> int:
@@ -190,11 +197,11 @@ def _turn_before(messages: list[Message], turns: int) -> int:
 
 def _last_results(run: Run) -> list[int]:
     """Where the results of the last turn stand; what was said to the run since stands behind them."""
-    index = len(run.messages) - 1
-    while index >= 0 and isinstance(run.messages[index], UserMessage):
+    index = len(run.talk.messages) - 1
+    while index >= 0 and isinstance(run.talk.messages[index], UserMessage):
         index -= 1
     found: list[int] = []
-    while index >= 0 and isinstance(run.messages[index], ToolMessage):
+    while index >= 0 and isinstance(run.talk.messages[index], ToolMessage):
         found.append(index)
         index -= 1
     return found
@@ -203,18 +210,18 @@ def _last_results(run: Run) -> list[int]:
 async def shorten_last(run: Run) -> None:
     """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
     results = _last_results(run)
-    base = run.estimate - sum(message_tokens(run.messages[i]) for i in results)
-    tokens = ledger.left(run.scope.account).tokens
+    base = run.talk.tokens - sum(message_tokens(run.talk.messages[i]) for i in results)
+    tokens = ledger.left(run.node.means.account).tokens
     each = RESULT_TOKENS if tokens is None else (tokens - base - LEAST_OUTPUT) // max(1, len(results)) - 15
     chars = 3 * max(LEAST_RESULT_TOKENS, min(RESULT_TOKENS, each))
-    run.estimate = base
+    run.talk.tokens = base
     for i in results:
-        message = run.messages[i]
+        message = run.talk.messages[i]
         assert isinstance(message, ToolMessage)
         content = message.content
         if len(content) > chars:
             await keep(run, f"result_{i}", content)
             content = f"{cut_chars(content, chars)}[cut]"
-        run.messages[i] = msgspec.structs.replace(message, content=content, note="")
-        run.estimate += message_tokens(run.messages[i])
-        run.scope.emit(ResultCut, call=message.call_id, content=content)
+        run.talk.messages[i] = msgspec.structs.replace(message, content=content, note="")
+        run.talk.tokens += message_tokens(run.talk.messages[i])
+        run.node.emit(ResultCut(*run.node.stamp(), call=message.call_id, content=content))

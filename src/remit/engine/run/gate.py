@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.run.state import Run, RuntimeTool
+from remit.engine.run.runtime_tool import RuntimeTool
+from remit.engine.run.state import Run
 from remit.engine.run.tool_run import check, must_ask, preview
 from remit.history.records import CallRecord
 from remit.tools.policy import judge
@@ -24,12 +25,12 @@ CHANGED = (
 
 async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult | None:
     """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
-    run.allowed_by.pop(call.id, None)
+    run.turn.allowed_by.pop(call.id, None)
     ruling = _ruling(run, call, tool)
     if isinstance(ruling, ToolResult):
         return ruling
     if ruling.by_pattern:
-        run.allowed_by[call.id] = "pattern"
+        run.turn.allowed_by[call.id] = "pattern"
     if ruling.answer == "allow" and not tool.may_have_to_ask:
         return None
     return await _may_run_now(run, call, tool, past, ruling)
@@ -56,16 +57,16 @@ async def _may_run_now(
     answer = past.answer if past is not None else None
     # A yes that is recorded may have been for another change; a no stays one.
     if answer is not None and not (change and answer.allowed):
-        run.allowed_by[call.id] = "person"
+        run.turn.allowed_by[call.id] = "person"
         return None if answer.allowed else _denied(answer.reason)
-    if ledger.left(run.scope.account).calls == 0:
+    if ledger.left(run.node.means.account).calls == 0:
         return ToolResult("Not run: no tool calls are left. Answer with what you have.", ok=False)
     request = past.request if past is not None and answer is None else ""
     denied = await _ask(run, call, tool, args=args, kwargs=kwargs, ruling=ruling, request=request)
     if denied is None:
-        run.allowed_by[call.id] = "person"
+        run.turn.allowed_by[call.id] = "person"
     if denied is None and change:
-        run.approved = {**run.approved, call.id: change}
+        run.turn.approved[call.id] = change
     return denied
 
 
@@ -77,7 +78,7 @@ def _only_by_a_person(ruling: Ruling) -> Ruling:
 def _ruling(run: Run, call: Call, tool: Tool) -> Ruling | ToolResult:
     """What the policy says; a denial is a result."""
     try:
-        ruling = judge(call, tool, run.scope)
+        ruling = judge(call, tool, run.node, run.node.bounds.policies)
     except FOREIGN as error:
         log.warning("the policy failed on %s, so the call is denied", call.name, exc_info=True)
         return ToolResult(f"Denied: the policy failed ({describe_error(error)}).", ok=False)
@@ -98,8 +99,8 @@ async def _ask(
     request: str,
 ) -> ToolResult | None:
     shown = await preview(run, call, tool, kwargs) if tool.has_preview else ""
-    decision = await run.scope.tree.desk.ask(
-        run.scope,
+    decision = await run.node.tree.desk.ask(
+        run.node,
         call=call.id,
         tool=tool,
         context=told(tool.describe, args),

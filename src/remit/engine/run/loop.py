@@ -7,6 +7,7 @@ run is asked once for what it has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
@@ -15,16 +16,17 @@ from remit.engine.run.artifacts import keep
 from remit.engine.run.compaction import fit, learn_window, shorten_last, squeeze
 from remit.engine.run.loop_ending import Ending, failed_with, limited, stopped
 from remit.engine.run.model_call import ModelFailed, OverBudget, exchange, keep_last_word
-from remit.engine.run.state import NOT_IN_FORM, Run
+from remit.engine.run.state import NOT_IN_FORM, Run, Turn
 from remit.engine.run.tool_calls import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
 from remit.engine.run.tool_run import LARGE_S, off_loop
-from remit.engine.tree.node import Limit, Scope
+from remit.engine.tree.life import Limit
+from remit.engine.tree.node import Node
 from remit.tasks.cancel import Stopped
 from remit.tools.schema import parse_output
 from remit.types.events import MessageJoined
-from remit.types.messages import AssistantMessage, Reply
-from remit.types.outcome import COMPLETED, Status
-from remit.types.sizes import LARGE
+from remit.types.messages import AssistantMessage, Call, Reply
+from remit.types.outcome import Status
+from remit.types.sizes import LARGE, TURN_CHARS
 
 SHORTENED = 4
 """How often a conversation that is too long for its model is made shorter and sent again."""
@@ -42,52 +44,92 @@ SUMMARISE = "Summarise your findings concisely: what you did, what you found, an
 
 
 async def drive(run: Run) -> Ending:
-    """Turns until the model answers by itself, fails, or meets a limit. Raises nothing but bugs: every end is an Ending."""
-    scope = run.scope
-    ended: Ending | Limit | None = None if scope.deadline.left() > 0 else _no_time(run)
+    """Turns until the model answers, fails, or reaches a limit. Every end is an Ending; only bugs raise."""
+    life = run.node.life
+    ended: Ending | Limit | None = None if life.deadline.left() > 0 else _no_time(run)
     try:
-        while ended is None and (ended := _met(run)) is None:
-            reply = run.reply
-            if reply is None:
-                try:
-                    # Half of the window always fits.
-                    if run.window is not None and run.estimate * 2 > run.window:
-                        await fit(run)
-                    reply = await exchange(run)
-                except (OverBudget, ModelFailed) as failed:
-                    reply = await _ask_shorter(run, failed)
-                    if not isinstance(reply, Reply):
-                        ended = reply
-                        break
-            run.reply = None
-            calls = reply.calls
-            if calls and reply.stop not in ("refusal", "length"):
-                scope.look_at_clock()
-                run.speechless = ""
-                if not scope.account.word_full and run.delegates(calls):
-                    await _last_word(run, len(calls))
-                run.looping = await run_calls(run, calls)
-            else:
-                ended = await _answered(run, reply) or await _let_others_run(scope)
+        while ended is None:
+            ended = _limit(run) or await _turn(run)
     except Stopped:
-        ended = scope.limit or Limit("deadline", "it was stopped")
+        ended = life.limit or Limit("deadline", "it was stopped")
     if isinstance(ended, Limit) or run.plan.summary != "never":
         ended = await _concluded(run, ended)
-    return ended if scope.cause is None else stopped(run, scope.cause)
+    return ended if life.cause is None else stopped(run, life.cause)
 
 
 def _no_time(run: Run) -> Limit:
-    return Limit("deadline", "there was no time left" if run.resumed else "there was no time at all")
+    return Limit("deadline", "there was no time at all" if run.replay is None else "there was no time left")
+
+
+def _limit(run: Run) -> Limit | None:
+    """The soft limit that keeps the run from its next turn. Raises Stopped."""
+    node = run.node
+    node.life.check_clock()
+    if run.looping:
+        run.failed_tool = run.looping
+        return Limit("repeating", f"{run.looping} was called again and again with the same result")
+    if run.reply_left is None and run.tally.turns >= node.bounds.most_turns:
+        most = node.bounds.limits.turns
+        return Limit("turns", f"the limit of {most} {'turn' if most == 1 else 'turns'} is reached")
+    return None
+
+
+async def _turn(run: Run) -> Ending | Limit | None:
+    """One reply and what follows from it. None: there is another turn. Raises Stopped."""
+    reply = _recorded_reply(run) or await _ask(run)
+    if not isinstance(reply, Reply):
+        return reply
+    if reply.calls and reply.stop not in ("refusal", "length"):
+        await _run_calls(run, reply.calls)
+        return None
+    ended = await _answered(run, reply)
+    if ended is None:
+        await _let_others_run(run.node)
+    return ended
+
+
+def _recorded_reply(run: Run) -> Reply | None:
+    """The reply that a resumed run has still to act on, once."""
+    if run.replay is None:
+        return None
+    reply, run.replay.reply = run.replay.reply, None
+    return reply
+
+
+async def _ask(run: Run) -> Reply | Ending | Limit:
+    """Begin a turn: ask the model, with a shorter conversation if it is too long. Raises Stopped."""
+    _join_sent(run)
+    talk, asking = run.talk, run.asking
+    if isinstance(talk.messages[-1], AssistantMessage):
+        run.tell(GO_ON)
+    run.tally.turns += 1
+    try:
+        # Half of the window always fits.
+        if asking.window is not None and talk.tokens * 2 > asking.window:
+            await fit(run)
+        return await exchange(run)
+    except (OverBudget, ModelFailed) as failed:
+        return await _ask_shorter(run, failed)
+
+
+async def _run_calls(run: Run, calls: Sequence[Call]) -> None:
+    """Raises Stopped."""
+    run.node.life.check_clock()
+    run.turn = Turn(inline_chars=TURN_CHARS // len(calls))
+    if not run.node.means.account.word_full and run.delegates(calls):
+        await _last_word(run, len(calls))
+    run.looping = await run_calls(run, calls)
 
 
 async def _concluded(run: Run, ended: Ending | Limit) -> Ending:
-    """The end of a run that met a limit, or whose answer is to be summed up."""
+    """The end of a run that reached a limit, or whose answer is to be summarised."""
+    life = run.node.life
     if isinstance(ended, Limit):
         _close_calls(run)
-        if run.scope.cause is not None:
+        if life.cause is not None:
             return limited(ended, run)
         ended = await _wrapped_up(run, ended)
-    elif ended.status is not COMPLETED or run.scope.cause is not None:
+    elif ended.status is not Status.COMPLETED or life.cause is not None:
         return ended
     else:
         ended = await _summarised(run, ended)
@@ -95,32 +137,11 @@ async def _concluded(run: Run, ended: Ending | Limit) -> Ending:
     return ended
 
 
-async def _let_others_run(scope: Scope) -> None:
-    """Now and then, where the model is asked again and no call was made. Raises Stopped."""
-    phase = scope.phase
-    if phase.is_due(scope.tree.clock()):
+async def _let_others_run(node: Node) -> None:
+    """Give others the event loop now and then, if the model is asked again without a call in between. Raises Stopped."""
+    phase = node.life.phase
+    if phase.is_due(node.tree.clock()):
         await phase.breathe()
-
-
-def _met(run: Run) -> Limit | None:
-    """The soft limit that keeps the run from its next turn; without one the turn begins. Raises Stopped."""
-    scope = run.scope
-    scope.look_at_clock()
-    if run.looping:
-        run.failed_tool = run.looping
-        return Limit("repeating", f"{run.looping} was called again and again with the same result")
-    if run.reply is not None:
-        # A recorded one, which a resumed run has still to act on.
-        return None
-    if run.turns >= run.shared.most_turns:
-        most = scope.limits.turns
-        return Limit("turns", f"the limit of {most} {'turn' if most == 1 else 'turns'} is reached")
-    if scope.inbox:
-        _join_sent(run)
-    if isinstance(run.messages[-1], AssistantMessage):
-        run.tell(GO_ON)
-    run.turns += 1
-    return None
 
 
 async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | Ending | Limit:
@@ -142,10 +163,10 @@ async def _last_word(run: Run, calls: int) -> None:
     try:
         await keep_last_word(run, calls)
     except OverBudget as over:
-        # What was kept back when the reply came is still there, only not as large as hoped for.
-        run.speechless = "" if run.scope.account.has_word else str(over)
+        # The last word that was withheld when the reply came is still there, only smaller than it should be.
+        run.turn.no_children = "" if run.node.means.account.has_word else str(over)
     except Stopped:
-        # Each call gets its result all the same: no conversation is left with an open call.
+        # The calls still get their results, so that the conversation is not left with an open call.
         return
 
 
@@ -154,7 +175,8 @@ async def _answered(run: Run, reply: Reply) -> Ending | None:
 
     That is for a structured answer which does not match, and for what was sent to the run meanwhile.
     """
-    if run.scope.inbox and reply.stop == "end" and not reply.calls and run.turns < run.shared.most_turns:
+    node = run.node
+    if node.inbox and reply.stop == "end" and not reply.calls and run.tally.turns < node.bounds.most_turns:
         return None
     if reply.stop == "refusal":
         refuse_calls(run, reply.calls, "Not run: the model declined to answer.")
@@ -164,13 +186,13 @@ async def _answered(run: Run, reply: Reply) -> Ending | None:
     if not reply.text.strip():
         return Ending(Status.INCOMPLETE, "", "empty")
     if run.agent.output is None:
-        return Ending(COMPLETED, reply.text)
+        return Ending(Status.COMPLETED, reply.text)
     value, problem = await _parsed(run, reply.text)
     if not problem:
-        return Ending(COMPLETED, reply.text, output=value)
-    run.tries += 1
-    if run.tries >= OUTPUT_TRIES:
-        why = f"no answer had the form that was asked for in {run.tries} tries. {problem}"
+        return Ending(Status.COMPLETED, reply.text, output=value)
+    run.tally.tries += 1
+    if run.tally.tries >= OUTPUT_TRIES:
+        why = f"no answer had the form that was asked for in {run.tally.tries} tries. {problem}"
         return Ending(Status.FAILED, reply.text, why, error=why)
     run.tell(f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
     return None
@@ -182,7 +204,7 @@ async def _parsed(run: Run, text: str) -> tuple[object, str]:
     if len(text) <= LARGE:
         return parse_output(output, text)
     ended = await off_loop(
-        run, run.scope.phase, "the check of the answer", lambda: parse_output(output, text)
+        run, run.node.life.phase, "the check of the answer", lambda: parse_output(output, text)
     )
     if ended.error is not None:
         raise ended.error
@@ -195,26 +217,29 @@ def _cut_off(run: Run, reply: Reply) -> Ending | None:
     """What a reply that met its output limit amounts to. Its calls may be incomplete, and are asked for again."""
     if not reply.calls:
         return Ending(Status.INCOMPLETE, reply.text, "length")
-    run.scope.look_at_clock()
+    run.node.life.check_clock()
     run.looping = refuse_calls(run, reply.calls, CUT_OFF)
     return None
 
 
 async def _wrapped_up(run: Run, limit: Limit) -> Ending:
-    """Ask once for what there is; without a reply so far there is nothing to ask for."""
-    scope = run.scope
-    scope.meet(limit)
+    """Ask once for what the run has; a run without a reply so far has nothing."""
+    node, life = run.node, run.node.life
+    life.meet(limit)
     ending = limited(limit, run)
-    broke = limit.kind == "budget" and not scope.account.has_word
-    if run.replies == 0 or (broke and "wrap_up" not in run.asides) or scope.cause is not None:
+    recorded = run.replay is not None and "wrap_up" in run.replay.asides
+    over_budget = limit.kind == "budget" and not recorded
+    if run.tally.replies == 0 or life.cause is not None:
         return ending
-    scope.new_phase()
+    if over_budget and not node.means.account.has_word:
+        return ending
+    life.new_phase()
     try:
-        await scope.seat.return_to_one(scope.phase)
+        await node.means.seat.return_to_one(life.phase)
         _join_sent(run)
-        scope.hears = False
+        node.hears = False
         run.tell(WRAP_UP.format(why=limit.detail), "wrap_up")
-        if limit.kind == "budget" and "wrap_up" not in run.asides:
+        if over_budget:
             await shorten_last(run)
         await squeeze(run)
         reply = await exchange(run, "wrap_up")
@@ -228,11 +253,11 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
 
 async def _summarised(run: Run, ending: Ending) -> Ending:
     """The summary of an answer, where the agent wants one; the answer itself if that fails."""
-    chars = run.scope.limits.result_chars
+    chars = run.node.bounds.limits.result_chars
     long = isinstance(chars, int) and len(ending.text) > chars
     if (run.plan.summary == "auto" and not long) or run.agent.output is not None:
         return ending
-    run.scope.hears = False
+    run.node.hears = False
     run.tell(run.plan.summary_prompt or SUMMARISE, "summary")
     try:
         await squeeze(run)
@@ -248,14 +273,15 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
 
 def _close_calls(run: Run) -> None:
     """Answer the calls of a reply that came together with a stop."""
-    last = run.messages[-1] if run.messages else None
+    last = run.talk.messages[-1] if run.talk.messages else None
     if isinstance(last, AssistantMessage) and last.calls:
         refuse_calls(run, last.calls, NOT_FINISHED, unfinished=True)
 
 
 def _join_sent(run: Run) -> None:
-    """What was sent to the run joins its next turn."""
-    for sent in run.scope.inbox:
-        run.add(sent.message)
-        run.scope.emit(MessageJoined, message=sent.message, command=sent.command, origin=sent.origin)
-    run.scope.inbox = ()
+    """Messages that were sent to the run join its next turn."""
+    node = run.node
+    sent, node.inbox = node.inbox, []
+    for one in sent:
+        run.talk.add(one.message)
+        node.emit(MessageJoined(*node.stamp(), message=one.message, command=one.command, origin=one.origin))

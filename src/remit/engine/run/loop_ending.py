@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from remit.engine.run.model_call import ModelFailed
 from remit.engine.run.state import Run
-from remit.engine.tree.node import Cause, Limit
+from remit.engine.tree.life import Cause, Limit
 from remit.tools.result import FAILURE_CHARS
 from remit.types.messages import Json
 from remit.types.outcome import Status
@@ -40,9 +40,9 @@ class Ending(Struct, frozen=True):
 def limited(limit: Limit, run: Run) -> Ending:
     """A soft limit, before there is a last word."""
     if limit.kind in ("turns", "repeating"):
-        return Ending(Status.INCOMPLETE, run.text, limit.kind)
+        return Ending(Status.INCOMPLETE, run.talk.text, limit.kind)
     status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
-    return Ending(status, run.text, limit.detail, error=run.last_error)
+    return Ending(status, run.talk.text, limit.detail, error=run.asking.last_error)
 
 
 def failed_with(failed: ModelFailed) -> Ending:
@@ -59,4 +59,4 @@ def failed_with(failed: ModelFailed) -> Ending:
 def stopped(run: Run, cause: Cause) -> Ending:
     """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
     status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
-    return Ending(status, run.text, cause.words)
+    return Ending(status, run.talk.text, cause.words)

@@ -14,21 +14,20 @@ from contextlib import suppress
 from math import ceil
 from typing import final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 import remit.tasks.guest as foreign
 from remit.engine.budget.account import LAST_WORD_TOKENS, RESULT_TOKENS, Want
 from remit.engine.budget.ledger import Over, Reservation, Ticket
-from remit.engine.budget.model_choice import window_of
 from remit.engine.budget.rate_limit import Lane
 from remit.engine.run.reply import estimated, read, usage_of
-from remit.engine.run.state import Run, message_tokens
+from remit.engine.run.state import Run
+from remit.engine.run.tokens import message_tokens
 from remit.errors import ModelError
 from remit.tasks.cancel import Stopped, on_loop, wake
 from remit.types.events import (
-    VERSION,
     DeltaReceived,
     ModelCallFailed,
     ModelSwitched,
@@ -94,12 +93,13 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
     Raises OverBudget, ModelFailed or Stopped.
     """
-    if run.asides and (recorded := run.asides.pop(purpose, None)) is not None:
-        _record(run, recorded, Usage(), run.replies + 1, purpose, True)
+    recorded = None if run.replay is None else run.replay.asides.pop(purpose, None)
+    if recorded is not None:
+        _record(run, recorded, Usage(), purpose, again=True)
         return recorded
-    attempt, last, scope = 0, None, run.scope
+    attempt, last = 0, None
     while True:
-        lane = run.lane
+        lane = run.asking.lane
         if lane.was_closed and _turned_away(run, attempt):
             attempt = 0
             continue
@@ -107,47 +107,49 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
         if not lane.step_in(front) and not await _wait_for_place(run, lane, front=front):
             continue
         attempt += 1
-        model = run.model
-        heard: Reply | _Failed = _UNSENT
-        try:
-            # The worst case; a turn that may delegate asks for a last word to spare besides.
-            want = Want(run.estimate, run.output_tokens, model.price)
-            verdict = ledger.reserve(scope.account, want, _nobody, run.kit.delegates and not front)
-            reservation = await _granted(run, verdict, last)
-            heard_at = scope.tree.clock() if model.streams else None
-            sent = _Sent(run, reservation, purpose, attempt, run.replies + 1, heard_at)
-            # Whatever comes back, and also when a stop comes with it, it is paid for and kept.
-            try:
-                ended = await foreign.run(
-                    sent.ask(),
-                    scope.phase,
-                    name=f"model {model.name}",
-                    expires=sent.expires,
-                    poked=sent.listen,
-                    on_abandoned=scope.left_behind,
-                )
-            except Stopped as stopped:
-                if not sent.begun:
-                    ledger.give_back(reservation)
-                    raise
-                heard = sent.settle(stopped.ended)
-                if isinstance(heard, _Failed):
-                    _tell_failed(run, attempt, heard, None, kind="stopped")
-                raise
-            heard = sent.settle(ended)
-        finally:
-            if isinstance(heard, _Failed):
-                _leave_unanswered(lane, heard.error)
-            else:
-                lane.leave(True)
+        heard = await _attempt(run, purpose, attempt, last)
         if isinstance(heard, Reply):
             return heard
         last, attempt = heard.error, await _after(run, heard, attempt)
 
 
-def _leave_unanswered(lane: Lane, error: ModelError) -> None:
-    if error.kind in TOO_MANY:
-        lane.refused(error.retry_after, str(error))
+async def _attempt(run: Run, purpose: Purpose, attempt: int, last: ModelError | None) -> Reply | _Failed:
+    """One attempt, which has a place in the model's lane and gives it back. Raises OverBudget and Stopped."""
+    lane = run.asking.lane
+    heard: Reply | _Failed = _UNSENT
+    try:
+        sent = await _reserved(run, purpose, attempt, last)
+        try:
+            ended = await sent.send()
+        except Stopped as stopped:
+            # What came back together with the stop is paid for and recorded too.
+            heard = sent.settle(stopped.ended)
+            if sent.begun and isinstance(heard, _Failed):
+                _tell_failed(run, attempt, heard, None, kind="stopped")
+            raise
+        heard = sent.settle(ended)
+        return heard
+    finally:
+        _leave_lane(lane, heard)
+
+
+async def _reserved(run: Run, purpose: Purpose, attempt: int, last: ModelError | None) -> _Sent:
+    """A request whose worst case is reserved. Raises OverBudget or Stopped."""
+    node, asking = run.node, run.asking
+    want = Want(run.talk.tokens, asking.output_tokens, asking.model.price)
+    # A turn that may delegate asks for a last word to spare besides its worst case.
+    spare = run.kit.delegates and purpose == "turn"
+    verdict = ledger.reserve(node.means.account, want, _nobody, spare)
+    reservation = await _granted(run, verdict, last)
+    heard_at = node.tree.clock() if asking.model.streams else None
+    return _Sent(run, reservation, purpose, attempt, heard_at)
+
+
+def _leave_lane(lane: Lane, heard: Reply | _Failed) -> None:
+    if isinstance(heard, Reply):
+        lane.leave(True)
+    elif heard.error.kind in TOO_MANY:
+        lane.refused(heard.error.retry_after, str(heard.error))
     else:
         lane.leave(False)
 
@@ -156,7 +158,7 @@ async def _after(run: Run, failed: _Failed, attempt: int) -> int:
     """Back off, or turn to the next model; how many attempts count from then on. Raises ModelFailed or Stopped."""
     error, delay = failed.error, _delay(run, failed.error, attempt)
     _tell_failed(run, attempt, failed, delay)
-    run.last_error = f"{error.kind}: {error}"
+    run.asking.last_error = f"{error.kind}: {error}"
     if delay is not None:
         await _back_off(run, delay)
         return attempt
@@ -165,20 +167,14 @@ async def _after(run: Run, failed: _Failed, attempt: int) -> int:
     return 0
 
 
-def turn_to(run: Run, place: int) -> None:
-    """Ask another model from now on: that one in the order of preference."""
-    run.model_at, run.model = place, run.shared.models[place]
-    run.window = window_of(run.model, run.scope.limits, run.learnt)
-    run.lane = run.scope.tree.lane_of(run.model)
-
-
 def _next_model(run: Run, error: ModelError) -> bool:
     """Turn to the next model in the order of preference, for the rest of the run."""
-    if run.model_at + 1 >= len(run.shared.models) or error.kind in NO_FALLBACK:
+    node, asking = run.node, run.asking
+    if asking.place + 1 >= len(node.bounds.models) or error.kind in NO_FALLBACK:
         return False
-    before = run.model.name
-    turn_to(run, run.model_at + 1)
-    run.scope.emit(ModelSwitched, before=before, model=run.model.name, reason=f"{error.kind}: {error}")
+    before, reason = asking.model.name, f"{error.kind}: {error}"
+    asking.turn_to(asking.place + 1, node.bounds, node.tree)
+    node.emit(ModelSwitched(*node.stamp(), before=before, model=asking.model.name, reason=reason))
     return True
 
 
@@ -193,29 +189,32 @@ def _turned_away(run: Run, attempt: int) -> bool:
 
 
 def _closed(run: Run) -> ModelError | None:
-    """The failure of a model whose lane is closed for longer than the run can wait, or than it need wait."""
-    opens_in, others = run.lane.opens_in(), run.model_at + 1 < len(run.shared.models)
-    if opens_in <= min(MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S, run.scope.deadline.left()):
+    """The failure of a model whose lane is closed for longer than the run can wait, or needs to wait."""
+    node, lane = run.node, run.asking.lane
+    opens_in, others = lane.opens_in(), run.asking.place + 1 < len(node.bounds.models)
+    longest = MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S
+    if opens_in <= min(longest, node.life.deadline.left()):
         return None
-    what = run.lane.why or "too many requests"
+    what = lane.why or "too many requests"
     return ModelError(f"{what} (asked to wait for {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in)
 
 
 async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
-    """Wait for a place in the lane, without a slot: who waits for it is not working. Raises Stopped.
+    """Wait for a place in the lane, without a slot: a run that waits for it is not working. Raises Stopped.
 
-    False when it is time to look again: the lane was closed for long meanwhile, or there is a place for who has a slot.
+    False when the run should look again: the lane was closed for long meanwhile, or another run with a slot took the place.
     """
-    scope = run.scope
-    future: asyncio.Future[None] = scope.tree.loop.create_future()
+    node = run.node
+    seat, phase = node.means.seat, node.life.phase
+    future: asyncio.Future[None] = node.tree.loop.create_future()
     place = lane.stand_in_line(functools.partial(wake, future), front=front)
-    scope.seat.leave()
+    seat.leave()
     try:
-        await scope.phase.wait(future)
-        aside = place.granted and slots.is_full(scope.seat.pools) and not scope.seat.held
+        await phase.wait(future)
+        aside = place.granted and slots.is_full(seat.pools) and not seat.held
         if aside:
             lane.lay_aside(place)
-        await scope.seat.enter(scope.phase)
+        await seat.enter(phase)
     except Stopped:
         lane.withdraw(place)
         raise
@@ -224,15 +223,15 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
 
 async def keep_last_word(run: Run, calls: int) -> None:
     """Withhold one more model call before children can spend it. Raises OverBudget or Stopped."""
-    verdict = ledger.withhold(run.scope.account, _want_after(run, run.estimate, calls), _nobody)
-    await _granted(run, verdict, None)
+    want = _want_after(run, run.talk.tokens, calls)
+    await _granted(run, ledger.withhold(run.node.means.account, want, _nobody), None)
 
 
 def _want_after(run: Run, conversation: int, calls: int) -> Want:
-    """What a run needs that reads the results of its calls, after a conversation of so many tokens, and answers."""
-    return Want(
-        conversation + calls * RESULT_TOKENS, min(LAST_WORD_TOKENS, run.output_tokens), run.model.price
-    )
+    """The call in which a run reads the results of its calls, after a conversation of so many tokens, and answers."""
+    asking = run.asking
+    output = min(LAST_WORD_TOKENS, asking.output_tokens)
+    return Want(conversation + calls * RESULT_TOKENS, output, asking.model.price)
 
 
 async def _granted(
@@ -240,7 +239,7 @@ async def _granted(
 ) -> Reservation:
     """What was not granted at once. Raises OverBudget or Stopped."""
     if isinstance(verdict, Ticket):
-        phase = run.scope.phase
+        phase = run.node.life.phase
         future: asyncio.Future[None] = phase.loop.create_future()
         verdict.wake = lambda: wake(future)
         try:
@@ -259,89 +258,96 @@ def _nobody() -> None:
     """Replaced before anything can wake it."""
 
 
-# A record: made for each request, a class with an `__init__` of its own would take three times as long.
 class _Sent(Struct, eq=False):
     """One request: what is held for it, what is heard while it is in flight, and what became of it."""
 
     run: Run
     reservation: Reservation
     purpose: Purpose
-    number: int
-    turn: int
+    attempt: int
     heard_at: float | None
-    pieces: list[str] | tuple[()] = ()
+    """When the model was last heard; None while its silence does not count."""
+    pieces: list[str] = field(default_factory=list[str])
+    """Text that was streamed so far."""
     chars: int = 0
     deaf: bool = False
     begun: bool = False
     """Whether the model was asked: a stop may come first."""
     poke: Callable[[], None] = _nobody
-    """Has whoever waits for the call look again at when it expires."""
+    """Makes the owner of the call ask again when it expires."""
+
+    async def send(self) -> foreign.Ended:
+        """Let the model reply. Raises Stopped, with what it said in the meantime."""
+        node, model = self.run.node, self.run.asking.model
+        return await foreign.run(
+            self.ask(),
+            node.life.phase,
+            name=f"model {model.name}",
+            expires=self.expires,
+            poked=self.listen,
+            on_abandoned=node.left_behind,
+        )
 
     async def ask(self) -> object:
         """Ask the model. The intent is recorded in the same step, so no request is recorded that was never made."""
         self.begun = True
-        return await self.run.model.ask(self.request(), self.hear)
+        self._tell_started()
+        return await self.run.asking.model.ask(self._request(), self.hear)
 
-    def request(self) -> Request:
-        """What the model is sent; it is recorded first."""
-        run, reservation, purpose = self.run, self.reservation, self.purpose
-        scope, estimate, price = run.scope, run.estimate, run.model.price
-        tree = scope.tree
-        stamp, publish = tree.stamp, tree.publish
-        seq, at = stamp()
-        publish(
-            # By position, as names cost more: the fields stand in types/events.py in this order.
+    def _tell_started(self) -> None:
+        run, node = self.run, self.run.node
+        price, tokens = run.asking.model.price, run.talk.tokens
+        node.emit(
             TurnStarted(
-                seq,
-                at,
-                scope.run_id,
-                scope.parent_id,
-                tree.root,
-                scope.depth,
-                scope.path,
-                scope.agent,
-                VERSION,
-                self.turn,
-                self.number,
-                purpose,
-                reservation.tokens,
-                estimate,
-                None if price is None else ceil(estimate * price.input) / 1_000_000,
+                *node.stamp(),
+                turn=run.tally.replies + 1,
+                attempt=self.attempt,
+                purpose=self.purpose,
+                reserved=self.reservation.tokens,
+                input_tokens=tokens,
+                input_usd=None if price is None else ceil(tokens * price.input) / 1_000_000,
             )
         )
+
+    def _request(self) -> Request:
+        run, node = self.run, self.run.node
         return Request(
-            scope.agent,
-            scope.run_id,
-            scope.depth,
-            run.agent.instructions,
-            tuple(run.messages),
-            run.kit.specs,
-            "auto" if purpose == "turn" else "none",
-            reservation.output_tokens,
-            run.shared.output_schema,
-            run.settings,
+            agent=node.agent,
+            run_id=node.run_id,
+            depth=node.depth,
+            instructions=run.agent.instructions,
+            messages=tuple(run.talk.messages),
+            tools=run.kit.specs,
+            tool_choice="auto" if self.purpose == "turn" else "none",
+            max_output_tokens=self.reservation.output_tokens,
+            output_schema=node.bounds.output_schema,
+            settings=node.bounds.settings,
         )
 
     def settle(self, ended: foreign.Ended | None) -> Reply | _Failed:
-        """What came back, paid and recorded. Never raises: what was reserved has to be settled."""
+        """What came back, paid for and recorded. Never raises: what was reserved has to be settled."""
         run, self.deaf = self.run, True
+        if not self.begun:
+            ledger.give_back(self.reservation)
+            return _UNSENT
         heard, usage = self._read(ended)
         if not isinstance(heard, Reply):
             return self._failed(heard, usage)
         calls, word = heard.calls, None
         if calls and run.delegates(calls):
-            # What was only estimated, by whomever, is no measure of the conversation: see `_record`.
-            asked = run.estimate if usage.estimated else usage.input_tokens
+            # An estimate, whoever made it, does not measure the conversation: see `_record`.
+            asked = run.talk.tokens if usage.estimated else usage.input_tokens
             word = _want_after(run, asked + usage.output_tokens, len(calls))
-        run.scope.spend(usage, self.reservation, word)
-        _record(run, heard, usage, self.turn, self.purpose, False)
+        run.node.spend(usage, self.reservation, word)
+        _record(run, heard, usage, self.purpose)
         return heard
 
     def _failed(self, error: ModelError, usage: Usage) -> _Failed:
-        run = self.run
-        run.scope.spend(usage, self.reservation, None)
-        # What was heard of a reply that never ended is better than nothing.
-        run.text = self.text if self.text.strip() else run.text
+        self.run.node.spend(usage, self.reservation, None)
+        # The beginning of a reply that never ended is better than nothing.
+        text = "".join(self.pieces)
+        if text.strip():
+            self.run.talk.text = text
         return _Failed(error, usage)
 
     def _read(self, ended: foreign.Ended | None) -> tuple[Reply | ModelError, Usage]:
@@ -350,14 +356,14 @@ class _Sent(Struct, eq=False):
             heard = read(run, ended)
             return heard, usage_of(run, heard, self.chars)
         except FOREIGN as bug:
-            log.exception("the reply of %s could not be read", run.model.name)
-            what = f"the model {run.model.name} gave back what cannot be read: {describe_error(bug)}"
+            log.exception("the reply of %s could not be read", run.asking.model.name)
+            what = f"the model {run.asking.model.name} gave back what cannot be read: {describe_error(bug)}"
             return ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
 
     def hear(self, delta: str | Delta) -> None:
-        """Never raises, from whatever thread and with whatever it is called: a delta is only for the eye."""
+        """Never raises, from whatever thread and with whatever it is called: a delta is only for live readers."""
         piece = delta if isinstance(delta, Delta) else Delta(text=safe_str(delta))
-        loop = self.run.scope.tree.loop
+        loop = self.run.node.tree.loop
         if on_loop(loop):
             self._hear(piece)
         else:
@@ -367,112 +373,89 @@ class _Sent(Struct, eq=False):
     def _hear(self, piece: Delta) -> None:
         if self.deaf:
             return
-        begins, self.heard_at = self.heard_at is None, self.run.scope.tree.clock()
+        node = self.run.node
+        begins, self.heard_at = self.heard_at is None, node.tree.clock()
         if begins:
             self.poke()
         text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
         self.chars += len(text) + len(thinking)
-        if not text and not thinking:
-            # A sign of life: something is being written that cannot be shown yet.
-            self.run.scope.tree.stamp()
-            return
-        self.pieces = self.pieces or []
         self.pieces.append(text)
-        if self.run.scope.tree.stream.watched:
-            self.run.scope.emit(DeltaReceived, turn=self.turn, text=text, thinking=thinking)
-        else:
-            # Its number is taken all the same: what is journalled must not depend on who looks.
-            self.run.scope.tree.stamp()
-
-    @property
-    def text(self) -> str:
-        """What was said so far."""
-        return "".join(self.pieces)
+        # The number is taken in any case: what is journalled must not depend on who reads.
+        stamp = node.stamp()
+        # An empty piece is a sign of life: the model writes something that cannot be shown yet.
+        if (text or thinking) and node.tree.stream.watched:
+            turn = self.run.tally.replies + 1
+            node.emit(DeltaReceived(*stamp, turn=turn, text=text, thinking=thinking))
 
     def listen(self, poke: Callable[[], None]) -> None:
         self.poke = poke
 
     def expires(self) -> float | None:
         """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
-        stall = self.run.scope.limits.stall_seconds
+        stall = self.run.node.bounds.limits.stall_seconds
         if self.heard_at is None or not isinstance(stall, (int, float)):
             return None
         return self.heard_at + stall
 
 
-def _record(run: Run, reply: Reply, usage: Usage, turn: int, purpose: Purpose, again: bool) -> None:  # noqa: PLR0917
+def _record(run: Run, reply: Reply, usage: Usage, purpose: Purpose, *, again: bool = False) -> None:
     """Put a reply in the conversation."""
-    run.last_error = None
-    if run.asides and purpose == "turn":
-        run.asides = {}
-    run.replies += 1
-    text = reply.text
-    if text and not text.isspace():
-        run.text = text
-    run.model_used = reply.model or run.model_used or run.model.name
-    message = AssistantMessage(text, reply.calls, reply.thinking, reply.details)
-    run.messages.append(message)
+    node, talk, asking, tally = run.node, run.talk, run.asking, run.tally
+    asking.last_error = None
+    if run.replay is not None and purpose == "turn":
+        run.replay.asides.clear()
+    tally.replies += 1
+    if reply.text.strip():
+        talk.text = reply.text
+    asking.used = reply.model or asking.used or asking.model.name
+    message = AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details)
+    talk.messages.append(message)
     if again or usage.estimated:
-        run.estimate += message_tokens(message)
+        talk.tokens += message_tokens(message)
     else:
-        run.estimate = usage.input_tokens + usage.output_tokens
-    scope = run.scope
-    tree = scope.tree
-    stamp, publish = tree.stamp, tree.publish
-    seq, at = stamp()
-    if seq > tree.trim_at:
-        tree.trim(seq)
-    publish(
+        talk.tokens = usage.input_tokens + usage.output_tokens
+    node.emit(
         ReplyReceived(
-            seq,
-            at,
-            scope.run_id,
-            scope.parent_id,
-            tree.root,
-            scope.depth,
-            scope.path,
-            scope.agent,
-            VERSION,
-            turn,
-            reply,
-            usage,
-            purpose,
-            again,
+            *node.stamp(), turn=tally.replies, reply=reply, usage=usage, purpose=purpose, again=again
         )
     )
 
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
     """Seconds until the next attempt; None when there is to be none."""
-    last = run.model_at == len(run.shared.models) - 1 or error.kind in NO_FALLBACK
+    node = run.node
+    last = run.asking.place == len(node.bounds.models) - 1 or error.kind in NO_FALLBACK
     if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
     # Seeded by the run, so that siblings spread out and a test sees the same every time.
     import random  # noqa: PLC0415 - only those that fail wait
 
-    jitter = random.Random(f"{run.scope.run_id}/{run.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
+    jitter = random.Random(f"{node.run_id}/{run.tally.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
     delay = min(MOST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (attempt - 1)) * jitter
     if error.retry_after:
         # A wait of nothing at all is no answer to how long to wait.
         delay = error.retry_after
-    return delay if delay < min(MOST_RETRY_AFTER_S, run.scope.deadline.left()) else None
+    return delay if delay < min(MOST_RETRY_AFTER_S, node.life.deadline.left()) else None
 
 
 def _tell_failed(run: Run, attempt: int, failed: _Failed, delay: float | None, *, kind: str = "") -> None:
-    run.scope.emit(
-        ModelCallFailed,
-        turn=run.replies + 1,
-        attempt=attempt,
-        error=str(failed.error),
-        error_kind=kind or failed.error.kind,
-        usage=failed.usage,
-        retry_in_s=delay,
+    node = run.node
+    node.emit(
+        ModelCallFailed(
+            *node.stamp(),
+            turn=run.tally.replies + 1,
+            attempt=attempt,
+            error=str(failed.error),
+            error_kind=kind or failed.error.kind,
+            usage=failed.usage,
+            retry_in_s=delay,
+        )
     )
 
 
 async def _back_off(run: Run, delay: float) -> None:
-    """Wait without a slot: who backs off is not working."""
-    scope = run.scope
-    scope.seat.leave()
-    await scope.phase.sleep(delay)
-    await scope.seat.enter(scope.phase)
+    """Wait without a slot: a run that backs off is not working. Raises Stopped."""
+    seat, phase = run.node.means.seat, run.node.life.phase
+    seat.leave()
+    await phase.sleep(delay)
+    await seat.enter(phase)

@@ -31,19 +31,18 @@ class Together(Generic[T]):
         self.left = len(calls)
         self.back = False
         """Whether the run works again by itself."""
-        self.all_done: asyncio.Future[None] = run.scope.tree.loop.create_future()
+        self.all_done: asyncio.Future[None] = run.node.tree.loop.create_future()
         self.tasks: list[asyncio.Task[T] | None] = [None] * len(calls)
         """None for a call that was not started."""
-        most = run.scope.limits.calls_at_once
+        most = run.node.bounds.limits.calls_at_once
         self.queue = CallQueue(most if isinstance(most, int) else inf)
 
     async def go(self) -> list[T | None]:
         """Run them all; None for a call that a stop kept from starting, and for one whose task was cancelled."""
-        scope, all_done = self.run.scope, self.all_done
-        phase = scope.phase
+        seat, phase, all_done = self.run.node.means.seat, self.run.node.life.phase, self.all_done
         if not self.calls:
             wake(all_done)
-        scope.seat.queue = self.queue
+        seat.queue = self.queue
         phase.join(self)
         try:
             await self._start_all()
@@ -54,14 +53,14 @@ class Together(Generic[T]):
                     phase.on_cancelled()
         finally:
             phase.part(self)
-            scope.seat.queue = None
+            seat.queue = None
         return [_result(task) for task in self.tasks]
 
     async def _start_all(self) -> None:
-        names, scope = self.run.kit.delegating, self.run.scope
+        names, seat = self.run.kit.delegating, self.run.node.means.seat
         delegating = [call.name in names for call in self.calls]
-        scope.seat.work += delegating.count(False)
-        scope.seat.leave()
+        seat.work += delegating.count(False)
+        seat.leave()
         for number, delegates in enumerate(delegating):
             if number and number % STARTED_TOGETHER == 0:
                 await self._let_others_run()
@@ -69,19 +68,19 @@ class Together(Generic[T]):
                 self._start(number, self._ended_call)
             else:
                 self.queue.enter(functools.partial(self._start, number, self._ended_work))
-        if scope.phase.stopped:
-            # What was queued after the stop.
+        if self.run.node.life.phase.stopped:
+            # Calls that were queued after the stop.
             self.stop(0)
 
     async def _let_others_run(self) -> None:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            self.run.scope.phase.on_cancelled()
+            self.run.node.life.phase.on_cancelled()
 
     def _start(self, number: int, ended: Callable[[asyncio.Task[T]], None]) -> None:
         run = self.run
-        task = self.tasks[number] = run.scope.tree.loop.create_task(self.one(run, self.calls[number]))
+        task = self.tasks[number] = run.node.tree.loop.create_task(self.one(run, self.calls[number]))
         # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
         task.add_done_callback(ended)
 
@@ -101,7 +100,7 @@ class Together(Generic[T]):
         self._less()
 
     def _less_work(self) -> None:
-        seat = self.run.scope.seat
+        seat = self.run.node.means.seat
         # The last call to end hands the slot to the loop instead of giving it away in between.
         if self.left == 1 and seat.held:
             seat.work += 1

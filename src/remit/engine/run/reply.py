@@ -45,22 +45,22 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
     if ended.how == "timed_out" and not isinstance(ended.value, Reply):
-        silence = run.scope.limits.stall_seconds
+        silence = run.node.bounds.limits.stall_seconds
         said = _tidy_usage(getattr(ended.error, "usage", None))
         return ModelError(
-            f"the model {run.model.name} said nothing for {silence:g} s", kind="stalled", usage=said
+            f"the model {run.asking.model.name} said nothing for {silence:g} s", kind="stalled", usage=said
         )
     if ended.error is not None:
         return _failure(run, ended.error)
     if not isinstance(ended.value, Reply):
         what = type(ended.value).__name__
-        return _bug(f"the model {run.model.name} returned {what}, not a remit.Reply")
+        return _bug(f"the model {run.asking.model.name} returned {what}, not a remit.Reply")
     reply = _tidy(ended.value)
     if isinstance(reply, Reply):
         if reply.usage is None and ended.value.usage is not None:
             _warn_uncounted(run, ended.value.usage)
         return reply
-    return _bug(f"the model {run.model.name} returned a Reply that cannot be read: {reply}")
+    return _bug(f"the model {run.asking.model.name} returned a Reply that cannot be read: {reply}")
 
 
 def _warn_uncounted(run: Run, said: object) -> None:
@@ -71,9 +71,11 @@ def _warn_uncounted(run: Run, said: object) -> None:
         if counts
         else f"{type(said).__name__}, not a remit.Usage"
     )
-    text = f"The usage that the model {run.model.name} gave cannot be counted, so it is estimated: {why}."
-    if text not in run.scope.warnings:
-        run.scope.warn(text)
+    text = (
+        f"The usage that the model {run.asking.model.name} gave cannot be counted, so it is estimated: {why}."
+    )
+    if text not in run.node.warnings:
+        run.node.warn(text)
 
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
@@ -84,23 +86,27 @@ def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
     if isinstance(heard, Reply):
         chars = len(heard.text) + sum(len(str(c.args)) for c in heard.calls)
     elif heard.kind not in SENT_KINDS and not chars:
-        return Usage(1, usd=None if run.model.price is None else 0.0)
+        return Usage(1, usd=None if run.asking.model.price is None else 0.0)
     return estimated(run, chars)
 
 
 def estimated(run: Run, output_chars: int) -> Usage:
     """What a call probably used, marked as an estimate."""
     output = (output_chars + 2) // 3
-    usd = None if run.model.price is None else cost(run.model.price, run.estimate, output) / 1_000_000
-    return Usage(1, run.estimate, output, usd=usd, estimated=True)
+    usd = (
+        None
+        if run.asking.model.price is None
+        else cost(run.asking.model.price, run.talk.tokens, output) / 1_000_000
+    )
+    return Usage(1, run.talk.tokens, output, usd=usd, estimated=True)
 
 
 def _failure(run: Run, error: BaseException) -> ModelError:
     if not isinstance(error, ModelError):
         log.warning(
-            "the model %s failed with something that is no ModelError", run.model.name, exc_info=error
+            "the model %s failed with something that is no ModelError", run.asking.model.name, exc_info=error
         )
-        return _bug(f"the model {run.model.name} panicked: {describe_error(error)}")
+        return _bug(f"the model {run.asking.model.name} panicked: {describe_error(error)}")
     # A copy: the model's own exception may be raised again, by another run, and may lack anything.
     words, said = safe_str(error), getattr(error, "kind", None)
     known = isinstance(said, str) and said in KINDS
@@ -277,8 +283,8 @@ def _tidy_usage(said: object) -> Usage | None:
 def _priced(run: Run, said: Usage) -> Usage:
     """For exactly one request, and with its cost where the provider did not say and the price is known."""
     usd = said.usd
-    if usd is None and run.model.price is not None:
-        usd = cost(run.model.price, said.input_tokens, said.output_tokens) / 1_000_000
+    if usd is None and run.asking.model.price is not None:
+        usd = cost(run.asking.model.price, said.input_tokens, said.output_tokens) / 1_000_000
     if said.requests == 1 and usd == said.usd:
         return said
     return msgspec.structs.replace(said, requests=1, usd=usd)

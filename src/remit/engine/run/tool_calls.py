@@ -10,22 +10,21 @@ import asyncio
 import functools
 import logging
 from collections.abc import Mapping, Sequence
-from math import floor
 
 import msgspec
 
 from remit.engine.run.gate import may_run
 from remit.engine.run.parallel_calls import Together
-from remit.engine.run.state import Circles, DelegateTool, Run, RuntimeTool
+from remit.engine.run.runtime_tool import DelegateTool, RuntimeTool
+from remit.engine.run.state import Run
 from remit.engine.run.tool_run import check, execute
 from remit.history.records import CallRecord
 from remit.tasks.cancel import Stopped
 from remit.tools.result import ToolResult
 from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
-from remit.types.events import VERSION, CallEnded, CallStarted
+from remit.types.events import CallEnded, CallStarted
 from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
 from remit.types.outcome import ToolCallLog
-from remit.types.sizes import TURN_CHARS
 from remit.types.text import call_context, clean, describe_error, result_summary, shorten
 
 log = logging.getLogger("remit")
@@ -61,65 +60,66 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
     the results are in the conversation then too.
     """
-    scope, still_open, past = run.scope, calls, None
-    if run.pending:
-        still_open, past = _recorded(run, calls)
-    run.inline_chars = TURN_CHARS // max(1, len(calls))
-    alone = len(still_open) == 1
-    if alone and past is None:
-        lone = still_open[0].name not in run.kit.delegating
-    else:
-        lone = alone and not run.delegates(calls)
-    back = lone
-    if lone:
-        done: Sequence[Done] = (await _one(run, still_open[0]),)
-    elif alone and scope.stacked < MOST_STACKED:
-        # In the run's own task: the child is all that the run waits for.
-        scope.seat.leave()
-        run.lends_task = True
-        try:
-            done = (await _one(run, still_open[0]),)
-        except asyncio.CancelledError:
-            scope.phase.on_cancelled()
-            done = (_unfinished(run, still_open[0]),)
-        finally:
-            run.lends_task = False
-    else:
-        turn = Together(run, still_open, _one)
-        ended = await turn.go()
-        done = [one or _unfinished(run, call) for call, one in zip(still_open, ended, strict=True)]
-        back = turn.back
+    past = _recorded(run, calls)
+    still_open = [call for call in calls if call.id not in past]
+    done, works = await _run_open(run, still_open, delegates=run.delegates(calls))
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
-    looping = _record(run, done if past is None else _in_order(calls, past, done))
-    phase, clock = scope.phase, scope.tree.clock
-    if phase.stopped:
-        raise Stopped
-    if alone and phase.is_due(clock()):
-        await phase.breathe()
-    if not back and not scope.seat.enter_at_once():
-        await scope.seat.come_back(phase)
+    looping = _record(run, _in_order(calls, past, done))
+    life, seat = run.node.life, run.node.means.seat
+    life.phase.check()
+    if len(still_open) == 1 and life.phase.is_due(run.node.tree.clock()):
+        await life.phase.breathe()
+    if not works:
+        await seat.enter(life.phase)
     return looping
+
+
+async def _run_open(run: Run, calls: Sequence[Call], *, delegates: bool) -> tuple[Sequence[Done], bool]:
+    """The results of calls that have none, and whether the run works again afterwards, that is, has its slot."""
+    if len(calls) == 1 and not delegates:
+        return (await _one(run, calls[0]),), True
+    if len(calls) == 1 and run.node.life.stacked < MOST_STACKED:
+        return (await _lone_child(run, calls[0]),), False
+    turn = Together(run, calls, _one)
+    ended = await turn.go()
+    return [one or _unfinished(run, call) for call, one in zip(calls, ended, strict=True)], turn.back
+
+
+async def _lone_child(run: Run, call: Call) -> Done:
+    """A call that is all the run waits for: the child runs in the run's own task, which saves a task and its switches."""
+    run.node.means.seat.leave()
+    run.turn.lends_task = True
+    try:
+        return await _one(run, call)
+    except asyncio.CancelledError:
+        run.node.life.phase.on_cancelled()
+        return _unfinished(run, call)
+    finally:
+        run.turn.lends_task = False
 
 
 def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
     """Answer calls without running any of them: no conversation is left with an open call."""
-    still_open, past = _recorded(run, calls) if run.pending else (calls, None)
-    result, tools = ToolResult(why, ok=False), run.kit.tools
+    if not calls:
+        return ""
+    past, tools, result = _recorded(run, calls), run.kit.tools, ToolResult(why, ok=False)
     refused = [
-        _finished(run, call, tools.get(call.name), result, 0, unfinished=unfinished) for call in still_open
+        _finished(run, call, tools.get(call.name), result, unfinished=unfinished)
+        for call in calls
+        if call.id not in past
     ]
-    return _record(run, refused if past is None else _in_order(calls, past, refused))
+    return _record(run, _in_order(calls, past, refused))
 
 
-def _recorded(run: Run, calls: Sequence[Call]) -> tuple[list[Call], Mapping[str, Done]]:
-    """The calls without a result, and what the journal has of the others, by their ids: see `Run.pending`."""
+def _recorded(run: Run, calls: Sequence[Call]) -> Mapping[str, Done]:
+    """The calls of a resumed turn that have a result in the journal, by their ids."""
     found: dict[str, Done] = {}
     for call in calls:
-        record = run.pending.get(call.id)
+        record = run.recorded(call.id)
         message, entry = (record.message, record.log) if record is not None else (None, None)
         if message is not None and entry is not None:
             found[call.id] = (message, entry, key_of(call, message))
-    return [call for call in calls if call.id not in found], found
+    return found
 
 
 def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Done]) -> list[Done]:
@@ -129,34 +129,30 @@ def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Don
 
 def _record(run: Run, done: Sequence[Done]) -> str:
     """Put the results in the conversation and look for circles."""
-    circles, looping = run.circles, ""
-    if circles is None:
-        circles = run.circles = Circles()
-    circles.add((done[0][2],) if len(done) == 1 else [key for _, _, key in done])
+    looping = ""
+    run.circles.add(key for _, _, key in done)
     for message, entry, key in done:
         run.log.append(entry)
-        run.add(message)
-        if circles.times(key) >= STOP_AT:
+        run.talk.add(message)
+        if run.circles.times(key) >= STOP_AT:
             looping = message.name
-    if run.pending:
-        run.pending.clear()
+    if run.replay is not None:
+        run.replay.pending.clear()
     return looping
 
 
 def _unfinished(run: Run, call: Call) -> Done:
     tool = run.kit.tools.get(call.name)
-    return _finished(run, call, tool, ToolResult(NOT_FINISHED, ok=False), 0, unfinished=True)
+    return _finished(run, call, tool, ToolResult(NOT_FINISHED, ok=False), unfinished=True)
 
 
 async def _one(run: Run, call: Call) -> Done:
     """Give the call its result. Raises nothing."""
-    scope, unfinished = run.scope, False
-    clock = scope.tree.clock
+    clock, unfinished = run.node.tree.clock, False
     began = clock()
     tool = run.kit.tools.get(call.name)
-    past = run.pending.get(call.id) if run.pending else None
     try:
-        result = await _result(run, call, tool, past)
+        result = await _result(run, call, tool, run.recorded(call.id))
     except Stopped:
         result, unfinished = ToolResult(NOT_FINISHED, ok=False), True
     except RecursionError:
@@ -164,11 +160,12 @@ async def _one(run: Run, call: Call) -> Done:
     except Exception as bug:
         log.exception("a call of %s failed inside remit", call.name)
         result = ToolResult(f"remit itself failed on this call: {describe_error(bug)}", ok=False)
-    if not result.ok and run.scope.phase.stopped:
+    if not result.ok and run.node.life.phase.stopped:
         run.failed_tool = call.name
-        # A delegation that was stopped before it began is to be taken up again too.
+        # A delegation that was stopped before it began is resumed too.
         unfinished = unfinished or (tool is not None and tool.delegates)
-    return _finished(run, call, tool, result, floor((clock() - began) * 1000 + 0.5), unfinished)
+    took = round((clock() - began) * 1000)
+    return _finished(run, call, tool, result, duration_ms=took, unfinished=unfinished)
 
 
 def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
@@ -192,18 +189,18 @@ async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | No
         return await _delegated(run, call, tool, call.args, again)
     if tool.gate is None:
         return await _worked(run, call, tool, call.args, again)
-    async with tool.gate.place(run.scope.phase):
+    async with tool.gate.place(run.node.life.phase):
         return await _worked(run, call, tool, call.args, again)
 
 
 async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject, again: bool) -> ToolResult:
     """A call that asks for a child. It is counted where the child is admitted."""
-    run.scope.phase.check()
+    run.node.life.phase.check()
     _tell_started(run, call, tool, args, again)
     plan = tool.plan(run, call.id, args)
     if isinstance(plan, ToolResult):
         return plan
-    return tool.report(run, plan, await run.delegator.delegate(run, plan, call.id))
+    return tool.report(run, plan, await run.engine.delegate(run, plan, call.id))
 
 
 async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> ToolResult:
@@ -212,7 +209,7 @@ async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
         kwargs = {} if isinstance(tool, RuntimeTool) else await check(run, tool, args)
     except BadArguments as problem:
         return _refused(run, str(problem))
-    run.scope.phase.check()
+    run.node.life.phase.check()
     # A resumed run counted the call when it first began.
     if not again and (refused := run.charge_call()) is not None:
         return refused
@@ -224,7 +221,7 @@ async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
         return await execute(run, call, tool, kwargs, record)
     # A call that changes things runs only once its intent is on disk.
     record()
-    if trouble := await run.scope.tree.journal.before_change(run.scope.phase):
+    if trouble := await run.node.tree.journal.before_change(run.node.life.phase):
         return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
     return await execute(run, call, tool, kwargs)
 
@@ -235,12 +232,13 @@ def _known(tool: Tool) -> WorkedOut:
 
 def _is_judged(run: Run, tool: Tool) -> bool:
     """Whether a policy or a person has a say in calls of the tool."""
-    return _known(tool).asks or not run.scope.unruled
+    return _known(tool).asks or run.node.bounds.has_rules
 
 
 def _refused(run: Run, why: str) -> ToolResult:
     """A call that is not run. However many there are in a turn, their reasons fit into it."""
-    return ToolResult(shorten(why, run.inline_chars, max(0, run.inline_chars - 3)), ok=False)
+    most = run.turn.inline_chars
+    return ToolResult(shorten(why, most, max(0, most - 3)), ok=False)
 
 
 def may_have_happened(past: CallRecord) -> bool:
@@ -277,97 +275,76 @@ def _unknown(run: Run, name: str) -> str:
     return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
 
 
-# By position, in the order of `types/events.py`: Python makes a dict of more than fifteen arguments that are named.
-
-
 def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> None:
-    scope, known, context = run.scope, _known(tool), ""
-    tree = scope.tree
+    node, known, context = run.node, _known(tool), ""
     if not again:
-        run.calls_begun += 1
-    describe = known.describer
-    if describe is not None:
-        context = run.contexts[call.id] = describe(args)
-    stamp, publish = tree.stamp, tree.publish
-    seq, at = stamp()
-    publish(
+        run.tally.calls += 1
+    if known.describer is not None:
+        context = run.turn.contexts[call.id] = known.describer(args)
+    node.emit(
         CallStarted(
-            seq,
-            at,
-            scope.run_id,
-            scope.parent_id,
-            tree.root,
-            scope.depth,
-            scope.path,
-            scope.agent,
-            VERSION,
-            call.id,
-            call.name,
-            known.display_name,
-            context,
-            known.tier_name,
-            known.delegates,
-            run.replies,
-            run.calls_begun,
-            scope.tokens,
+            *node.stamp(),
+            call=call.id,
+            tool=call.name,
+            display_name=known.display_name,
+            context=context,
+            tier=known.tier_name,
+            delegates=known.delegates,
+            turn=run.tally.replies,
+            count=run.tally.calls,
+            tokens=node.means.tokens,
         )
     )
 
 
-def _finished(  # noqa: PLR0917 - as below
-    run: Run, call: Call, tool: Tool | None, result: ToolResult, duration_ms: int, unfinished: bool
+def _finished(
+    run: Run, call: Call, tool: Tool | None, result: ToolResult, *, duration_ms: int = 0, unfinished: bool
 ) -> Done:
-    """Tell of a call that it has its result."""
-    name = call.name
-    key, circles = key_of(call, result), run.circles
-    if circles is not None and NUDGE_AT <= (times := circles.times(key) + 1) < STOP_AT:
-        # Before it is told, so that the journal has what the model reads.
+    """Record that a call has its result."""
+    key = key_of(call, result)
+    times = run.circles.times(key) + 1
+    if NUDGE_AT <= times < STOP_AT:
+        # Before the event, so that the journal has what the model reads.
         result = _nudged(result, times)
-    if tool is None:
-        display, context = name, call_context(name, call.args)
-        summary = result_summary(name, result.content, result.ok)
-    else:
-        known = _known(tool)
-        display, context, describe = known.display_name, "", known.describer
-        if describe is not None and (context := run.contexts.pop(call.id, None)) is None:
-            # It was never begun.
-            context = describe(call.args if isinstance(call.args, dict) else {})
-        words = known.summariser
-        summary = told(tool.summarise, result) if words is None else words(result.content, result.ok)
-    scope = run.scope
-    tree = scope.tree
-    stamp, publish = tree.stamp, tree.publish
-    seq, at = stamp()
-    publish(
+    display, context, summary = _words(run, call, tool, result)
+    node = run.node
+    node.emit(
         CallEnded(
-            seq,
-            at,
-            scope.run_id,
-            scope.parent_id,
-            tree.root,
-            scope.depth,
-            scope.path,
-            scope.agent,
-            VERSION,
-            call.id,
-            name,
-            result.ok,
-            result.content,
-            result.note,
-            result.details,
-            display,
-            context,
-            summary,
-            duration_ms,
-            run.replies,
-            run.calls_begun,
-            scope.tokens,
-            unfinished,
-            result.parts,
+            *node.stamp(),
+            call=call.id,
+            tool=call.name,
+            success=result.ok,
+            content=result.content,
+            note=result.note,
+            details=result.details,
+            display_name=display,
+            context=context,
+            summary=summary,
+            duration_ms=duration_ms,
+            turn=run.tally.replies,
+            count=run.tally.calls,
+            tokens=node.means.tokens,
+            unfinished=unfinished,
+            parts=result.parts,
         )
     )
-    message = ToolMessage(call.id, name, result.content, result.ok, result.note, result.parts)
-    return message, ToolCallLog(name, display, context, summary, result.ok, duration_ms), key
+    message = ToolMessage(call.id, call.name, result.content, result.ok, result.note, result.parts)
+    return message, ToolCallLog(call.name, display, context, summary, result.ok, duration_ms), key
+
+
+def _words(run: Run, call: Call, tool: Tool | None, result: ToolResult) -> tuple[str, str, str]:
+    """What people read about a call: the name of its tool, what it is about, and what came of it."""
+    name = call.name
+    if tool is None:
+        return name, call_context(name, call.args), result_summary(name, result.content, result.ok)
+    known = _known(tool)
+    context = run.turn.contexts.pop(call.id, None)
+    if context is None and known.describer is not None:
+        # The call was never begun.
+        context = known.describer(call.args if isinstance(call.args, dict) else {})
+    words = known.summariser
+    summary = told(tool.summarise, result) if words is None else words(result.content, result.ok)
+    return known.display_name, context or "", summary
 
 
 def _nudged(result: ToolResult, times: int) -> ToolResult:

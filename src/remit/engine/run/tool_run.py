@@ -50,7 +50,7 @@ async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
     """As `Tool.check`, long arguments in a thread. Raises BadArguments and Stopped."""
     if weigh(args, LARGE) <= LARGE:
         return tool.check(args)
-    ended = await off_loop(run, run.scope.phase, f"the check of {tool.name}", lambda: tool.check(args))
+    ended = await off_loop(run, run.node.life.phase, f"the check of {tool.name}", lambda: tool.check(args))
     if ended.error is not None:
         raise ended.error
     if ended.how == "timed_out":
@@ -60,11 +60,11 @@ async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
 
 async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]) -> Ended:
     """Do work over a large value in a thread, when it is its turn. Raises Stopped."""
-    scope = run.scope
+    node = run.node
     async with LARGE_AT_ONCE.place(phase):
-        end = scope.tree.clock() + LARGE_S
+        end = node.tree.clock() + LARGE_S
         return await foreign.run_in_thread(
-            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=scope.left_behind
+            work, phase, name=name, expires=lambda: end, urgent=True, on_abandoned=node.left_behind
         )
 
 
@@ -72,12 +72,11 @@ async def execute(
     run: Run, call: Call, tool: Tool, kwargs: dict[str, object], record: Callable[[], None] | None = None
 ) -> ToolResult:
     """Let a tool do a call. `record` writes down that it begins, in the tool's first step. Raises Stopped."""
-    scope = run.scope
-    allowed_by = run.allowed_by.pop(call.id, "default")
+    allowed_by = run.turn.allowed_by.pop(call.id, "default")
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
         return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
-    limit, most = tool.timeout_s, scope.limits.call_seconds
+    limit, most = tool.timeout_s, run.node.bounds.limits.call_seconds
     if most == 0:
         return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
     if limit is None and most is not UNSET:
@@ -115,8 +114,8 @@ def _is_large(value: object) -> bool:
 
 async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
     """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
-    # Not in the run's own phase: what a stopped run had is worth keeping too.
-    phase = Phase(run.scope.tree.alarm, run.scope)
+    # A phase of its own: the result of a stopped run is worth keeping too.
+    phase = Phase(run.node.tree.alarm, run.node.life)
     try:
         ended = await off_loop(run, phase, f"the result of {tool.name}", lambda: render(value))
     except Stopped as stop:
@@ -128,7 +127,7 @@ async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult
 
 def _most(run: Run, tool: Tool) -> int:
     """How many characters of a result the model reads."""
-    return min(tool.inline_chars or INLINE_CHARS, run.inline_chars)
+    return min(tool.inline_chars or INLINE_CHARS, run.turn.inline_chars)
 
 
 async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: Ended) -> ToolResult:
@@ -152,8 +151,8 @@ async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
         result = msgspec.structs.replace(result, note="")
     if len(whole) <= most:
         return result
-    run.results_kept += 1
-    artifact = await keep(run, f"result{run.results_kept}", whole)
+    run.tally.results_kept += 1
+    artifact = await keep(run, f"result{run.tally.results_kept}", whole)
     head = whole[: most * 2 // 3]
     tail = whole[len(whole) - (most - len(head)) :]
     left_out = f"{len(whole) - most:,} of {len(whole):,} characters are left out here"
@@ -182,11 +181,11 @@ async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext
     trip.begin()
     ended = await foreign.run_in_thread(
         lambda: ask(trip.context()),
-        run.scope.phase,
+        run.node.life.phase,
         name=f"preview of {tool.name}",
         expires=trip.expires,
         urgent=True,
-        on_abandoned=run.scope.left_behind,
+        on_abandoned=run.node.left_behind,
     )
     trip.over = True
     return ended.value if isinstance(ended.value, str) else ""
@@ -218,7 +217,7 @@ class Trip:
 
     def begin(self) -> None:
         """The call's time counts from here: waiting for a thread is not the tool's."""
-        self.end = None if self.limit is None else self.run.scope.tree.clock() + self.limit
+        self.end = None if self.limit is None else self.run.node.tree.clock() + self.limit
 
     def begin_in_thread(self) -> None:
         self._record()
@@ -247,54 +246,54 @@ class Trip:
         return await value if inspect.isawaitable(value) else value
 
     def context(self) -> ToolContext:
-        scope = self.run.scope
+        node = self.run.node
         return ToolContext(
-            run_id=scope.run_id,
-            path=scope.path,
-            depth=scope.depth,
-            workspace=scope.tree.workspace,
-            deps=scope.tree.deps,
+            run_id=node.run_id,
+            path=node.path,
+            depth=node.depth,
+            workspace=node.tree.workspace,
+            deps=node.tree.deps,
             emit=self.emit,
             cancelled=self.cancelled,
-            sandbox=scope.sandbox,
-            approved=self.run.approved.get(self.call.id, ""),
+            sandbox=node.bounds.sandbox,
+            approved=self.run.turn.approved.get(self.call.id, ""),
             allowed_by=self.allowed_by,
         )
 
     async def _in_task(self, work: Awaitable[object]) -> Ended:
-        scope = self.run.scope
+        node = self.run.node
         return await foreign.run(
             work,
-            scope.phase,
+            node.life.phase,
             name=f"tool {self.tool.name}",
             expires=self.expires,
-            on_abandoned=scope.left_behind,
+            on_abandoned=node.left_behind,
         )
 
     async def _in_thread(self, kwargs: dict[str, object]) -> Ended:
-        scope, tool, context = self.run.scope, self.tool, self.context()
+        node, tool, context = self.run.node, self.tool, self.context()
         return await foreign.run_in_thread(
             lambda: _invoked(tool, kwargs, context),
-            scope.phase,
+            node.life.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
             on_begin=self.begin_in_thread,
-            on_abandoned=scope.left_behind,
+            on_abandoned=node.left_behind,
         )
 
     def expires(self) -> float | None:
         return self.end
 
     def cancelled(self) -> bool:
-        return self._is_over() or self.run.scope.phase.stopped
+        return self._is_over() or self.run.node.life.phase.stopped
 
     def _is_over(self) -> bool:
         """Whether the call has ended or has had its time, by the clock: a flag set at some other read would be late."""
-        return self.over or (self.end is not None and self.run.scope.tree.clock() >= self.end)
+        return self.over or (self.end is not None and self.run.node.tree.clock() >= self.end)
 
     def emit(self, text: str) -> None:
         """May be called from the tool's thread; nothing comes through once the call is over."""
-        loop = self.run.scope.tree.loop
+        loop = self.run.node.tree.loop
         if on_loop(loop):
             self._emit(text)
         else:
@@ -303,7 +302,8 @@ class Trip:
 
     def _emit(self, text: str) -> None:
         if not self._is_over():
-            self.run.scope.emit(CallProgressed, call=self.call.id, tool=self.call.name, text=text)
+            node, call = self.run.node, self.call
+            node.emit(CallProgressed(*node.stamp(), call=call.id, tool=call.name, text=text))
 
 
 def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:

@@ -22,7 +22,7 @@ from remit.types.limits import total
 from remit.types.text import clean, clean_json, describe_error, safe_str
 
 if TYPE_CHECKING:
-    from remit.engine.tree.node import Scope
+    from remit.engine.tree.node import Node
     from remit.history.records import Tree
     from remit.tools.tool import Tool
     from remit.types.messages import JsonObject
@@ -72,7 +72,7 @@ class Desk:
 
     async def ask(
         self,
-        scope: Scope,
+        node: Node,
         *,
         call: str,
         tool: Tool,
@@ -87,51 +87,53 @@ class Desk:
         `request` is the id under which it was asked before the tree was resumed, `reasons` why it is
         asked.
         """
-        if self._is_granted(scope, tool, reasons):
+        if self._is_granted(node, tool, reasons):
             return allow()
         if not request:
             self._count += 1
-            request = f"{scope.tree.root}/approval{self._count}"
+            request = f"{node.tree.root}/approval{self._count}"
         question = ApprovalRequest(
             id=request,
-            path=scope.path,
-            agent=scope.agent,
-            task=scope.task,
+            path=node.path,
+            agent=node.agent,
+            task=node.task,
             tool=tool.name,
             args=cast("JsonObject", clean_json(args)),
-            total_usage=total(scope.tree.spent),
+            total_usage=total(node.tree.spent),
             preview=preview,
             rules=tuple(filter(None, reasons)),
         )
-        scope.emit(
-            ApprovalRequested,
-            request=request,
-            call=call,
-            tool=tool.name,
-            context=context,
-            preview=preview,
-            reasons=reasons,
+        node.emit(
+            ApprovalRequested(
+                *node.stamp(),
+                request=request,
+                call=call,
+                tool=tool.name,
+                context=context,
+                preview=preview,
+                reasons=reasons,
+            )
         )
-        asked = self._open[request] = _Question(question, scope, reasons)
+        asked = self._open[request] = _Question(question, node, reasons)
         asked.answer = self._answers.pop(request, None)
         decision = deny("nobody can be asked: no approver was given")
         stopped = False
         if self._approver is None and asked.answer is None:
-            self._warn(scope, tool, reasons)
+            self._warn(node, tool, reasons)
         try:
             if self._approver is not None and asked.answer is None:
                 decision, stopped = deny("the run was stopped before there was an answer"), True
-                decision = await self._waited(self._approver, scope, tool, asked)
+                decision = await self._waited(self._approver, node, tool, asked)
                 stopped = False
         finally:
             asked.close()
             del self._open[request]
             if asked.answer is not None and not stopped:
                 decision = asked.answer[0]
-            self._answered(scope, asked, call, tool, decision, stopped=stopped)
+            self._answered(node, asked, call, tool, decision, stopped=stopped)
         return decision
 
-    def _warn(self, scope: Scope, tool: Tool, reasons: tuple[str, ...]) -> None:
+    def _warn(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> None:
         """Tell who wrote the program, and does not read what the model does; of each tool once."""
         if tool.name in self._warned:
             return
@@ -139,72 +141,74 @@ class Desk:
         rule = next(filter(None, reasons), "")
         why = f"the rule {rule!r} has it asked about" if rule else "it is of tier confirm"
         reads = "" if rule else ", or tier='observe' if it only reads"
-        scope.warn_root_too(
+        node.warn_root_too(
             f"{tool.name} was denied: {why}, and nobody can be asked. It needs run(approver=...), or a policy such as"
             f" 'allow {tool.name}'{reads}."
         )
 
-    def _is_granted(self, scope: Scope, tool: Tool, reasons: tuple[str, ...]) -> bool:
+    def _is_granted(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> bool:
         wanted = what(tool, reasons)
-        return len(wanted) == len(reasons) and wanted <= (self._granted | scope.grants)
+        return len(wanted) == len(reasons) and wanted <= (self._granted | node.grants)
 
     def _answered(
-        self, scope: Scope, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
+        self, node: Node, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
     ) -> None:
         if decision.allowed and decision.scope == "run":
-            scope.grants |= what(tool, asked.reasons)
+            node.grants |= what(tool, asked.reasons)
         if decision.allowed and decision.scope == "tree":
             self._granted |= what(tool, asked.reasons)
-        scope.emit(
-            ApprovalAnswered,
-            request=asked.request.id,
-            call=call,
-            allowed=decision.allowed,
-            scope=decision.scope,
-            reason=decision.reason,
-            stopped=stopped,
-            # What was answered and not acted on is answered again when the run is resumed.
-            command=asked.answer[1] if asked.answer is not None and not stopped else "",
+        node.emit(
+            ApprovalAnswered(
+                *node.stamp(),
+                request=asked.request.id,
+                call=call,
+                allowed=decision.allowed,
+                scope=decision.scope,
+                reason=decision.reason,
+                stopped=stopped,
+                # An answer that was not acted on is given again when the run is resumed.
+                command=asked.answer[1] if asked.answer is not None and not stopped else "",
+            )
         )
 
-    async def _waited(self, approver: Approver, scope: Scope, tool: Tool, asked: _Question) -> Decision:
-        lineage = tuple(scope.lineage())
+    async def _waited(self, approver: Approver, node: Node, tool: Tool, asked: _Question) -> Decision:
+        lineage = tuple(node.lineage())
         for run in lineage:
-            run.deadline.pause()
+            run.life.deadline.pause()
         # A delegating call is no work of the run's own; any other one is not while it waits.
-        works, queue = not tool.delegates, None if tool.delegates else scope.seat.queue
+        works, queue = not tool.delegates, None if tool.delegates else node.means.seat.queue
         if works:
-            scope.seat.leave()
+            node.means.seat.leave()
         if queue is not None:
             queue.leave()
         try:
-            decision = await self._in_turn(approver, scope, tool, asked)
+            decision = await self._in_turn(approver, node, tool, asked)
         except BaseException:
             if works:
-                scope.seat.count()
+                node.means.seat.count()
             if queue is not None:
                 queue.count()
             raise
         finally:
             for run in lineage:
-                run.deadline.resume()
+                run.life.deadline.resume()
         if works:
-            await scope.seat.enter(scope.phase)
+            await node.means.seat.enter(node.life.phase)
         if queue is not None:
-            await queue.come_back(scope.phase)
+            await queue.come_back(node.life.phase)
         return decision
 
-    async def _in_turn(self, approver: Approver, scope: Scope, tool: Tool, asked: _Question) -> Decision:
+    async def _in_turn(self, approver: Approver, node: Node, tool: Tool, asked: _Question) -> Decision:
         try:
             await self._wait_for_turn(asked.phase)
             try:
-                if self._is_granted(scope, tool, asked.reasons):
+                if self._is_granted(node, tool, asked.reasons):
                     return allow()
-                ended = await _answer(approver, asked.request, scope, asked.phase)
+                ended = await _answer(approver, asked.request, node, asked.phase)
             finally:
                 self._next()
         except Stopped:
-            scope.phase.check()
+            node.life.phase.check()
             if asked.answer is None:
                 raise
             return asked.answer[0]
@@ -215,7 +219,7 @@ class Desk:
             f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
         )
         log.warning("the approver failed, so %s is denied: %s", tool.name, trouble, exc_info=ended.error)
-        scope.warn(f"The approver failed, so {tool.name} was denied: {trouble.rstrip('.')}.")
+        node.warn(f"The approver failed, so {tool.name} was denied: {trouble.rstrip('.')}.")
         return deny(f"the approver failed: {trouble}")
 
     async def _wait_for_turn(self, phase: Phase) -> None:
@@ -256,17 +260,17 @@ def _tidy(answer: object) -> Decision | None:
 class _Question:
     """A request that waits. Its phase ends with the run's, or when somebody has answered."""
 
-    def __init__(self, request: ApprovalRequest, scope: Scope, reasons: tuple[str, ...]) -> None:
+    def __init__(self, request: ApprovalRequest, node: Node, reasons: tuple[str, ...]) -> None:
         self.request = request
         self.reasons = reasons
         self.answer: tuple[Decision, str] | None = None
         """From another process, with the command it came by."""
-        self.phase = Phase(scope.tree.alarm, scope)
-        self._above = scope.phase
-        self._link: asyncio.Future[None] = scope.tree.loop.create_future()
+        self.phase = Phase(node.tree.alarm, node.life)
+        self._above = node.life.phase
+        self._link: asyncio.Future[None] = node.tree.loop.create_future()
         self._link.add_done_callback(self._stopped_above)
-        scope.phase.join(self._link)
-        if scope.phase.stopped:
+        node.life.phase.join(self._link)
+        if node.life.phase.stopped:
             self.phase.stop()
 
     def _stopped_above(self, _: object) -> None:
@@ -289,9 +293,9 @@ def what(tool: Tool, reasons: Iterable[str]) -> set[object]:
     return {(about, reason) for reason in reasons if reason not in (NO_RULE, SETTINGS, UNCLEAR)}
 
 
-async def _answer(approver: Approver, question: ApprovalRequest, scope: Scope, phase: Phase) -> foreign.Ended:
+async def _answer(approver: Approver, question: ApprovalRequest, node: Node, phase: Phase) -> foreign.Ended:
     """An async approver in a task; a plain one in a thread, where it may wait for a key to be pressed."""
-    name, lost = "the approver", scope.left_behind
+    name, lost = "the approver", node.left_behind
     if foreign.is_async(approver):
         return await foreign.run(_call(approver, question), phase, name=name, on_abandoned=lost)
     ended = await foreign.run_in_thread(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 
 import remit.tasks.guest as foreign
 from remit.errors import StoreError, TreeOwned
@@ -38,55 +38,47 @@ LAST_S = 2.0
 class Journal:
     """One tree's place in a store."""
 
-    trouble = ""
-    """Why it takes no more events."""
-    taken_over = False
-    missing = 0
-    """Events that it did not take."""
-    down = ""
-    """Why calls that change things are refused at once; empty while the store responds."""
-    calls_refused = 0
-    _refused_because = ""
-    _asking: asyncio.Task[None] | None = None
-    """Asks a store that is down until it responds."""
-    _claimed = False
-    _late = False
-    """Whether the end was not stored in time, so that nobody need wait for the store as long again."""
-
-    volatile: bool
-    """Whether nothing of it survives the process, so that nobody need wait for it."""
-    shared: bool
-    """Whether anybody else could ask something of the tree through it. If not, no event need be kept in it."""
-    held: bool
-    """Whether there is anything to leave."""
-    take: Callable[[Event], None]
-    """Hands an event to the store. Whatever it raises is for `refused`, which raises nothing."""
-
     def __init__(self, store: Store, root: str, *, ours: bool) -> None:
         self._store = store
-        # As it is, without a function of ours in between: every event of the tree goes this way.
-        self.take = store.append
         self.root = root
         self._ours = ours
-        """Whether it was opened for this tree alone, and is closed with it."""
+        """Whether the store was opened for this tree alone, and is closed with it."""
         self.volatile = bool(getattr(store, "volatile", False))
+        """Whether nothing in the store survives the process, so that nobody need wait for it."""
         self.shared = not (ours and self.volatile)
+        """Whether others could read the tree through the store. If not, no event is kept in it."""
         self.held = self.shared
+        """Whether there is anything to leave."""
+        self._claimed = False
+        self.trouble = ""
+        """Why it takes no more events."""
+        self.taken_over = False
+        self.missing = 0
+        """Events that it did not take."""
+        self.down = ""
+        """Why calls that change things are refused at once; empty while the store responds."""
+        self.calls_refused = 0
+        self._refused_because = ""
+        self._asking: asyncio.Task[None] | None = None
+        """Asks a store that is down until it responds."""
+        self._late = False
+        """Whether the end was not stored in time: then the store gets less time when it is closed."""
 
-    def refused(self, error: Exception) -> None:
-        """The store did not take an event: it is given no more."""
-        self.missing += 1
-        self._broke(error)
+    def record(self, event: Event) -> None:
+        """Hand an event to the store. Raises nothing: after the first event that a store refuses, it gets no more."""
+        if not self.trouble:
+            try:
+                self._store.append(event)
+            except Exception as error:  # noqa: BLE001 - a broken store never breaks a run
+                self._broke(error)
+        if self.trouble:
+            self.missing += 1
 
     def _broke(self, error: Exception) -> None:
         if not self.trouble:
             self.trouble = _words(error)
             self.taken_over = isinstance(error, TreeOwned)
-            self.take = self._take_no_more
             log.warning("the store does not take events; the run goes on without them: %s", error)
-
-    def _take_no_more(self, _: Event) -> None:
-        raise StoreError(self.trouble)
 
     async def finish(self) -> str:
         """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
@@ -242,25 +234,6 @@ class Journal:
             raise _store_error(ended.error)
         if ended.how == "timed_out":
             raise _too_late(seconds)
-
-
-class Private(Journal):
-    """The journal of a tree that nobody else can ever read: a store is made with the first thing that is kept."""
-
-    volatile = True
-    shared = False
-    held = False
-
-    def __init__(self, make_store: Callable[[], Store], root: str) -> None:
-        # Not Journal's: there is no store to be asked what it is.
-        self.root = root
-        self._make_store = make_store
-        self._ours = True
-
-    async def store(self) -> Store:
-        if not self.held:
-            self._store = self._make_store()
-        return await super().store()
 
 
 def _too_late(seconds: float) -> StoreError:

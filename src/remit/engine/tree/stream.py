@@ -67,32 +67,20 @@ class Reader:
 class Stream:
     """Hands every event to every reader at once, without waiting for any of them."""
 
-    ended = False
-    _readers: list[weakref.ref[Reader]] | tuple[()] = ()
-    """Most streams never have one."""
-    _watcher: _Watcher | None = None
-    _cut = 0
-    """How many of the first events are not kept any more."""
-
     def __init__(self) -> None:
+        self.ended = False
         self._past: list[Event] = []
-        self.keep = self._past.append
-        """`publish` for a stream that nobody reads yet."""
-
-    def cut(self) -> None:
-        """Keep no more than a reader may see. To be called now and then: once in many events is enough."""
-        more = len(self._past) - BUFFER
-        if more > 0:
-            del self._past[:more]
-            self._cut += more
+        self._dropped = 0
+        """How many of the first events are not kept any more."""
+        self._readers: list[weakref.ref[Reader]] = []
+        self._watcher: _Watcher | None = None
 
     def reader(self, size: int = BUFFER) -> Reader:
-        """A new reader; it begins with what has already happened, as far as that is kept."""
+        """A new reader; it begins with the past events that are still kept."""
         past = deque(self._past, maxlen=size)
-        reader = Reader(self, past, self._cut + len(self._past) - len(past))
-        # Weak: a loop that was left with `break` has nobody who would say so.
-        self._readers = readers = self._readers or []
-        readers.append(weakref.ref(reader, readers.remove))
+        reader = Reader(self, past, self._dropped + len(self._past) - len(past))
+        # Weak: a reader whose loop was left with `break` has no other way to leave.
+        self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
 
     def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
@@ -104,9 +92,10 @@ class Stream:
         return bool(self._readers) or self._watcher is not None
 
     def publish(self, event: Event) -> None:
-        self.keep(event)
+        self._past.append(event)
         if len(self._past) >= BUFFER + BLOCK:
-            self.cut()
+            self._dropped += len(self._past) - BUFFER
+            del self._past[:-BUFFER]
         if self._readers:
             # A copy: a reader may be freed, and leave the list, at any moment.
             for ref in tuple(self._readers):
@@ -202,5 +191,4 @@ class _Watcher:
 
 def gap(following: Event, missed: int) -> EventsMissed:
     """The notice that stands where events were dropped, just before the one that follows."""
-    base = {f: getattr(following, f) for f in Event.__struct_fields__}
-    return EventsMissed(**base, missed=missed)
+    return EventsMissed(following.seq, following.at, following.where, following.v, missed=missed)

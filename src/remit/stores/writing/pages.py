@@ -15,15 +15,8 @@ from remit.stores.owner import LEASE_S
 from remit.stores.sql.database import Link
 from remit.stores.writing.texts import LONG_CHARS, Searched, texts_of
 from remit.stores.writing.waiting import Waiting, Weighed
-from remit.types.events import (
-    Event,
-    ModelCallFailed,
-    ReplyReceived,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    encode_lines,
-)
+from remit.types.event_json import encode_lines
+from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted
 from remit.types.limits import HIGHEST, to_micros
 
 PAGE_BYTES = 500_000

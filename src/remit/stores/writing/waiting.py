@@ -14,8 +14,8 @@ import msgspec
 
 from remit.errors import StoreError
 from remit.stores.writing.texts import LONG_CHARS, Searched
+from remit.types.event_json import encode
 from remit.types.events import (
-    NO_TERMS,
     CallEnded,
     CallStarted,
     Event,
@@ -23,7 +23,6 @@ from remit.types.events import (
     RunEnded,
     RunStarted,
     TurnStarted,
-    encode,
 )
 from remit.types.messages import NO_DETAILS, TextPart
 
@@ -152,7 +151,7 @@ def _of_start(event: RunStarted) -> int:
     parts = event.task.content
     # A list could still grow.
     part = parts[0] if type(parts) is tuple and len(parts) == 1 else None
-    if type(part) is not TextPart or event.history or event.terms is not NO_TERMS:
+    if type(part) is not TextPart or event.history or event.terms is not None:
         return CHANGEABLE
     text, others = part.text, event.instructions
     return _bytes(text) + _bytes(others) if len(text) + len(others) >= LONG_CHARS else 0

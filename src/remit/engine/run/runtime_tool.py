@@ -1,0 +1,84 @@
+"""Tools that act on the run itself, and the plan of a child that one of them asks for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol, final
+
+from msgspec import Struct
+
+from remit.agent import Agent
+from remit.engine.tree.bounds import Kit
+from remit.tools.result import ToolResult
+from remit.tools.tool import Tier, Tool
+from remit.types.messages import JsonObject, ToolSpec, UserMessage
+from remit.types.outcome import Outcome, Rejection
+
+if TYPE_CHECKING:
+    from remit.engine.run.state import Run
+
+
+class RuntimeTool(Tool):
+    """A tool of the runtime's own: it acts on the run itself instead of calling a function."""
+
+    def __init__(self, name: str, *, display_name: str, tier: Tier, spec: ToolSpec) -> None:
+        # Tool.__init__ is not called: there is no function whose signature could be read.
+        self.name = name
+        self.display_name = display_name
+        self.description = spec.description
+        self.tier = tier
+        self.timeout_s = None
+        self.is_async = True
+        self.spec = spec
+        self.inline_chars = None
+        self._describe = self._summarise = self._subjects = self._preview = self._must_ask = None
+        self._paths = ()
+
+    @abstractmethod
+    async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
+        """Do it. Raises Stopped and nothing else: a failure is a result. Not for tools that delegate."""
+
+
+class DelegateTool(RuntimeTool):
+    """Starts a child. `engine/delegation/delegate_tools.py` has the three.
+
+    It has two steps instead of `act`, so that the call awaits the child directly.
+    """
+
+    delegates = True
+
+    @abstractmethod
+    def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
+        """The child that the call asks for, or the result of a call that asks for an impossible one. Raises nothing."""
+
+    @abstractmethod
+    def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
+        """The result that the parent's model reads. Raises nothing."""
+
+
+@final
+class Plan(Struct, frozen=True, gc=False):
+    """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
+
+    agent: Agent
+    prompt: UserMessage
+    task: str
+    """The prompt as text, for people."""
+    label: str = ""
+    turns: int | None = None
+    """An ad hoc child's own limit."""
+    summary: str = "never"
+    summary_prompt: str = ""
+    kit: Kit | None = None
+    """An ad hoc child's tools; None: the agent's own."""
+    inline_bytes: int | None = None
+    """How much of the answer the parent reads inline; None: the parent's `result_chars`."""
+
+
+class Delegator(Protocol):
+    """Starts the children of runs."""
+
+    def delegate(self, parent: Run, plan: Plan, call_id: str) -> Awaitable[Outcome | Rejection]:
+        """Let a child do a plan for its parent's call. Raises nothing."""
+        ...

@@ -1,0 +1,119 @@
+"""What all runs of one tree share: its clock, journal, stream of events, desk for approvals, and live runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from remit.engine.budget.model_choice import Known
+from remit.engine.budget.rate_limit import Lane
+from remit.engine.tree.approvals import Approver, Desk
+from remit.engine.tree.journal import Journal
+from remit.engine.tree.stream import Stream
+from remit.history.fold import going_on
+from remit.history.records import Tree
+from remit.tasks.deadline import Alarm
+from remit.tools.source import Sources
+from remit.types.events import VERSION, Event, Where
+from remit.types.limits import Usage
+from remit.types.messages import UserMessage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remit.engine.tree.node import Node
+
+
+class Sent(Struct, frozen=True):
+    """A message for a run's next turn; `command` is the id of the command that brought it, if one did."""
+
+    message: UserMessage
+    command: str = ""
+    origin: Literal["sent", "runtime"] = "sent"
+
+
+class TreeContext:
+    """What the runs of one tree share. `past` is the recorded part of a tree that is resumed."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        journal: Journal,
+        approver: Approver | None = None,
+        deps: object = None,
+        workspace: Path | None = None,
+        past: Tree | None = None,
+    ) -> None:
+        self.root = root
+        self.loop = loop = asyncio.get_running_loop()
+        self.alarm = Alarm(loop)
+        self.clock = self.alarm.clock
+        wall = getattr(loop, "wall", time.time)
+        self._epoch = wall() - self.clock()
+        """Added to the loop's clock. That clock never jumps, so times in one journal can be subtracted."""
+        self._seq = 0 if past is None else past.seq
+        """The number of the last event."""
+        self.journal = journal
+        self.stream = Stream()
+        self.desk = Desk(approver, past)
+        self.sources = Sources(self.alarm, workspace)
+        self.lanes: dict[str, Lane] = {}
+        """By name."""
+        self.deps = deps
+        self.workspace = workspace
+        self.runs: dict[str, Node] = {}
+        """Runs that have not ended."""
+        self.known: set[str] = set()
+        """Ids of all runs, ended ones included."""
+        self.spent: list[Usage] = []
+        """The usage of every model call so far."""
+        self.overran: set[str] = set()
+        """Resources of which a model call used more than was reserved for it."""
+        self.past = Tree() if past is None else past
+        self.waiting: dict[str, list[Sent]] = {}
+        """Recorded runs that are still to be resumed, with the messages sent to each meanwhile."""
+        if past is not None:
+            self._restore(past)
+
+    def _restore(self, past: Tree) -> None:
+        self.known.update(past.runs)
+        self.waiting = {record.id: [] for record in going_on(past)}
+        for record in past.runs.values():
+            self.overran.update(record.overran)
+            self.spent.extend(record.usage)
+
+    def lane_of(self, model: Known) -> Lane:
+        """The lane in which requests to a model are counted."""
+        lane = self.lanes.get(model.lane)
+        if lane is None:
+            lane = self.lanes[model.lane] = Lane(self.loop, model.in_flight)
+        return lane
+
+    def stamp(self, where: Where) -> tuple[int, float, Where, int]:
+        """The first four fields of a new event: its number, the time, whose event it is, and the version."""
+        self._seq += 1
+        return self._seq, self._epoch + self.clock(), where, VERSION
+
+    def emit(self, event: Event) -> None:
+        """Record an event, unless it is for live readers only; then hand it to the readers."""
+        journal = self.journal
+        # A journal that nobody else can read keeps no events: the stream has them.
+        if journal.shared and not event.live_only:
+            journal.record(event)
+            if journal.taken_over:
+                self._leave()
+        self.stream.publish(event)
+
+    def _leave(self) -> None:
+        """Stop the tree: another process runs it now, and two must not."""
+        root = self.runs.get(self.root)
+        if root is not None:
+            root.life.lose_tree(self.journal.trouble)
+
+    def close(self) -> None:
+        """Release the timer. Nothing happens in the tree any more."""
+        self.alarm.close()
