@@ -38,18 +38,18 @@ def _run(tree: Tree, record: RunRecord) -> dict[str, object]:
         "parent": record.parent,
         "path": record.path,
         "label": record.label,
-        "tools": record.tools,
+        "tools": record.start.tools,
         "limits": record.limits,
         "seconds": round(elapsed(record, tree.at), 6),
         "spending": tree.spending()[record.id]._asdict(),
-        "messages": [_message(m) for m in record.messages],
+        "messages": [_message(m) for m in record.talk.messages],
         "calls": [
             [c.turn, c.call.name, c.call.args, c.started, c.child, c.ended and c.ended.summary]
             for c in record.calls
         ],
         "asking": record.asking is not None,
         "unanswered": record.unanswered is not None,
-        "asides": sorted(record.asides),
+        "asides": sorted(record.talk.asides),
         "overran": sorted(record.overran),
         "children": record.children,
         "outcome": msgspec.structs.replace(bare, duration_s=round(bare.duration_s, 6)),

@@ -118,9 +118,9 @@ def test_the_results_of_a_turn_join_together_in_call_order() -> None:
     """Whatever ends first, the conversation has the results in the order of the calls, once all are there."""
     book = asked(Call("c1", "a", {}), Call("c2", "b", {}))
     book(CallEnded, call="c2", tool="b", success=True, content="two")
-    assert len(fold(book.events).runs["r1"].messages) == 2
+    assert len(fold(book.events).runs["r1"].talk.messages) == 2
     book(CallEnded, call="c1", tool="a", success=False, content="one")
-    messages = fold(book.events).runs["r1"].messages
+    messages = fold(book.events).runs["r1"].talk.messages
     assert [(m.call_id, m.content, m.ok) for m in messages if isinstance(m, ToolMessage)] == [
         ("c1", "one", False),
         ("c2", "two", True),
@@ -151,7 +151,7 @@ def test_a_cut_result_is_shorter_in_the_conversation() -> None:
     book = asked(Call("c1", "a", {}))(CallEnded, call="c1", tool="a", success=True, content="all", note="n")
     book(ResultCut, call="c1", content="a[cut]")
     record = fold(book.events).runs["r1"]
-    assert record.messages[-1] == ToolMessage("c1", "a", "a[cut]", ok=True)
+    assert record.talk.messages[-1] == ToolMessage("c1", "a", "a[cut]", ok=True)
     assert record.calls[0].message == ToolMessage("c1", "a", "all", ok=True, note="n")
 
 
@@ -195,7 +195,7 @@ def test_time_counts_while_a_run_works_and_nobody_is_asked() -> None:
     book(ApprovalAnswered, run="r1.1", request="r1/approval2", call="x2", allowed=True, at=60.0)
     book(RunEnded, **ended(run="r1.1"), at=65.0)(RunEnded, **ended(), at=70.0)
     tree = fold(book.events)
-    assert [r.worked_s for r in tree.runs.values()] == [29.0, 15.0, 0.0]
+    assert [r.clock.worked_s for r in tree.runs.values()] == [29.0, 15.0, 0.0]
     assert elapsed(tree.runs["r1.2"], 70.0) == 60.0
 
 
@@ -207,7 +207,7 @@ def test_time_that_nobody_ran_does_not_count() -> None:
     book(ApprovalRequested, request="r1/approval1", call="c", tool="t", at=1015.0)
     book(RunResumed, limits=Limits(seconds=100), at=5000.0)(Warned, text="z", at=5005.0)
     record = fold(book.events).runs["r1"]
-    assert (elapsed(record, 5005.0), record.waits) == (30.0, 0)
+    assert (elapsed(record, 5005.0), record.clock.waits) == (30.0, 0)
 
 
 def test_approvals_that_wait_and_grants() -> None:
@@ -309,4 +309,4 @@ async def test_each_life_adds_its_time() -> None:
     await asyncio.sleep(10_000)
     outcome = await resume(store, "r1", agent=AGENT, model=ScriptedModel([say("done", delay=7)]))
     tree = fold([e async for e in store.read("r1")])
-    assert tree.runs["r1"].worked_s == outcome.duration_s == pytest.approx(137.0)
+    assert tree.runs["r1"].clock.worked_s == outcome.duration_s == pytest.approx(137.0)

@@ -410,7 +410,7 @@ def check_caps(life: Life, limits: Limits) -> None:
         (limits.tokens, life.outcome.total_usage.tokens),
         (limits.calls, len(begun) + len(started) - 1),
         (limits.delegations, len(started) - 1),
-        (limits.seconds, folded.runs["r1"].worked_s - 1e-6),
+        (limits.seconds, folded.runs["r1"].clock.worked_s - 1e-6),
     ):
         assert not isinstance(cap, (int, float)) or used <= cap, (cap, used)
     assert spent["r1"].calls == len(begun) + len(started) - 1

@@ -121,8 +121,8 @@ def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
             return
         agent = below or agent
     adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
-    lost = [] if adhoc else sorted(set(record.subagents) - {a.name for a in agent.subagents})
-    gone = sorted(set(record.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
+    lost = [] if adhoc else sorted(set(record.start.subagents) - {a.name for a in agent.subagents})
+    gone = sorted(set(record.start.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
     if lost:
         # What comes with subagents is not spoken of besides them.
         gone = [name for name in gone if not is_reserved(name)]

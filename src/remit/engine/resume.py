@@ -65,7 +65,7 @@ class _Reopening(msgspec.Struct, frozen=True):
             past, posted = await _read(journal)
             record = _root_of(past, self.run_id)
             resumed = _is_resumed(past)
-            terms = _recorded_terms(self.ready, record.terms) if resumed else self.ready
+            terms = _recorded_terms(self.ready, record.start.terms or Terms()) if resumed else self.ready
             # The journal of an older remit lacks the limits that were added since.
             limits = (self.options.get("limits") or Limits()).over(record.limits).over(ROOT_DEFAULTS)
             if resumed:

@@ -280,12 +280,12 @@ def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Re
 
 def _sandboxes(agent: Agent, own: Sandbox) -> set[Sandbox]:
     """The sandboxes that commands of a tree may run in; `own` is its root's."""
-    seen: set[tuple[int, Sandbox]] = set()
+    seen: set[tuple[Agent, Sandbox]] = set()
     left = [(agent, own)]
     while left:
         one, box = left.pop()
-        if (id(one), box) not in seen:
-            seen.add((id(one), box))
+        if (one, box) not in seen:
+            seen.add((one, box))
             left += [(a, box if a.sandbox is None else a.sandbox.within(box)) for a in one.subagents]
     return {box for _, box in seen if not box.is_open}
 

@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 import msgspec
 
 import remit.types.events as events
-from remit.history.records import REOPENED, CallRecord, Grant, RunRecord, Tree
-from remit.types.events import Event, Terms
+from remit.history.records import REOPENED, CallRecord, ClockRecord, Grant, RunRecord, TalkRecord, Tree
+from remit.types.events import Event
 from remit.types.messages import AssistantMessage, ToolMessage, UserMessage, user
 from remit.types.outcome import Status
 
@@ -50,17 +50,17 @@ def reopen(tree: Tree, record: RunRecord) -> None:
     The same step when a run is resumed and when that is read from the journal.
     """
     status, record.died = record.status, _has_died(record)
-    if record.aside_at is not None:
+    if record.talk.aside_at is not None:
         _drop_aside(record)
     record.outcome = record.cancelled = None
     record.stopped = False
     record.warnings = [text for text in record.warnings if text not in record.until_resumed]
     record.until_resumed = []
     _reopen_calls(tree, record, died=record.died)
-    last = record.messages[-1] if record.messages else None
+    last = record.talk.messages[-1] if record.talk.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # Cut off or empty: it is to say more, not to be told the same again.
-        record.reply = None
+        record.talk.reply = None
 
 
 def going_on(tree: Tree) -> Iterator[RunRecord]:
@@ -70,7 +70,7 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
         record = tree.runs[found.pop()]
         yield record
         died = _has_died(record)
-        calls = record.last_turn() if record.reply is not None else []
+        calls = record.last_turn() if record.talk.reply is not None else []
         if died:
             calls = [c for c in calls if c.ended is None or c.ended.unfinished]
         found += [c.child for c in calls if _goes_on(tree, c, died=died)]
@@ -108,25 +108,11 @@ def _belongs(tree: Tree, event: events.RunStarted) -> bool:
 
 def _started(tree: Tree, event: events.RunStarted) -> None:
     record = RunRecord(
-        id=event.run,
-        parent=event.parent,
-        agent=event.agent,
-        path=event.path,
-        depth=event.depth,
-        task=event.task,
-        started_at=event.at,
-        call=event.call,
-        label=event.label,
-        nickname=event.nickname,
-        model=event.model,
-        instructions=event.instructions,
-        tools=event.tools,
-        subagents=event.subagents,
-        limits=event.limits,
-        terms=event.terms or Terms(),
-        messages=[*event.history, event.task],
-        task_at=len(event.history),
-        clock=event.at,
+        event,
+        event.limits,
+        event.model,
+        talk=TalkRecord([*event.history, event.task], task_at=len(event.history)),
+        clock=ClockRecord(since=event.at),
     )
     tree.runs[event.run] = record
     if event.parent is None:
@@ -144,7 +130,7 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
 def _resumed(tree: Tree, record: RunRecord, event: events.RunResumed) -> None:
     reopen(tree, record)
     record.limits = event.limits
-    record.clock = event.at
+    record.clock.since = event.at
 
 
 @_changes_on(events.RunEnded)
@@ -163,32 +149,32 @@ def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
 def _asked(record: RunRecord, event: events.TurnStarted) -> None:
     record.asking = event
     if event.purpose == "turn":
-        if record.aside_at is not None:
+        if record.talk.aside_at is not None:
             # A summary that did not come about.
             _drop_aside(record)
-            record.asides.clear()
-        record.reply = None
+            record.talk.asides.clear()
+        record.talk.reply = None
 
 
 @_changes_run(events.ReplyReceived)
 def _replied(record: RunRecord, event: events.ReplyReceived) -> None:
     reply = event.reply
     record.asking = None
-    record.replies += 1
-    record.text = reply.text if reply.text.strip() else record.text
-    record.model_used = reply.model or record.model_used or record.model
-    record.messages.append(AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details))
+    record.talk.replies += 1
+    record.talk.text = reply.text if reply.text.strip() else record.talk.text
+    record.talk.model = reply.model or record.talk.model or record.model
+    record.talk.messages.append(AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details))
     if event.purpose == "turn":
-        record.turns += 1
-        record.reply = reply
-        record.asides.clear()
-        record.aside_at = None
+        record.talk.turns += 1
+        record.talk.reply = reply
+        record.talk.asides.clear()
+        record.talk.aside_at = None
     else:
-        record.asides[event.purpose] = reply
+        record.talk.asides[event.purpose] = reply
     if not event.again:
         record.usage.append(event.usage)
         if not event.usage.estimated:
-            record.measured, record.measured_at = event.usage.tokens, len(record.messages)
+            record.talk.measured, record.talk.measured_at = event.usage.tokens, len(record.talk.messages)
     if reply.calls:
         record.calls += [CallRecord(call, event.turn) for call in reply.calls]
         record.begin_turn(len(record.calls) - len(reply.calls))
@@ -203,7 +189,7 @@ def _failed(record: RunRecord, event: events.ModelCallFailed) -> None:
 @_changes_run(events.ModelSwitched)
 def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
     record.switched += 1
-    record.model, record.model_used = event.model, ""
+    record.model, record.talk.model = event.model, ""
 
 
 @_changes_run(events.CallStarted)
@@ -219,54 +205,54 @@ def _call_ended(record: RunRecord, event: events.CallEnded) -> None:
     if call is None or call.ended is not None:
         return
     call.ended = event
-    record.still_open -= 1
-    if not record.still_open:
-        record.messages += [m for m in (c.message for c in record.last_turn()) if m is not None]
+    record.turn.open -= 1
+    if not record.turn.open:
+        record.talk.messages += [m for m in (c.message for c in record.last_turn()) if m is not None]
 
 
 @_changes_run(events.ResultCut)
 def _result_cut(record: RunRecord, event: events.ResultCut) -> None:
-    if 0 <= event.place < len(record.messages):
-        message = record.messages[event.place]
+    if 0 <= event.place < len(record.talk.messages):
+        message = record.talk.messages[event.place]
         if isinstance(message, ToolMessage):
-            record.messages[event.place] = msgspec.structs.replace(
+            record.talk.messages[event.place] = msgspec.structs.replace(
                 message, content=event.content, note=event.note, parts=()
             )
         return
-    for index in reversed(range(len(record.messages))):
-        message = record.messages[index]
+    for index in reversed(range(len(record.talk.messages))):
+        message = record.talk.messages[index]
         if isinstance(message, ToolMessage) and message.call_id == event.call:
-            record.messages[index] = msgspec.structs.replace(message, content=event.content, note="")
+            record.talk.messages[index] = msgspec.structs.replace(message, content=event.content, note="")
             return
 
 
 @_changes_run(events.Compacted)
 def _compacted(record: RunRecord, event: events.Compacted) -> None:
-    messages = record.messages
-    record.messages = [
+    messages = record.talk.messages
+    record.talk.messages = [
         messages[event.task_at],
         user(event.summary),
         *messages[event.kept_from : event.kept_to],
     ]
-    record.task_at, record.aside_at = 0, None
-    record.asides.pop("compact", None)
-    record.measured = record.measured_at = 0
+    record.talk.task_at, record.talk.aside_at = 0, None
+    record.talk.asides.pop("compact", None)
+    record.talk.measured = record.talk.measured_at = 0
 
 
 @_changes_run(events.MessageSent)
 def _sent(record: RunRecord, event: events.MessageSent) -> None:
-    record.unjoined.append(event.message)
+    record.talk.unjoined.append(event.message)
 
 
 @_changes_on(events.MessageJoined)
 def _joined(tree: Tree, record: RunRecord, event: events.MessageJoined) -> None:
     if event.purpose != "turn":
-        record.aside_at = len(record.messages)
-    elif event.message in record.unjoined:
-        record.unjoined.remove(event.message)
-    if record.reply is not None and not record.reply.calls:
-        record.reply = None if event.purpose == "turn" else record.reply
-    record.messages.append(event.message)
+        record.talk.aside_at = len(record.talk.messages)
+    elif event.message in record.talk.unjoined:
+        record.talk.unjoined.remove(event.message)
+    if record.talk.reply is not None and not record.talk.reply.calls:
+        record.talk.reply = None if event.purpose == "turn" else record.talk.reply
+    record.talk.messages.append(event.message)
     _obeyed(tree, event.command)
 
 
@@ -287,7 +273,7 @@ def _approval_requested(tree: Tree, record: RunRecord, event: events.ApprovalReq
         call.request = event.request
     tree.requests[event.request] = event
     for run in _lineage(tree, record):
-        run.waits += 1
+        run.clock.waits += 1
         _hold_clock(run, event.at)
 
 
@@ -299,9 +285,9 @@ def _approval_answered(tree: Tree, record: RunRecord, event: events.ApprovalAnsw
     if asked is not None and event.allowed and event.scope != "once":
         tree.grants.append(Grant(record.id, record.path, asked.tool, event.scope, asked.reasons))
     for run in _lineage(tree, record):
-        run.waits = max(0, run.waits - 1)
-        if run.waits == 0 and run.clock is None and run.outcome is None:
-            run.clock = event.at
+        run.clock.waits = max(0, run.clock.waits - 1)
+        if run.clock.waits == 0 and run.clock.since is None and run.outcome is None:
+            run.clock.since = event.at
     _obeyed(tree, event.command)
 
 
@@ -338,48 +324,48 @@ def _lineage(tree: Tree, record: RunRecord) -> Iterator[RunRecord]:
 
 
 def _hold_clock(record: RunRecord, at: float) -> None:
-    if record.clock is not None:
-        record.worked_s += max(0.0, at - record.clock)
-        record.clock = None
+    if record.clock.since is not None:
+        record.clock.worked_s += max(0.0, at - record.clock.since)
+        record.clock.since = None
 
 
 def _stop_clocks(tree: Tree) -> None:
     """The process ended with its last event, as far as anybody knows."""
     for record in tree.runs.values():
         _hold_clock(record, tree.at)
-        record.waits = 0
+        record.clock.waits = 0
 
 
 def _drop_aside(record: RunRecord) -> None:
-    assert record.aside_at is not None
-    gone = record.messages[record.aside_at :]
+    assert record.talk.aside_at is not None
+    gone = record.talk.messages[record.talk.aside_at :]
     replies = sum(isinstance(m, AssistantMessage) for m in gone)
-    del record.messages[record.aside_at :]
-    record.aside_at = None
+    del record.talk.messages[record.talk.aside_at :]
+    record.talk.aside_at = None
     if replies:
-        record.replies -= replies
-        record.calls = [c for c in record.calls if c.turn <= record.replies]
+        record.talk.replies -= replies
+        record.calls = [c for c in record.calls if c.turn <= record.talk.replies]
         last = record.calls[-1].turn if record.calls else 0
         record.begin_turn(next((n for n, c in enumerate(record.calls) if c.turn == last), 0))
     _undo_cuts(record)
-    if record.measured_at > len(record.messages):
-        record.measured = record.measured_at = 0
+    if record.talk.measured_at > len(record.talk.messages):
+        record.talk.measured = record.talk.measured_at = 0
 
 
 def _undo_cuts(record: RunRecord) -> None:
     results = {c.call.id: c.message for c in record.last_turn()}
-    index = len(record.messages) - 1
-    while index >= 0 and not isinstance(record.messages[index], AssistantMessage):
-        message = record.messages[index]
+    index = len(record.talk.messages) - 1
+    while index >= 0 and not isinstance(record.talk.messages[index], AssistantMessage):
+        message = record.talk.messages[index]
         whole = results.get(message.call_id) if isinstance(message, ToolMessage) else None
         if whole is not None:
-            record.messages[index] = whole
+            record.talk.messages[index] = whole
         index -= 1
 
 
 def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
     """Open the calls of the last turn again that were stopped, or whose child goes on."""
-    if record.reply is None or not record.reply.calls:
+    if record.talk.reply is None or not record.talk.reply.calls:
         return
     stopped = False
     for call in record.last_turn():
@@ -388,13 +374,13 @@ def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
             continue
         if (call.goes_on and not died) or (call.ended.unfinished and (call.goes_on or not call.child)):
             call.ended = None
-            record.still_open += 1
+            record.turn.open += 1
             stopped = True
     # The results join again together; what was sent after them joins after them again.
-    while stopped and not isinstance(record.messages[-1], AssistantMessage):
-        message = record.messages.pop()
+    while stopped and not isinstance(record.talk.messages[-1], AssistantMessage):
+        message = record.talk.messages.pop()
         if isinstance(message, UserMessage):
-            record.unjoined.insert(0, message)
+            record.talk.unjoined.insert(0, message)
 
 
 def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:

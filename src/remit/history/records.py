@@ -13,7 +13,7 @@ from remit.types.events import (
     ApprovalRequested,
     CallEnded,
     CancelRequested,
-    Terms,
+    RunStarted,
     TurnStarted,
 )
 from remit.types.limits import Limits, Usage, to_micros, total
@@ -66,77 +66,129 @@ class CallRecord(Struct, omit_defaults=True):
         )
 
 
-class RunRecord(Struct, omit_defaults=True):
-    """One run, as far as it is known."""
+class TalkRecord(Struct, omit_defaults=True):
+    """What a run and its model said."""
 
-    id: str
-    parent: str | None
-    agent: str
-    path: tuple[str, ...]
-    depth: int
-    task: UserMessage
-    started_at: float
-    call: str = ""
-    label: str = ""
-    nickname: str = ""
-    model: str = ""
-    model_used: str = ""
-    switched: int = 0
-    """How often it turned to the next model in its order of preference."""
-    instructions: str = ""
-    tools: tuple[str, ...] = ()
-    subagents: tuple[str, ...] = ()
-    limits: Limits = Limits()
-    terms: Terms = Terms()
     messages: list[Message] = []
-    """Its conversation. The results of a turn join it together, once the last of them is there."""
+    """The conversation. The results of a turn join it together, once the last of them is there."""
     task_at: int = 0
-    """Where in it the task stands."""
-    replies: int = 0
-    turns: int = 0
+    """The place of the task in it."""
     text: str = ""
-    """The last non-empty thing it said."""
-    usage: list[Usage] = []
-    calls: list[CallRecord] = []
-    turn_at: int = 0
-    """Where in `calls` the last turn begins; `places` has its calls by their ids."""
-    places: dict[str, int] = {}
-    still_open: int = 0
-    """Calls of the last turn without a result."""
+    """The last non-empty text that the model wrote."""
+    model: str = ""
+    """The model that gave the last reply."""
+    turns: int = 0
+    replies: int = 0
+    """Turns, and besides them wrap-ups and summaries."""
     reply: Reply | None = None
-    """The last reply, while it has not been acted on to the end."""
-    asking: TurnStarted | None = None
-    """A model call in flight."""
+    """The last reply, until the run has acted on all of it."""
     asides: dict[str, Reply] = {}
-    """The wrap-up or summary given since the last ordinary turn."""
+    """The wrap-up or summary since the last ordinary turn."""
     aside_at: int | None = None
     """Where in the conversation an aside begins."""
     unjoined: list[UserMessage] = []
-    """What was sent to it and has not joined yet, or has to join again behind a turn that is taken up again."""
+    """Messages that were sent and have not joined yet, or have to join again after a turn that is resumed."""
     measured: int = 0
     """Tokens of the conversation up to `measured_at`, as the provider counted them."""
     measured_at: int = 0
+
+
+class TurnRecord(Struct, omit_defaults=True):
+    """The calls of the last reply that had any."""
+
+    at: int = 0
+    """Where in `RunRecord.calls` they begin."""
+    places: dict[str, int] = {}
+    """Their places in `RunRecord.calls`, by their ids."""
+    open: int = 0
+    """How many of them have no result."""
+
+
+class ClockRecord(Struct, omit_defaults=True):
+    """A run's own clock: it stands while a person is asked and while no process runs the tree."""
+
+    worked_s: float = 0.0
+    """Seconds up to `since`."""
+    since: float | None = None
+    """When it last began to run; None while it stands."""
+    waits: int = 0
+    """Approvals that the run or a run below it waits for."""
+
+
+class RunRecord(Struct, omit_defaults=True):
+    """One run, as far as its events tell."""
+
+    start: RunStarted
+    """Its first event: where it is, its task, its instructions and tools."""
+    limits: Limits
+    model: str
+    """The model that is asked now."""
+    switched: int = 0
+    """How often it turned to the next model in its order of preference."""
+    talk: TalkRecord = field(default_factory=TalkRecord)
+    calls: list[CallRecord] = []
+    turn: TurnRecord = field(default_factory=TurnRecord)
+    clock: ClockRecord = field(default_factory=ClockRecord)
+    usage: list[Usage] = []
+    asking: TurnStarted | None = None
+    """A model call in flight."""
     children: list[str] = []
     artifacts: list[Artifact] = []
     warnings: list[str] = []
     until_resumed: list[str] = []
-    """Those of them that are true only as long as it does not go on."""
+    """Those warnings that are true only until the run is resumed."""
     overran: dict[str, Limits] = {}
     """Resources of which a provider used more than was reserved, and the limits that held then."""
     died: bool = False
     """Whether it had no end when it was last resumed."""
     cancelled: CancelRequested | None = None
-    """Set when it was this run that was cancelled, not one above it."""
+    """Set if this run was cancelled, not one above it."""
     stopped: bool = False
-    """Whether the whole tree was cancelled before it ended; its end is missing if the process died just then."""
+    """Whether the whole tree was cancelled before it ended; if the process died just then, its end is missing."""
     outcome: Outcome | None = None
     """As its end was recorded: without messages, children and structured output."""
-    worked_s: float = 0.0
-    """Seconds on its own clock up to `clock`: not while a person was asked, not while nobody ran it."""
-    clock: float | None = None
-    """Since when its clock runs; None while it stands still."""
-    waits: int = 0
-    """Approvals that it or a run below it waits for."""
+
+    @property
+    def id(self) -> str:
+        return self.start.run
+
+    @property
+    def parent(self) -> str | None:
+        return self.start.parent
+
+    @property
+    def agent(self) -> str:
+        return self.start.agent
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self.start.path
+
+    @property
+    def depth(self) -> int:
+        return self.start.depth
+
+    @property
+    def task(self) -> UserMessage:
+        return self.start.task
+
+    @property
+    def label(self) -> str:
+        return self.start.label
+
+    @property
+    def call(self) -> str:
+        """The id of the parent's call that asked for it."""
+        return self.start.call
+
+    @property
+    def started_at(self) -> float:
+        return self.start.at
+
+    @property
+    def model_used(self) -> str:
+        """The model that gave the last reply; before there is one, the model that is asked."""
+        return self.talk.model or self.model
 
     @property
     def status(self) -> Status | None:
@@ -145,27 +197,27 @@ class RunRecord(Struct, omit_defaults=True):
 
     @property
     def unanswered(self) -> Reply | None:
-        """A reply to be acted on still: the answer, or calls without results."""
-        reply = self.reply
-        return reply if reply is not None and (not reply.calls or self.still_open) else None
+        """A reply that the run has still to act on: the answer, or calls without results."""
+        reply = self.talk.reply
+        return reply if reply is not None and (not reply.calls or self.turn.open) else None
 
     def last_turn(self) -> list[CallRecord]:
         """The calls of the last reply that had any."""
-        return self.calls[self.turn_at :]
+        return self.calls[self.turn.at :]
 
     def open_calls(self) -> list[CallRecord]:
-        return [c for c in self.last_turn() if c.ended is None] if self.still_open else []
+        return [c for c in self.last_turn() if c.ended is None] if self.turn.open else []
 
     def find(self, call: str) -> CallRecord | None:
         """A call of the last turn."""
-        place = self.places.get(call)
+        place = self.turn.places.get(call)
         return None if place is None else self.calls[place]
 
     def begin_turn(self, at: int) -> None:
         """Let the calls from `at` on be the last turn."""
-        self.turn_at = at
-        self.places = {c.call.id: at + n for n, c in enumerate(self.last_turn())}
-        self.still_open = sum(c.ended is None for c in self.last_turn())
+        calls = self.calls[at:]
+        places = {c.call.id: at + n for n, c in enumerate(calls)}
+        self.turn = TurnRecord(at, places, sum(c.ended is None for c in calls))
 
 
 class Spending(NamedTuple):
@@ -273,7 +325,7 @@ def is_within(run: str, top: str) -> bool:
 
 def elapsed(record: RunRecord, at: float) -> float:
     """Seconds on the run's own clock."""
-    return record.worked_s + (0.0 if record.clock is None else max(0.0, at - record.clock))
+    return record.clock.worked_s + (0.0 if record.clock.since is None else max(0.0, at - record.clock.since))
 
 
 def _own_spending(record: RunRecord) -> Spending:
@@ -287,7 +339,7 @@ def _own_spending(record: RunRecord) -> Spending:
 def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:
     usage = total(record.usage)
     whole = total((usage, *(c.total_usage for c in children))) if children else usage
-    messages = tuple(record.messages)
+    messages = tuple(record.talk.messages)
     if record.outcome is not None:
         return msgspec.structs.replace(
             record.outcome, children=tuple(children), messages=messages, total_usage=whole
@@ -300,13 +352,13 @@ def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:
         status=status,
         agent=record.agent,
         run_id=record.id,
-        partial=record.text,
+        partial=record.talk.text,
         reason=reason,
         label=record.label,
         parent_id=record.parent,
         depth=record.depth,
-        model=record.model_used or record.model,
-        turns=record.replies,
+        model=record.model_used,
+        turns=record.talk.replies,
         calls=tuple(log for log in (c.log for c in record.calls) if log is not None),
         usage=usage,
         total_usage=whole,

@@ -195,7 +195,7 @@ def _close(awaitable: object) -> None:
             awaitable.close()
 
 
-class _GuestTask(asyncio.Task[Ended]):
+class _GuestTask(asyncio.Task[None]):
     """The task of foreign code. Abandoned, it counts as done: `asyncio.run` must not wait for it."""
 
     abandoned = False
@@ -204,10 +204,10 @@ class _GuestTask(asyncio.Task[Ended]):
         return self.abandoned or super().done()
 
 
-class _Leash(Coroutine[Any, Any, Ended]):
+class _Leash(Coroutine[Any, Any, None]):
     """Foreign code as its task drives it. Once `cut`, the task ends and the code is never driven again."""
 
-    def __init__(self, code: Coroutine[Any, Any, Ended]) -> None:
+    def __init__(self, code: Coroutine[Any, Any, None]) -> None:
         self.code = code
         self.cut = False
 
@@ -242,32 +242,24 @@ class Guest:
         self.stopping = False
         """Whether a stop has cancelled it: its grace period has begun then."""
         self.cancelled = False
+        self.finished = False
+        self.ended: Ended | None = None
+        """How the code ended by itself; None when it was cancelled or abandoned."""
         self.leash = _Leash(self._run())
         self.task = _new_task(self.leash, phase.loop)
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> None:
         """Code that calls sys.exit() must not end the event loop, so nothing but a cancel or a Ctrl-C leaves this."""
         try:
-            return Ended("returned", await self.awaitable)
+            self.ended = Ended("returned", await self.awaitable)
         except (CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes a result
-            return Ended("raised", None, error)
+            self.ended = Ended("raised", None, error)
         finally:
             # Here, since a callback of the task runs one round of the event loop later.
+            self.finished = True
             self.ring()
-
-    @property
-    def finished(self) -> bool:
-        return self.task.done()
-
-    @property
-    def ended(self) -> Ended | None:
-        """How the code ended by itself; None when it was cancelled or abandoned."""
-        if self.leash.cut or self.task.cancelled():
-            return None
-        error = self.task.exception()
-        return self.task.result() if error is None else Ended("raised", None, error)
 
     def cancel(self) -> None:
         if not self.cancelled:
@@ -294,6 +286,8 @@ class Guest:
         with contextlib.suppress(BaseException):
             self.leash.code.close()
         self.cancel()
+        # Closing the code raises GeneratorExit in it, which is not an end of its own.
+        self.ended = None
         refused = [c for c in frames if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
         if refused:
             keep_for_ever(self.task, *refused)
@@ -304,23 +298,24 @@ class Guest:
         if self.waiter is not None:
             wake(self.waiter)
 
-    def _done(self, task: asyncio.Task[Ended]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             # Read here, since an abandoned task has no other reader.
             task.exception()
-        # A task that is cancelled before its first step never awaits it.
+        # A task that is cancelled before its first step never runs `_run`.
         _close(self.awaitable)
+        self.finished = True
         self.ring()
 
 
 if sys.version_info >= (3, 12):
 
-    def _new_task(code: Coroutine[Any, Any, Ended], loop: asyncio.AbstractEventLoop) -> _GuestTask:
+    def _new_task(code: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> _GuestTask:
         return _GuestTask(code, loop=loop, eager_start=True)
 
 else:
 
-    def _new_task(code: Coroutine[Any, Any, Ended], loop: asyncio.AbstractEventLoop) -> _GuestTask:
+    def _new_task(code: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> _GuestTask:
         return _GuestTask(code, loop=loop)
 
 

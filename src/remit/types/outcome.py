@@ -31,10 +31,6 @@ class Status(StrEnum):
     """The process died."""
 
 
-COMPLETED = Status.COMPLETED
-"""For every end of a run: found by its own name it is found several times as fast."""
-
-
 SHOWN_CHARS = 200
 """Of an answer, where an outcome is shown to a programmer."""
 
@@ -128,7 +124,7 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        return self.status is COMPLETED
+        return self.status is Status.COMPLETED
 
     def raise_for_status(self) -> Outcome:
         """Itself when completed.

@@ -38,10 +38,9 @@ _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " 
 def clean(text: str) -> str:
     """The same text with each lone surrogate replaced by U+FFFD; valid text is returned itself.
 
-    What is derived from a text, as template engines give it, becomes one: it has no JSON.
+    An instance of a subclass, which template engines make, becomes a plain string: only that has JSON.
     """
-    if type(text) is not str:
-        text = str.__str__(text)
+    text = str.__str__(text)
     if text.isascii():
         return text
     try:

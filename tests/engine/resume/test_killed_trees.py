@@ -54,7 +54,7 @@ async def test_time_that_nobody_ran_is_not_charged_and_time_that_was_used_is() -
         outcome = await resume(store, "r1", agent=WORKER, model=model(last))
         assert outcome.status == status
         assert outcome.duration_s == pytest.approx(60 + min(last, 30))
-        assert (await folded(store)).runs["r1"].worked_s == pytest.approx(outcome.duration_s)
+        assert (await folded(store)).runs["r1"].clock.worked_s == pytest.approx(outcome.duration_s)
 
 
 async def test_a_childs_deadline_goes_on_too() -> None:
@@ -250,7 +250,7 @@ async def test_an_approval_that_waited_is_asked_again_under_its_id() -> None:
         outcome = await resume(store, "r1", agent=WORKER, model=changing(), approver=person)
         assert person.asked == ["r1/approval1", "r1/approval2"]
         assert outcome.status == "completed"
-        assert (await folded(store)).runs["r1"].worked_s == pytest.approx(0.0)
+        assert (await folded(store)).runs["r1"].clock.worked_s == pytest.approx(0.0)
         assert outcome.duration_s >= 0.0
 
 
@@ -267,7 +267,7 @@ async def test_waiting_for_a_person_is_not_charged_after_a_resume() -> None:
     await asyncio.sleep(DAY_S)
     outcome = await resume(store, "r1", agent=WORKER, model=model(), approver=Person(allow(), 1000.0))
     assert outcome.status == "completed"
-    assert (await folded(store)).runs["r1"].worked_s == pytest.approx(60.0)
+    assert (await folded(store)).runs["r1"].clock.worked_s == pytest.approx(60.0)
 
 
 async def test_messages_sent_before_the_death_are_there_once() -> None:

@@ -452,3 +452,23 @@ class Wrapped:
 async def test_a_reply_that_can_be_called(model: Any) -> None:
     """Whatever takes a request and a way to emit will do."""
     assert (await run(Agent("lead"), "go", model=model)).text == "done"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+async def test_numbers_that_json_does_not_have_are_null(number: float) -> None:
+    """A tool gets the arguments that the journal records: a number that JSON does not have is null in both."""
+    seen: list[float | None] = []
+
+    @tool(tier="observe")
+    async def take(value: float | None) -> str:
+        """Takes it."""
+        seen.append(value)
+        return "taken"
+
+    def answer(request: Request) -> Reply:
+        asked = isinstance(request.messages[-1], AssistantMessage) or len(request.messages) == 1
+        return Reply(calls=(Call("c", "take", {"value": number}),), stop="calls") if asked else Reply("done")
+
+    outcome = await run(Agent("one", tools=[take]), "go", model=Own(answer))
+    assert outcome.ok
+    assert seen == [None]

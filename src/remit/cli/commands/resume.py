@@ -109,7 +109,7 @@ async def go_on(
 def _check_same(agent: Agent, record: RunRecord) -> None:
     """See that an agent found by its name is the one of a run that `remit run` did not start. Raises UsageError."""
     tools = {spec.name for spec in kit_for(agent, may_delegate=True).specs}
-    if tools != set(record.tools):
+    if tools != set(record.start.tools):
         raise UsageError(
             f"{record.id} was not started by `remit run`, and the agent {agent.name!r} that is known here has other tools,"
             " so its conversation does not go on here. Go on where it was started: history=outcome.messages"

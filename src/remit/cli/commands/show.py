@@ -97,7 +97,7 @@ def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
     if name == "tree":
         columns.echo(summary.drawn_tree(one, width=columns.window() or PIPE_WIDTH, colour=colour))
     elif name == "messages":
-        columns.echo("\n\n".join(transcript(one.record.messages, one.record.agent, colour=colour)))
+        columns.echo("\n\n".join(transcript(one.record.talk.messages, one.record.agent, colour=colour)))
     elif name == "calls":
         columns.echo_table(list(show_tables.call_rows(tree, found)), gives_way=3, right=(1, 5))
     elif name == "usage":
@@ -115,7 +115,7 @@ def _echo_json(one: Shown, history: list[Event], wanted: list[str]) -> None:
     if "tree" in wanted or not wanted:
         page["tree"] = summary.tree_json(one)
     if "messages" in wanted:
-        page["messages"] = one.record.messages
+        page["messages"] = one.record.talk.messages
     if "calls" in wanted:
         page["calls"] = show_tables.call_items(one.tree, one.found)
     if "usage" in wanted:

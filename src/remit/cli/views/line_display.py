@@ -101,7 +101,7 @@ class LineDisplay:
     def _delegates(self, event: events.CallEnded) -> bool:
         """Whether the call asked for a child: how that ended has a line of its own."""
         record = self.view.tree.runs.get(event.run)
-        place = None if record is None else record.places.get(event.call)
+        place = None if record is None else record.turn.places.get(event.call)
         return record is not None and place is not None and record.calls[place].delegates
 
     def _write(self, text: str) -> None:

@@ -35,11 +35,11 @@ def action_of(tree: Tree, record: RunRecord, calls: Sequence[str], said: str, qu
     if said:
         return Action(said, waits=True)
     running = [child for child in record.children if tree.runs[child].outcome is None]
-    if calls or (not running and not queued and record.still_open):
+    if calls or (not running and not queued and record.turn.open):
         return Action(_calls(record, calls))
     if running or queued:
         return Action(_children(len(running), queued), waits=True)
-    return Action("starting" if not record.replies else "going on")
+    return Action("starting" if not record.talk.replies else "going on")
 
 
 def _calls(record: RunRecord, calls: Sequence[str]) -> str:

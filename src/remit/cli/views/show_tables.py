@@ -79,7 +79,7 @@ def usage_rows(tree: Tree, found: NamedRun) -> Iterator[Row]:
     records = below(tree, found)
     for record in records:
         own = _sum(record.usage)
-        yield shown_id(record.id, found), record.agent, record.model_used or record.model, *_amounts(own)
+        yield shown_id(record.id, found), record.agent, record.model_used, *_amounts(own)
     if len(records) > 1:
         yield Cell("all", "strong"), "", "", *_amounts(tree.usage(found.run))
 
@@ -106,7 +106,7 @@ def usage_items(tree: Tree, found: NamedRun) -> list[JsonObject]:
         {
             "run": record.id,
             "agent": record.agent,
-            "model": record.model_used or record.model,
+            "model": record.model_used,
             "usage": asdict(_sum(record.usage)),
         }
         for record in below(tree, found)

@@ -92,7 +92,7 @@ def _head(one: Shown, *, colour: bool) -> Iterator[str]:
         yield _row("", row)
     if len(rows) > TASK_LINES:
         yield _row("", f"… {words.count(len(rows) - TASK_LINES, 'more line')} (--messages)")
-    yield _row("Model", words.line(record.model_used or record.model))
+    yield _row("Model", words.line(record.model_used))
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
     took = f", {words.duration(outcome.duration_s)} of work" if outcome else ""
     yield _row("Began", f"{began} ({words.ago(record.started_at, time.time())}){took}")
@@ -107,8 +107,8 @@ def _row(name: str, text: str) -> str:
 def _answer(one: Shown) -> Iterator[tuple[str, str, words.Look]]:
     outcome = one.outcome
     if outcome is None:
-        if one.record.text.strip():
-            yield "Said last", one.record.text, "strong"
+        if one.record.talk.text.strip():
+            yield "Said last", one.record.talk.text, "strong"
         return
     if outcome.text:
         yield "Answer", outcome.text, "good"
@@ -154,14 +154,14 @@ def as_json(one: Shown) -> JsonObject:
         "path": record.path,
         "label": record.label or None,
         "task": record.task.text,
-        "model": record.model_used or record.model,
+        "model": record.model_used,
         "started_at": record.started_at,
         "duration_s": outcome.duration_s if outcome else None,
         "text": outcome.text if outcome else "",
-        "partial": outcome.partial if outcome else record.text,
+        "partial": outcome.partial if outcome else record.talk.text,
         "reason": outcome.reason if outcome else "",
         "error": outcome.error if outcome else None,
-        "turns": record.turns,
+        "turns": record.talk.turns,
         "usage": asdict(total(record.usage)),
         "total_usage": asdict(one.tree.usage(record.id)),
         "limits": record.limits,
@@ -188,7 +188,7 @@ def tree_json(one: Shown) -> list[JsonObject]:
             "task": record.task.text,
             "status": "running" if record.outcome is None else record.outcome.status,
             "reason": record.outcome.reason if record.outcome else "",
-            "turns": record.turns,
+            "turns": record.talk.turns,
             "usage": asdict(total(record.usage)),
             "total_usage": asdict(totals[record.id]),
         }

@@ -203,7 +203,7 @@ def _rank(record: RunRecord, asking: set[str]) -> tuple[int, float]:
         return (0, record.started_at)
     if record.outcome is None:
         return (1, record.started_at)
-    return (3 if record.outcome.ok else 2, -(record.started_at + record.worked_s))
+    return (3 if record.outcome.ok else 2, -(record.started_at + record.clock.worked_s))
 
 
 def _is_open_above(tree: Tree, record: RunRecord) -> bool:
@@ -278,7 +278,7 @@ class Words(NamedTuple):
 
 def _say(view: TreeView, row: Row) -> Words:
     record, action = row.record, view.action(row.record)
-    name = words.line(record.nickname or record.agent, WIDEST_NAME)
+    name = words.line(record.start.nickname or record.agent, WIDEST_NAME)
     task = words.line(record.label or record.task.text, WIDEST_TASK)
     return Words(_rails(row.rails), name, task, ending_of(record, row.folded) or action.words, action)
 
@@ -336,7 +336,7 @@ def _share(task: str, doing: str, room: int) -> tuple[str, str]:
 def _numbers(record: RunRecord, sums: Sum, now: float, width: int, *, costs: bool) -> str:
     """Turn, tokens, cost and time in columns; narrow windows have fewer."""
     ended, most = record.outcome, record.limits.turns
-    turns = record.turns + (record.asking is not None and record.asking.purpose == "turn")
+    turns = record.talk.turns + (record.asking is not None and record.asking.purpose == "turn")
     turn = f"{turns}/{most}" if isinstance(most, int) and ended is None else f"{turns}"
     # By the run's own clock, which stands still while a person is asked.
     past = elapsed(record, now)

@@ -158,7 +158,8 @@ class Book:
         self.withheld_requests = self.withheld_tokens = self.withheld_micros = 0
         self.spare_requests = self.spare_tokens = self.spare_micros = 0
         self.overran = ""
-        self.waiting: list[Ticket] | tuple[()] = ()
+        self.waiting: list[Ticket] = []
+        """A heap, by order of arrival."""
 
     @property
     def spent(self) -> Amount:
@@ -224,9 +225,7 @@ class Book:
         self.overran = overran
 
     def line_up(self, ticket: Ticket) -> None:
-        queue = self.waiting or []
-        self.waiting = queue
-        heapq.heappush(queue, ticket)
+        heapq.heappush(self.waiting, ticket)
 
     def first(self) -> Ticket | None:
         """The first that still waits here."""

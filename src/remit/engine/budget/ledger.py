@@ -59,9 +59,9 @@ def weigh(ticket: Ticket) -> Verdict | Ticket:
 def _judge(ticket: Ticket) -> Verdict | Book:
     """Grant it, refuse it, or name the book whose calls in flight must settle first."""
     account, own, taken = ticket.account, ticket.account.last_word, False
-    fitting = _fit_beside_spare(ticket) if own is NOTHING and ticket.spare else _fit(ticket, NOTHING)
+    fitting = _fit(ticket, NOTHING) if account.has_word or not ticket.spare else _fit_beside_spare(ticket)
     short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
-    if own is not NOTHING and short:
+    if account.has_word and short:
         # The last word goes ahead of the queue, and is used before an answer is cut short for lack of room.
         ahead = _fit(ticket, own, ahead=True)
         if isinstance(ahead, int) and not (isinstance(fitting, int) and ahead <= fitting):
@@ -285,7 +285,7 @@ def withdraw(ticket: Ticket) -> None:
             if verdict.spares:
                 _free_spare(verdict)
         before = ticket.before
-        set_last_word(account, before is not NOTHING, before.tokens, before.micros)
+        set_last_word(account, before.requests > 0, before.tokens, before.micros)
     look_again(account)
 
 

@@ -75,8 +75,8 @@ class Models:
         self._named: Named | None = None
         self._found: dict[str, Model] | None = None
         """By name."""
-        self._chains: dict[int, Chain] = {}
-        """Of agents with models of their own, by the agents' ids."""
+        self._chains: dict[Agent, Chain] = {}
+        """Of agents with models of their own."""
         self._default = None if default is None else self._look_up(default, None)
 
     @property
@@ -88,14 +88,13 @@ class Models:
         """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
         choice = agent.model
         if choice is not None:
-            # By identity, since agents are never equal; the tree holds its agents, so the ids stay theirs.
-            found = self._chains.get(id(agent))
+            found = self._chains.get(agent)
             if found is None:
                 if isinstance(choice, (str, list, tuple)):
                     found = self._look_up(choice, agent)
                 else:
                     found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - seen when the agent was made
-                self._chains[id(agent)] = found
+                self._chains[agent] = found
             return found
         chain = self._default if parent is None else parent
         if chain is None:

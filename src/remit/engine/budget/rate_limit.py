@@ -36,37 +36,33 @@ class Place:
 class Lane:
     """The requests in flight to one model."""
 
-    # As the class has it until something is refused: most lanes never need more.
-    why = ""
-    """What the provider said when it last refused."""
-    _open_at = 0.0
-    _timer: asyncio.TimerHandle | None = None
-    _answers = 0
-    _stretch = STRETCH
-    _widened = False
-    _refusals = 0
-    """Since the last answer."""
-    _in_front: deque[Place] | tuple[()] = ()
-    _waiting: deque[Place] | tuple[()] = ()
-    _aside: deque[Place] | tuple[()] = ()
-    """Granted to somebody who has no slot yet; whoever has one may take it."""
-
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int | None) -> None:
         self._loop = loop
         self._most = most
         self.in_flight = 0
-        self.was_closed = False
-        """Whether anything was ever refused in it."""
         self.width = most
         """How many may be in flight; None is any number."""
+        self.was_closed = False
+        """Whether a request was ever refused in it."""
+        self.why = ""
+        """What the provider said when it last refused."""
+        self._open_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers = 0
+        """Since the lane was last widened or narrowed."""
+        self._stretch = STRETCH
+        self._widened = False
+        self._refusals = 0
+        """Since the last answer."""
+        self._in_front: deque[Place] = deque()
+        self._waiting: deque[Place] = deque()
+        self._aside: deque[Place] = deque()
+        """Granted to runs that have no slot yet; a run with a slot may take such a place."""
 
     def stand_in_line(self, wake: Callable[[], None], *, front: bool) -> Place:
         """Wait for a place; what gives a last word stands in front."""
         place = Place(wake)
-        if front:
-            self._in_front = _with(self._in_front, place)
-        else:
-            self._waiting = _with(self._waiting, place)
+        (self._in_front if front else self._waiting).append(place)
         self._look()
         return place
 
@@ -88,12 +84,13 @@ class Lane:
         Whoever stands in line is sent to wait for a slot too: who has one takes it, so that it never goes round among
         those who have none.
         """
-        self._aside = _with(self._aside, place)
+        self._aside.append(place)
         self._send_away()
 
     def _send_away(self) -> None:
         waiting = [*self._in_front, *self._waiting]
-        self._in_front = self._waiting = ()
+        self._in_front.clear()
+        self._waiting.clear()
         for place in waiting:
             if not place.gone:
                 place.wake()
@@ -101,7 +98,6 @@ class Lane:
     def take_up(self, place: Place) -> bool:
         """Use a place that was laid aside; False when somebody else does."""
         if place.granted:
-            assert self._aside
             self._aside.remove(place)
         return place.granted
 
@@ -187,10 +183,3 @@ class Lane:
     def _opened(self) -> None:
         self._timer = None
         self._look()
-
-
-def _with(line: deque[Place] | tuple[()], place: Place) -> deque[Place]:
-    """The line with one more at its end. Most lanes never have one."""
-    line = line or deque()
-    line.append(place)
-    return line

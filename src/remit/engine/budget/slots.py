@@ -31,9 +31,9 @@ class Pool:
     def __init__(self, size: int, *, working: int = 0) -> None:
         self.size = size
         self.working = working
-        self.parked: list[tuple[Order, Queue]] | tuple[()] = ()
+        self.parked: list[tuple[Order, Queue]] = []
         """Queues by their first place. In the outermost pool: those that no inner pool is known to block."""
-        self.queues: dict[tuple[Pool, ...], Queue] | None = None
+        self.queues: dict[tuple[Pool, ...], Queue] = {}
         """In the outermost pool only: all queues of the tree, by what they wait for."""
         self.waiting = 0
         """In the outermost pool only: how many wait in the tree."""
@@ -76,12 +76,10 @@ class Queue:
         first = self.first()
         if first is None:
             self.at = None
-            _queues(self.pools[-1]).pop(self.pools, None)
+            self.pools[-1].queues.pop(self.pools, None)
         else:
             self.at, self.key = pool, first.order
-            parked = pool.parked or []
-            pool.parked = parked
-            heapq.heappush(parked, (self.key, self))
+            heapq.heappush(pool.parked, (self.key, self))
 
     def __lt__(self, other: Queue) -> bool:
         return self.key < other.key
@@ -93,10 +91,9 @@ def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = Fal
         return None
     place = Place(pools, front=front, wake=wake)
     top = pools[-1]
-    queues = _queues(top)
-    queue = queues.get(pools)
+    queue = top.queues.get(pools)
     if queue is None:
-        queue = queues[pools] = Queue(pools)
+        queue = top.queues[pools] = Queue(pools)
     heapq.heappush(queue.places, place)
     top.waiting += 1
     if queue.first() is place:
@@ -116,11 +113,7 @@ def step_in(pools: tuple[Pool, ...]) -> bool:
 
 def is_full(pools: tuple[Pool, ...]) -> bool:
     """Whether somebody new would have to wait. Those who wait already wait for a full pool, so they need no look."""
-    # Not by a generator: there is one pool as a rule.
-    for p in pools:  # noqa: SIM110
-        if p.working >= p.size:
-            return True
-    return False
+    return any(p.working >= p.size for p in pools)
 
 
 def waiting(pools: tuple[Pool, ...]) -> int:
@@ -144,7 +137,7 @@ def leave(place: Place) -> None:
         give_back(place.pools)
     elif not place.gone:
         top = place.pools[-1]
-        queue = _queues(top)[place.pools]
+        queue = top.queues[place.pools]
         first = queue.first() is place
         # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
         place.gone = True
@@ -153,13 +146,6 @@ def leave(place: Place) -> None:
             queue.park(_blocker(place.pools))
             _unpark(place.pools)
             _serve(top)
-
-
-def _queues(top: Pool) -> dict[tuple[Pool, ...], Queue]:
-    queues = top.queues
-    if queues is None:
-        queues = top.queues = {}
-    return queues
 
 
 def _serve(top: Pool) -> None:

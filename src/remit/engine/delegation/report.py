@@ -18,7 +18,7 @@ from remit.engine.run.state import Run
 from remit.tools.result import ToolResult
 from remit.types.limits import Usage
 from remit.types.messages import NO_DETAILS, Json
-from remit.types.outcome import COMPLETED, Artifact, Outcome, Rejection, Status, ToolCallLog
+from remit.types.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.types.text import cut_bytes, cut_chars
 
 NO_TEXT = "(subagent returned no text)"
@@ -55,7 +55,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     """One text block; a child that did not complete is a failed result that still has its partial text."""
     if isinstance(done, Rejection):
         return rejected(run, done)
-    ok = done.status is COMPLETED
+    ok = done.status is Status.COMPLETED
     text, cut, most = done.text if ok else done.partial, "", run.node.bounds.limits.result_chars
     if isinstance(most, int) and len(text) > most:
         text, cut = _inline(done, text, most)
@@ -179,7 +179,7 @@ def _counts(usage: Usage) -> dict[str, Json]:
 def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     """The seed's fixed texts for each way to end, and the details beside them."""
     who = f"Subagent {agent.name!r}"
-    if done.status is COMPLETED:
+    if done.status is Status.COMPLETED:
         return done.text, None
     if done.status is Status.TIMED_OUT:
         return "Subagent timed out", f"{who} timed out after {_time_given(agent, done) * 1000:.0f} ms"

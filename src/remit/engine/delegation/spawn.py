@@ -183,6 +183,7 @@ class Engine:
             limits=limits,
             depth_left=depth_left,
             policies=policies,
+            has_rules=any(policy is not None for policy in policies),
             sandbox=sandbox,
             settings=settings,
             models=models,
@@ -300,19 +301,19 @@ def _tell_started(run: Run, call_id: str) -> None:
 
 
 def _outcome(run: Run, ending: Ending) -> Outcome:
-    node, completed = run.node, ending.status is Status.COMPLETED
+    node, where, completed = run.node, run.node.where, ending.status is Status.COMPLETED
     children = sorted(run.children, key=_place)
     usage = total(node.means.usage)
     return Outcome(
         status=ending.status,
-        agent=node.agent,
-        run_id=node.run_id,
+        agent=where.agent,
+        run_id=where.run,
         text=ending.text if completed else "",
         partial="" if completed else ending.text or run.talk.text,
         reason="" if completed else ending.reason,
         label=run.plan.label,
-        parent_id=node.where.parent,
-        depth=node.depth,
+        parent_id=where.parent,
+        depth=where.depth,
         model=run.asking.used or run.asking.model.name,
         turns=run.tally.replies,
         calls=tuple(run.log),

@@ -310,11 +310,11 @@ class _Sent(Struct, eq=False):
         )
 
     def _request(self) -> Request:
-        run, node = self.run, self.run.node
+        run, node, where = self.run, self.run.node, self.run.node.where
         return Request(
-            agent=node.agent,
-            run_id=node.run_id,
-            depth=node.depth,
+            agent=where.agent,
+            run_id=where.run,
+            depth=where.depth,
             instructions=run.agent.instructions,
             messages=tuple(run.talk.messages),
             tools=run.kit.specs,

@@ -36,8 +36,9 @@ TOO_MANY = (
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _STOPS = get_args(Stop)
-# Told by what they are, not by what they equal: what is another object is looked at piece by piece.
-_NONE, _ZERO, _ONE, _END, _UNSAID = (), 0, 1, "end", ""
+
+COUNTS = ("requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+"""The fields of `Usage` that count something."""
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
@@ -129,33 +130,28 @@ def _bug(message: str) -> ModelError:
     return ModelError(message, kind="bug", retryable=False)
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= HIGHEST
-
-
 def _tidy(reply: Reply) -> Reply | str:
-    """The same with valid Unicode, tuples and ids that differ; or what is wrong with it."""
-    if type(reply.text) is not str or type(reply.model) is not str:
+    """A copy of our own that can be recorded, or what is wrong with the reply.
+
+    A copy in any case: a reply of the model's own class may hold more than can be read or searched for secrets.
+    """
+    if not isinstance(cast(object, reply.text), str) or not isinstance(cast(object, reply.model), str):
         return "text and model must be strings"
     if reply.stop not in _STOPS:
         return f"stop must be one of {', '.join(_STOPS)}, not {safe_str(reply.stop)[:60]!r}"
-    long, stop = len(reply.text) > MOST_TEXT, reply.stop
-    if long and stop != "refusal":
-        # What was cut is not what the model said to its end, and so it is no answer.
-        stop = "length"
     try:
-        text, model = clean(reply.text[:MOST_TEXT] if long else reply.text), clean(reply.model)
-        calls = _tidy_calls(reply.calls) if reply.calls else ()
-        thinking = _tidy_thinking(reply.thinking) if reply.thinking else ()
-        usage = _tidy_usage(reply.usage)
-        details = None if reply.details is None else _tidy_details(reply.details)
+        return Reply(
+            text=clean(reply.text[:MOST_TEXT]),
+            calls=_tidy_calls(reply.calls) if reply.calls else (),
+            thinking=_tidy_thinking(reply.thinking) if reply.thinking else (),
+            # A text that was cut is not all that the model said, so it is not an answer.
+            stop="length" if len(reply.text) > MOST_TEXT and reply.stop != "refusal" else reply.stop,
+            usage=_tidy_usage(reply.usage),
+            model=clean(reply.model),
+            details=None if reply.details is None else _tidy_details(reply.details),
+        )
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         return safe_str(error)[:200]
-    # One of the model's own kind may have more to it, which nobody can read or would look for secrets in.
-    same = type(reply) is Reply and text is reply.text and model is reply.model and calls is reply.calls
-    if same and thinking is reply.thinking and usage is reply.usage and details is reply.details:
-        return reply
-    return Reply(text, calls, thinking, stop, usage, model, details)
 
 
 def _tidy_details(details: object) -> JsonObject | None:
@@ -170,8 +166,6 @@ def _tidy_details(details: object) -> JsonObject | None:
 
 
 def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    if type(calls) is tuple and len(calls) <= MOST_CALLS and _are_sound(calls):
-        return calls
     _check_calls(calls)
     seen: set[str] = set()
     tidy: list[Call] = []
@@ -184,7 +178,7 @@ def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
         else:
             tidy.append(_tidy_call(call, number, seen, TOO_LONG))
     if len(calls) > MOST_CALLS:
-        # One of those that are left out stays, so that its result says so.
+        # The first call that is left out stays, so that its result says so.
         args = TOO_MANY.format(count=len(calls))
         tidy.append(_tidy_call(calls[MOST_CALLS], MOST_CALLS + 1, seen, args))
     return tuple(tidy)
@@ -196,19 +190,6 @@ def _tidy_call(call: Call, number: int, seen: set[str], args: JsonObject | str) 
         call_id = f"{call_id}_{number}"
     seen.add(call_id)
     return Call(call_id, clean(safe_str(call.name)[:MOST_NAME]), args)
-
-
-def _are_sound(calls: tuple[Call, ...]) -> bool:
-    """Whether they can be recorded as they are."""
-    room = MOST_ARGS
-    for call in calls:
-        # Text is looked at elsewhere: it may be that of an object.
-        if type(call) is not Call or type(call.args) is not dict:
-            return False
-        room -= weigh(call.args, room)
-        if room < 0 or not _is_sound(call):
-            return False
-    return len(calls) == 1 or len({call.id for call in calls}) == len(calls)
 
 
 def _check_calls(calls: object) -> None:
@@ -236,26 +217,11 @@ def _tidy_args(given: object) -> JsonObject | str:
     return cast(JsonObject, read) if isinstance(read, dict) else text
 
 
-def _is_sound(call: Call) -> bool:
-    """Whether it can be written down as it is."""
-    if type(call.id) is not str or type(call.name) is not str or not call.id:
-        return False
-    if len(call.name) > MOST_NAME or len(call.id) > MOST_NAME:
-        return False
-    try:
-        _encoder.encode((call.id, call.name, call.args))
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
-
-
 def _tidy_thinking(blocks: tuple[Thinking, ...]) -> tuple[Thinking, ...]:
     if weigh([block.text for block in blocks], MOST_TEXT) > MOST_TEXT:
         # Cut, it would be refused by the provider that signed it.
         return ()
     parts = [(b.text, b.signature, b.provider) for b in blocks]
-    if type(blocks) is tuple and all(type(p) is str and clean(p) is p for part in parts for p in part):
-        return blocks
     return tuple(Thinking(*(clean(safe_str(p)) for p in part)) for part in parts)
 
 
@@ -263,21 +229,21 @@ def _tidy_usage(said: object) -> Usage | None:
     """What a provider said it used, as far as it can be counted; None when it cannot."""
     if not isinstance(said, Usage):
         return None
-    for count in (
-        said.requests,
-        said.input_tokens,
-        said.output_tokens,
-        said.cache_read_tokens,
-        said.cache_write_tokens,
-    ):
-        if not _is_count(count):
-            return None
-    if type(said) is not Usage:
-        # As with a reply of the model's own kind.
-        said = Usage(*[getattr(said, field) for field in Usage.__struct_fields__])
-    if said.usd is not None and not (type(said.usd) in (int, float) and 0 <= said.usd <= HIGHEST):
-        return msgspec.structs.replace(said, usd=None, estimated=True)
-    return said if type(said.estimated) is bool else msgspec.structs.replace(said, estimated=True)
+    counts = [_whole(getattr(said, name)) for name in COUNTS]
+    if None in counts:
+        return None
+    usd, estimated = said.usd, said.estimated is not False
+    if usd is not None and not (isinstance(cast(object, usd), (int, float)) and 0 <= usd <= HIGHEST):
+        usd, estimated = None, True
+    return Usage(*cast("list[int]", counts), usd=usd, estimated=estimated)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number from 0 up as a plain one; None for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    number = int.__add__(value, 0)
+    return number if 0 <= number <= HIGHEST else None
 
 
 def _priced(run: Run, said: Usage) -> Usage:

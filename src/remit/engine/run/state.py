@@ -101,6 +101,8 @@ class Turn(Struct, eq=False):
 
     inline_chars: int = TURN_CHARS
     """How much of each result the model reads at most."""
+    delegates: bool = False
+    """Whether any of the calls asks for a child."""
     no_children: str = ""
     """Why these calls may not delegate: nothing could be withheld for the run's last word."""
     lends_task: bool = False

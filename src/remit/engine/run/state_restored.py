@@ -51,7 +51,7 @@ def interrupt(tree: TreeContext, record: RunRecord, outcome: Outcome) -> Outcome
         _tell(tree, _given_up(tree, record, one))
     outcome = msgspec.structs.replace(
         outcome,
-        messages=tuple(record.messages),
+        messages=tuple(record.talk.messages),
         calls=tuple(log for log in (c.log for c in record.calls) if log is not None),
     )
     told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
@@ -99,14 +99,14 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     _restore_talk(run, record)
     asking, bounds = run.asking, run.node.bounds
     asking.turn_to(min(record.switched, len(bounds.models) - 1), bounds, run.node.tree)
-    asking.used = record.model_used
+    asking.used = record.talk.model
     reply = record.unanswered
     pending = record.last_turn() if reply is not None and reply.calls else []
     run.replay = Replay(
         reply=reply,
         pending={c.call.id: c for c in pending},
         left_open={c.child: c for c in pending if c.child and c.ended is None},
-        asides=dict(record.asides),
+        asides=dict(record.talk.asides),
     )
     run.artifacts = list(record.artifacts)
     run.children = [outcomes[child] for child in record.children if child not in run.replay.left_open]
@@ -119,18 +119,18 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
 
 def _restore_talk(run: Run, record: RunRecord) -> None:
     talk = run.talk
-    talk.messages, talk.task_at, talk.text = list(record.messages), record.task_at, record.text
-    talk.tokens = record.measured if record.measured_at else talk.base
-    talk.tokens += sum(map(message_tokens, record.messages[record.measured_at :]))
+    talk.messages, talk.task_at, talk.text = list(record.talk.messages), record.talk.task_at, record.talk.text
+    talk.tokens = record.talk.measured if record.talk.measured_at else talk.base
+    talk.tokens += sum(map(message_tokens, record.talk.messages[record.talk.measured_at :]))
 
 
 def _restore_tally(run: Run, record: RunRecord) -> None:
     tally = run.tally
-    tally.started_at -= record.worked_s
-    tally.turns, tally.replies = record.turns, record.replies
+    tally.started_at -= record.clock.worked_s
+    tally.turns, tally.replies = record.talk.turns, record.talk.replies
     tally.calls = sum(c.started for c in record.calls)
     tally.results_kept = len(record.artifacts)
-    told = [m for m in record.messages if isinstance(m, UserMessage) and m.text.startswith(NOT_IN_FORM)]
+    told = [m for m in record.talk.messages if isinstance(m, UserMessage) and m.text.startswith(NOT_IN_FORM)]
     tally.tries = len(told)
 
 
@@ -155,7 +155,7 @@ def _restore_node(node: Node, record: RunRecord, spent: Spending) -> None:
     means.tokens = sum(u.tokens for u in record.usage)
     node.warnings = list(record.warnings)
     node.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
-    node.inbox = [*map(Sent, record.unjoined), *node.tree.waiting.pop(record.id, ())]
+    node.inbox = [*map(Sent, record.talk.unjoined), *node.tree.waiting.pop(record.id, ())]
     # Only resources that the run itself limits are closed, and not those whose limit was raised since.
     shut = [r for r, old in record.overran.items() if _still_holds(getattr(limits, r), getattr(old, r))]
     ledger.restore(

@@ -62,7 +62,7 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     """
     past = _recorded(run, calls)
     still_open = [call for call in calls if call.id not in past]
-    done, works = await _run_open(run, still_open, delegates=run.delegates(calls))
+    done, works = await _run_open(run, still_open)
     # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
     looping = _record(run, _in_order(calls, past, done))
     life, seat = run.node.life, run.node.means.seat
@@ -74,9 +74,9 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
     return looping
 
 
-async def _run_open(run: Run, calls: Sequence[Call], *, delegates: bool) -> tuple[Sequence[Done], bool]:
+async def _run_open(run: Run, calls: Sequence[Call]) -> tuple[Sequence[Done], bool]:
     """The results of calls that have none, and whether the run works again afterwards, that is, has its slot."""
-    if len(calls) == 1 and not delegates:
+    if len(calls) == 1 and not run.turn.delegates:
         return (await _one(run, calls[0]),), True
     if len(calls) == 1 and run.node.life.stacked < MOST_STACKED:
         return (await _lone_child(run, calls[0]),), False

@@ -246,11 +246,11 @@ class Trip:
         return await value if inspect.isawaitable(value) else value
 
     def context(self) -> ToolContext:
-        node = self.run.node
+        node, where = self.run.node, self.run.node.where
         return ToolContext(
-            run_id=node.run_id,
-            path=node.path,
-            depth=node.depth,
+            run_id=where.run,
+            path=where.path,
+            depth=where.depth,
             workspace=node.tree.workspace,
             deps=node.tree.deps,
             emit=self.emit,

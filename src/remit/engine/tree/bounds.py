@@ -49,6 +49,8 @@ class Bounds(Struct, frozen=True, eq=False):
     """Levels below it that it may still delegate to; None is unlimited."""
     policies: tuple[PolicyFunction | None, ...]
     """The caller's, the root agent's, and those of the agents below it down to this run."""
+    has_rules: bool
+    """Whether any policy has a say. Otherwise the tools' tiers decide."""
     sandbox: Sandbox
     settings: Mapping[str, Json]
     models: Chain
@@ -57,11 +59,6 @@ class Bounds(Struct, frozen=True, eq=False):
     output_schema: JsonObject | None
     below: dict[tuple[Agent, Kit | None, int | None], Bounds]
     """The bounds of children, by agent, kit and turns."""
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether any policy has a say. Otherwise the tools' tiers decide."""
-        return any(policy is not None for policy in self.policies)
 
     @property
     def most_turns(self) -> float:
