@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import msgspec
+from examples import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -234,9 +235,9 @@ def over_random_trees(trees: int, *, shrink: bool = True) -> Callable[[Played], 
         )
         slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
         phases = tuple(Phase) if shrink else (Phase.generate,)
-        return settings(max_examples=trees, deadline=None, suppress_health_check=slow, phases=phases)(
-            asked(test)
-        )
+        return settings(
+            max_examples=examples(trees), deadline=None, suppress_health_check=slow, phases=phases
+        )(asked(test))
 
     return decorate
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -222,7 +223,7 @@ def every(outcome: Outcome) -> list[Outcome]:
 
 
 @pytest.mark.timeout(240)
-@settings(CALM, max_examples=120)
+@settings(CALM, max_examples=examples(120))
 @given(
     node=nodes(2),
     asked=limits,
@@ -289,7 +290,7 @@ def check_elapsed(told: Told, asked: Limits) -> None:
     assert all(record.clock.worked_s < 4000 for record in folded.runs.values())
 
 
-@settings(CALM, max_examples=40)
+@settings(CALM, max_examples=examples(40))
 @given(node=nodes(2), asked=limits, lost=st.lists(st.integers(0, 80), max_size=12), seed=st.randoms())
 def test_fold_never_raises_for_what_is_missing(
     node: Node, asked: Limits, lost: list[int], seed: object

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -369,7 +370,7 @@ async def die_anywhere(node: Node, concurrency: int, cuts: list[float], asks: bo
 
 
 @pytest.mark.timeout(240)
-@settings(CALM, max_examples=60)
+@settings(CALM, max_examples=examples(60))
 @given(
     node=nodes(2, ("worker", "brief", "adhoc")),
     concurrency=st.sampled_from([1, 2, 16]),
@@ -446,7 +447,7 @@ async def die_limited(
 
 
 @pytest.mark.timeout(240)
-@settings(CALM, max_examples=120)
+@settings(CALM, max_examples=examples(120))
 @given(
     node=nodes(2, ("worker", "narrow", "brief", "adhoc")),
     limits=tight,
@@ -483,7 +484,7 @@ async def die_resumed(
 
 
 @pytest.mark.timeout(240)
-@settings(CALM, max_examples=80)
+@settings(CALM, max_examples=examples(80))
 @given(
     node=nodes(2, ("worker", "brief", "adhoc")),
     limits=tight,
