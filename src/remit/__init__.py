@@ -4,7 +4,6 @@
 of their names. A room is opened with the first of its names that is used: a command that lists runs needs no engine.
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -123,6 +122,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-logging.getLogger("remit").addHandler(logging.NullHandler())

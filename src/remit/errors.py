@@ -58,16 +58,16 @@ class ModelError(RemitError):
 
     def __init__(
         self,
-        message: str,
+        message: str = "",
         *,
         kind: ModelErrorKind = "server",
         retryable: bool | None = None,
         retry_after: float | None = None,
         usage: Usage | None = None,
     ) -> None:
-        super().__init__(message)
         if kind not in KINDS:
             raise UsageError(f"ModelError({str(message)[:200]!r}): {unknown_kind(kind)}")
+        super().__init__(message or f"the model failed ({kind})")
         self.kind: ModelErrorKind = kind
         self.retryable = kind in RETRYABLE_KINDS if retryable is None else retryable
         self.retry_after = retry_after

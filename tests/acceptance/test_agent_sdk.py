@@ -223,7 +223,7 @@ async def test_a3_09_a_refusal_is_a_failure_in_its_own_words() -> None:
 
 async def test_a3_09_a_refusal_without_words_gets_some() -> None:
     """A3.9: a refusal without a text has a default one; what the child said before is not taken for it."""
-    found = await result_of(CHILD, [call("look", text="Let me see."), refuse("")])
+    found = await result_of(CHILD, [call("look", said="Let me see."), refuse("")])
     assert (found["success"], found["status"]) == (False, "refused")
     assert found["final_response"] == found["error_details"] != "Let me see."
     assert "declined" in found["final_response"]
@@ -257,7 +257,7 @@ async def test_a3_11_six_server_errors_are_a_failure_of_no_tool() -> None:
 
 async def test_a3_12_nothing_after_an_error_counts() -> None:
     """A3.12: an error ends the child; what it would have said later is in no field of the result."""
-    script: list[Line] = [call("look", text="before"), fail("no key", "auth"), say("after")]
+    script: list[Line] = [call("look", said="before"), fail("no key", "auth"), say("after")]
     found = await result_of(CHILD, script)
     assert (found["success"], found["total_turns"]) == (False, 1)
     assert "no key" in found["final_response"]
@@ -267,7 +267,7 @@ async def test_a3_12_nothing_after_an_error_counts() -> None:
 
 async def test_a3_13_only_the_last_message_is_the_answer() -> None:
     """A3.13: what a child says between its calls is not part of its final response."""
-    found = await result_of(CHILD, [call("look", text="first"), call("look", text="second"), say("answer")])
+    found = await result_of(CHILD, [call("look", said="first"), call("look", said="second"), say("answer")])
     assert found["final_response"] == "answer"
 
 

@@ -178,7 +178,7 @@ async def test_w3_03_a_grandchilds_question_reaches_the_root(answer: Decision | 
     scripts = {
         "lead": [ask("mid"), say("done")],
         "mid": [ask("leaf", "Publish it."), say("asked")],
-        "leaf": [call("publish", text="work so far"), say("finished")],
+        "leaf": [call("publish", said="work so far"), say("finished")],
     }
     leaf = Agent("leaf", tools=[publish], limits=Limits(seconds=10))
     with ScriptedModel(scripts) as model:
@@ -192,7 +192,7 @@ async def test_w3_03_a_grandchilds_question_reaches_the_root(answer: Decision | 
 
 
 SPENT = Usage(1, 1000, 100)
-BEGUN: list[Line] = [call("look", text="half-way", usage=SPENT)]
+BEGUN: list[Line] = [call("look", said="half-way", usage=SPENT)]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ BEGUN: list[Line] = [call("look", text="half-way", usage=SPENT)]
         ([wait(99, say("late"))], Limits(seconds=20), "timed_out", "half-way"),
         ([wait(99, say("late")), wrapped("so far")], Limits(seconds=20), "timed_out", "so far"),
         ([fail("no key", "auth")], None, "failed", "half-way"),
-        ([call("look", text="nearly"), wrapped("so far")], Limits(turns=2), "incomplete", "so far"),
+        ([call("look", said="nearly"), wrapped("so far")], Limits(turns=2), "incomplete", "so far"),
         ([say("late")], Limits(requests=1), "over_budget", "half-way"),
         ([say("")], None, "incomplete", "half-way"),
     ],
@@ -278,7 +278,7 @@ async def test_w3_05_progress_numbers_stay_within_32_bits() -> None:
 
 async def test_w3_06_the_answer_is_not_all_that_was_said() -> None:
     """W3.6: what the parent reads as the answer has nothing of the child's earlier turns."""
-    script: list[Line] = [call("look", text="noise one"), call("look", text="noise two"), say("answer")]
+    script: list[Line] = [call("look", said="noise one"), call("look", said="noise two"), say("answer")]
     found = await result_of(CHILD, script)
     assert (found["final_response"], "noise" in json.dumps(found)) == ("answer", False)
 
@@ -446,7 +446,7 @@ async def test_w3_13_any_text_can_be_written_down() -> None:
         """Returns half a character."""
         return "half \ud83d"
 
-    scripts = {"lead": [ask(), say("done")], "child": [call("odd", text="a \udc00"), say("b \ud800")]}
+    scripts = {"lead": [ask(), say("done")], "child": [call("odd", said="a \udc00"), say("b \ud800")]}
     with ScriptedModel(scripts) as model:
         _, events = await told(lead(Agent("child", tools=[odd])), model)
     (found,) = details(events)

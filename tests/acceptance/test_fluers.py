@@ -295,8 +295,8 @@ def test_s2_09_no_tool_can_take_the_name_of_a_delegate_tool(name: str) -> None:
 async def test_s2_11_the_child_starts_with_its_prompt_and_nothing_else() -> None:
     """S2.11: a child's conversation is its instructions and its prompt; the parent keeps only the result."""
     scripts = {
-        "lead": [call("look", text="private"), task(prompt="Find it."), say("done")],
-        "child": [call("look", text="inner"), say("found")],
+        "lead": [call("look", said="private"), task(prompt="Find it."), say("done")],
+        "child": [call("look", said="inner"), say("found")],
     }
     parent = Agent("lead", tools=[look], subagents=[Agent("child", instructions="Be brief.", tools=[look])])
     with ScriptedModel(scripts) as model:

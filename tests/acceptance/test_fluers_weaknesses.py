@@ -184,11 +184,11 @@ async def test_w2_06_a_child_is_accounted_for() -> None:
     ("script", "status", "kept"),
     [
         (
-            [call("look", text="half"), call("look", text="more"), wrapped("in short")],
+            [call("look", said="half"), call("look", said="more"), wrapped("in short")],
             "incomplete",
             "in short",
         ),
-        ([call("look", text="half"), fail("no key", "auth")], "failed", "half"),
+        ([call("look", said="half"), fail("no key", "auth")], "failed", "half"),
         ([say("cut o", stop="length")], "incomplete", "cut o"),
     ],
     ids=["turns", "error", "cut off"],

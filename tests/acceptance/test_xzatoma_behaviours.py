@@ -119,7 +119,7 @@ def offered(request: Request) -> set[str]:
 async def test_s1_01_only_the_final_text_comes_back() -> None:
     """S1.1, S1.16: the parent's conversation has one result with the child's final text, and nothing else of it."""
     story = await delegate(
-        call("read", path="secret.txt", text="thinking aloud"), say("raw"), say("in short")
+        call("read", path="secret.txt", said="thinking aloud"), say("raw"), say("in short")
     )
     kinds = [type(m) for m in story.outcome.messages]
     assert kinds == [UserMessage, AssistantMessage, ToolMessage, AssistantMessage]

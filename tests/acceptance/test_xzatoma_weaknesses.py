@@ -143,7 +143,7 @@ async def test_w1_02_all_turns_used_without_an_answer_is_incomplete() -> None:
 
 async def test_w1_03_at_the_turn_limit_partial_work_is_kept() -> None:
     """W1.3: also when the wrap-up fails, the parent reads the child's last words, and its calls are logged."""
-    story = await delegate(call("read", path="a", text="a is fine"), fail("down", "auth"), max_turns=1)
+    story = await delegate(call("read", path="a", said="a is fine"), fail("down", "auth"), max_turns=1)
     assert story.details()["success"] is True
     assert story.results()[0].content == "a is fine"
     assert [c.name for c in story.outcome.children[0].calls] == ["read"]
@@ -159,7 +159,7 @@ async def test_w1_03_at_the_turn_limit_without_a_word_is_said_so() -> None:
 async def test_w1_03_a_refused_wrap_up_does_not_replace_partial_work() -> None:
     """W1.3: when the wrap-up is refused, the parent reads what the child had, and no refusal in its place."""
     story = await delegate(
-        call("read", path="a", text="a is fine"), refuse("I cannot help with that"), max_turns=1
+        call("read", path="a", said="a is fine"), refuse("I cannot help with that"), max_turns=1
     )
     assert story.outcome.children[0].partial == "a is fine"
     assert "a is fine" in story.results()[0].content
@@ -167,7 +167,7 @@ async def test_w1_03_a_refused_wrap_up_does_not_replace_partial_work() -> None:
 
 async def test_w1_03_calls_in_a_wrap_up_are_answered() -> None:
     """W1.3: a child that calls tools in its wrap-up all the same is left with no open call."""
-    again = call("read", path="b", text="half of it")
+    again = call("read", path="b", said="half of it")
     story = await delegate(call("read", path="a"), again, max_turns=1)
     assert story.results()[0].content == "half of it"
     check_calls_answered(story.outcome.children[0])
@@ -176,7 +176,7 @@ async def test_w1_03_calls_in_a_wrap_up_are_answered() -> None:
 async def test_w1_03_out_of_time_is_called_that_and_keeps_partial_work() -> None:
     """W1.3: a child out of time ends timed_out with its last words; its parent still has time to answer."""
     story = await delegate(
-        call("read", path="a", text="a is fine"),
+        call("read", path="a", said="a is fine"),
         wait(10_000),
         fail("down", "auth"),
         limits=Limits(seconds=100),
@@ -196,7 +196,7 @@ async def test_w1_03_out_of_time_is_called_that_and_keeps_partial_work() -> None
 async def test_w1_03_out_of_time_is_asked_for_what_it_has() -> None:
     """W1.3: near its deadline a child is asked once for what it has, and that is what its parent reads."""
     story = await delegate(
-        call("read", path="a", text="a is fine"),
+        call("read", path="a", said="a is fine"),
         wait(10_000),
         wrapped("a is fine, b is open"),
         limits=Limits(seconds=100),
@@ -262,7 +262,7 @@ async def test_w1_05_a_long_answer_without_a_summary_is_kept() -> None:
 
 async def test_w1_05_calls_in_a_summary_are_answered() -> None:
     """W1.5: a child that calls tools in its summary all the same is left with no open call."""
-    story = await delegate(say("found"), call("read", path="b", text="in short"))
+    story = await delegate(say("found"), call("read", path="b", said="in short"))
     assert story.results()[0].content == "in short"
     check_calls_answered(story.outcome.children[0])
 
@@ -340,7 +340,7 @@ async def test_w1_06_the_rest_begins_where_the_cut_says() -> None:
 async def test_w1_06_what_a_failed_child_had_is_not_lost_by_the_cut(size: int, label: str) -> None:
     """W1.6: what a child had when it failed is read whole by its parent: inline, or from an artifact."""
     whole = "".join(f"{n:03d}," for n in range(size // 4))
-    steps = [call("read", path="a", text=whole), fail("down", "auth")]
+    steps = [call("read", path="a", said=whole), fail("down", "auth")]
     story = await delegate(*steps, label=label)
     (result,) = story.results()
     assert result.ok is False

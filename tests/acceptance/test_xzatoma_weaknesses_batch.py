@@ -243,7 +243,7 @@ async def test_w1_13_calls_of_one_turn_run_at_the_same_time() -> None:
 
 async def test_w1_13_one_child_can_be_watched_and_cancelled() -> None:
     """W1.13: a child's events come while it works; it alone can be cancelled, and its parent reads what it had."""
-    scripts = {"a": [call("read", path="x", text="x is fine"), wait(10**6)], "b": [say("found", delay=60)]}
+    scripts = {"a": [call("read", path="x", said="x is fine"), wait(10**6)], "b": [say("found", delay=60)]}
     async with start(LEAD, "go", model=batch_model(scripts, subagent("a"), subagent("b"))) as running:
         events = [e async for e in until(running, lambda e: isinstance(e, CallEnded))]
         assert not [e for e in events if isinstance(e, RunEnded)]

@@ -42,7 +42,7 @@ async def recorded(model: ScriptedModel, *, limits: Limits | None = None, agent:
     """Every event of a run."""
     with fixed_ids("abcdefghjk"):
         async with start(
-            agent, "Look around", model=model, limits=limits, policy=["allow publish"]
+            agent, "Look around", model=model, limits=limits, policy=["allow publish*"]
         ) as running:
             return [event async for event in running.events()]
 

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def stopped(*flags: str) -> str:
     """The id of a run that met its limit of turns."""
-    model = ScriptedModel([call("ls", text="Looked."), wrapped("One place seen.")])
+    model = ScriptedModel([call("ls", said="Looked."), wrapped("One place seen.")])
     said = run("Look around", "--max-turns", "1", *flags, model=model)
     assert said.code == exits.INCOMPLETE, said.err
     return said.err.split("remit resume ")[1].split()[0]

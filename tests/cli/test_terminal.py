@@ -32,7 +32,7 @@ model = ScriptedModel({
 })
 """
 
-SLOW = 'model = ScriptedModel({"lead": [call("ls", path=".", text="A first finding."), say("never", delay=3600), say("Done.")]})'
+SLOW = 'model = ScriptedModel({"lead": [call("ls", path=".", said="A first finding."), say("never", delay=3600), say("Done.")]})'
 
 WRITES = """
 model = ScriptedModel({"lead": [call("write", path="notes.txt", content="hello\\n"), say("Written.")]})

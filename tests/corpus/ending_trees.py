@@ -130,7 +130,7 @@ async def few_turns(stage: Stage) -> None:
             "lead": by_turn(wide, TASK, TASK, wrap="Three turns' worth."),
             "leaf": by_turn(*endless("a", "b", "c"), wrap="Saw a and b."),
             "mute": by_turn(*endless("a", "b"), wrap=say("")),
-            "stubborn": by_turn(*endless("a", "b"), wrap=call("look", what="more", text="One more.")),
+            "stubborn": by_turn(*endless("a", "b"), wrap=call("look", what="more", said="One more.")),
         }
     )
     await stage.run(lead, model=model, limits=Limits(turns=3))

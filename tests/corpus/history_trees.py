@@ -72,7 +72,7 @@ def three_levels() -> ScriptedModel:
 
 
 async def plain(store: MemoryStore) -> None:
-    model = ScriptedModel([call("look", what="a", text="I look."), say("done", thinking="hm")])
+    model = ScriptedModel([call("look", what="a", said="I look."), say("done", thinking="hm")])
     await run(LEAF, "go", model=model, store=store)
 
 

@@ -168,7 +168,7 @@ def finished_model(life: int) -> Model:
         task("mid", "the middle \0 part", description="half"),
         call("change", what="x"),
         call("lok", what="?"),
-        text="Off we go. ä€𝄞",
+        said="Off we go. ä€𝄞",
     )
     return ScriptedModel(
         {
@@ -177,7 +177,7 @@ def finished_model(life: int) -> Model:
             ),
             "scribe": by_turn(say("word " * 90), wrap="Many words."),
             "mid": by_turn(call("publish", page="p"), task("leaf", "look"), say("Half done. " * 20)),
-            "leaf": by_turn(call("look", what="é", text="I look."), say("Seen.", thinking="hm", delay=1)),
+            "leaf": by_turn(call("look", what="é", said="I look."), say("Seen.", thinking="hm", delay=1)),
         }
     )
 

@@ -92,7 +92,7 @@ def _two_children(request: Request) -> Line:
         call("task", agent="poet", prompt="ode on it", description="an ode"),
         call("task", agent="scout", prompt="look at it"),
         call("task", agent="nobody", prompt="x"),
-        text="Both of them.",
+        said="Both of them.",
     )
     scripts: dict[str, Callable[[Request], Line]] = {
         "lead": by_turn(wide, say("A poem and a look.", delay=2, chunks=2)),

@@ -61,7 +61,7 @@ async def many_turns(stage: Stage) -> None:
         ToolMessage("c1", "look", "saw a"),
         AssistantMessage("I saw a."),
     )
-    steps = [call("look", what=letter, text=f"Now {letter}.") for letter in "bcdefghijk"]
+    steps = [call("look", what=letter, said=f"Now {letter}.") for letter in "bcdefghijk"]
     model = ScriptedModel([*steps, call("stare", seconds=30), say("Done: a to k.")])
     task = [TextPart("Look at the rest"), ImagePart("image/png", b"\x89PNG")]
     await stage.run(Agent("lead", tools=[look, stare]), task=task, model=model, history=history)
@@ -79,7 +79,7 @@ async def calls_of_one_reply(stage: Stage) -> None:
         call("dawdle", seconds=60),
         call("count", letters="banana"),
         call("look", {}),
-        text="All of it.",
+        said="All of it.",
     )
     agent = Agent("lead", tools=[stare, look, explode, dawdle, count])
     await stage.run(agent, model=ScriptedModel([wide, say("Some of it worked.")]))

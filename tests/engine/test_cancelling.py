@@ -92,12 +92,12 @@ def in_a_model_call() -> Story:
 
 
 def in_a_tool() -> Story:
-    model = ScriptedModel([call("slow", text="had this")])
+    model = ScriptedModel([call("slow", said="had this")])
     return Story(Agent("lead", tools=[slow]), model, lambda e: isinstance(e, CallStarted))
 
 
 def in_parallel_tools() -> Story:
-    model = ScriptedModel([calls(call("slow"), call("slow"), text="had this")])
+    model = ScriptedModel([calls(call("slow"), call("slow"), said="had this")])
     return Story(Agent("lead", tools=[slow]), model, lambda e: isinstance(e, CallStarted) and e.count == 2)
 
 
@@ -119,13 +119,13 @@ def waiting_for_head_room() -> Story:
 
 
 def in_an_approval() -> Story:
-    model = ScriptedModel([call("publish", text="had this")])
+    model = ScriptedModel([call("publish", said="had this")])
     lead = Agent("lead", tools=[publish])
     return Story(lead, model, lambda e: isinstance(e, ApprovalRequested), FREE, never_answers)  # pyright: ignore[reportArgumentType]
 
 
 def in_the_queue_for_the_approver() -> Story:
-    model = ScriptedModel([calls(call("publish"), call("publish"), text="had this")])
+    model = ScriptedModel([calls(call("publish"), call("publish"), said="had this")])
     lead = Agent("lead", tools=[publish])
 
     def second(event: Event) -> bool:
@@ -135,7 +135,7 @@ def in_the_queue_for_the_approver() -> Story:
 
 
 def in_the_wrap_up() -> Story:
-    model = ScriptedModel([call("slow", text="had this"), wrapped("late", delay=LONG)])
+    model = ScriptedModel([call("slow", said="had this"), wrapped("late", delay=LONG)])
     limits = Limits(seconds=60, call_seconds=None)
     return Story(Agent("lead", tools=[slow]), model, is_wrap_up, limits, sent=2)
 
@@ -231,7 +231,7 @@ def family() -> tuple[Agent, ScriptedModel]:
         {
             "lead": [both, say("done")],
             "quick": [say("quick is done", delay=5)],
-            "boss": [call("task", agent="deep", prompt="c", text="asked deep")],
+            "boss": [call("task", agent="deep", prompt="c", said="asked deep")],
             "deep": [say("late", delay=LONG)],
         }
     )

@@ -136,7 +136,7 @@ async def test_thirty_children_of_two_requests_under_ten() -> None:
     asked = calls(*(call("task", agent="worker", prompt=f"part {i}") for i in range(30)))
     scripts = {
         "lead": [asked, say("enough")],
-        "worker": [call("look", text="half way", delay=1), say("done")],
+        "worker": [call("look", said="half way", delay=1), say("done")],
     }
     model = ScriptedModel(scripts)
     lead = Agent("lead", subagents=[Agent("worker", tools=[look])])
@@ -179,7 +179,7 @@ async def test_forty_children_by_default_are_not_forty_at_once() -> None:
 @pytest.mark.parametrize("surface", ["task", "subagent_<name>"])
 async def test_a_child_timed_out_after_four_findings_returns_them(surface: Surface) -> None:
     """A child that meets its deadline is asked once for what it has, and its parent reads that (law 6)."""
-    turns = [call("look", at=i, text=f"finding {i}", delay=1) for i in range(4)]
+    turns = [call("look", at=i, said=f"finding {i}", delay=1) for i in range(4)]
 
     @tool(tier="observe")
     async def look(at: int) -> str:
@@ -213,7 +213,7 @@ async def test_a_child_whose_wrap_up_hangs_still_returns_its_last_text() -> None
         """Looks."""
         return f"seen {at}"
 
-    turns = [call("look", at=i, text=f"finding {i}", delay=1) for i in range(4)]
+    turns = [call("look", at=i, said=f"finding {i}", delay=1) for i in range(4)]
     child = Agent("child", tools=[look], limits=Limits(seconds=100))
     scripts = {
         "lead": [call("task", agent="child", prompt="go"), say("thanks")],
@@ -240,7 +240,7 @@ async def test_max_turns_keeps_the_findings() -> None:
     scripts = {
         "lead": [call("task", agent="child", prompt="go"), say("thanks")],
         "child": [
-            *(call("look", at=i, text=f"finding {i}") for i in range(3)),
+            *(call("look", at=i, said=f"finding {i}") for i in range(3)),
             wrapped("findings 0, 1 and 2"),
         ],
     }

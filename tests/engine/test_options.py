@@ -50,7 +50,7 @@ def test_an_unknown_option_is_reported_before_anything_runs(function: Callable[.
             run_virtual(made)
 
     with pytest.raises(
-        UsageError, match=rf"^{function.__name__}\(\) has no 'limit'\. Did you mean 'limits'\?"
+        UsageError, match=rf"^{function.__name__}\(\) has no option 'limit'\. Did you mean 'limits'\?"
     ):
         drive(function(*args, **named, model=model, limit=Limits(turns=1)))
     assert model.requests == []

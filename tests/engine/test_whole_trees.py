@@ -92,7 +92,7 @@ async def test_children_wrap_up_before_their_parent() -> None:
         "lead": [call("task", agent="mid", prompt="go"), say("lead answers in time")],
         "mid": [call("task", agent="low", prompt="go"), say("mid answers in time")],
         "low": [call("task", agent="leaf", prompt="go"), say("low answers in time")],
-        "leaf": [call("nothing", text="a start"), wait(100_000), wrapped("leaf has this")],
+        "leaf": [call("nothing", said="a start"), wait(100_000), wrapped("leaf has this")],
     }
     store = MemoryStore()
     outcome = await run(
@@ -108,7 +108,7 @@ async def test_a_parent_out_of_time_wraps_up_with_what_its_child_had() -> None:
     """A child that uses its whole time, wrap-up included, leaves its parent the time to answer."""
     scripts = {
         "lead": [call("task", agent="w", prompt="go"), say("lead answers", delay=1)],
-        "w": [call("nothing", text="w has this"), wait(100_000, say("never"))],
+        "w": [call("nothing", said="w has this"), wait(100_000, say("never"))],
     }
     outcome = await run(lead_of(Agent("w")), "go", model=ScriptedModel(scripts), limits=Limits(seconds=100))
     assert outcome.text == "lead answers"

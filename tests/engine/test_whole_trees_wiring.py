@@ -73,7 +73,7 @@ async def test_a_child_sees_its_prompt_and_not_the_conversation() -> None:
     child = Agent("w", instructions="You are a worker.")
     scripts = {
         "lead": [delegating("the brief"), say("ok")],
-        "w": [call("nothing", text="musing"), say("answer")],
+        "w": [call("nothing", said="musing"), say("answer")],
     }
     with ScriptedModel(scripts) as model:
         outcome = await run(lead_of(child), "a secret task", model=model)
@@ -341,7 +341,7 @@ async def test_an_overrun_is_recorded_in_full() -> None:
     def worker(request: Request) -> Line:
         if request.messages[0].text == "greedy":
             return say("greedy done", usage=Usage(1, 50_000, 10_000), delay=1)
-        return call("nothing", text="half way", delay=5)
+        return call("nothing", said="half way", delay=5)
 
     model = ScriptedModel({"lead": [asked, say("the last word")], "w": worker})
     limits = Limits(tokens=100_000)

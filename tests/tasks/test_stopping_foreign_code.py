@@ -169,7 +169,7 @@ def stubborn_agent(will: Stubborn) -> tuple[Agent, ScriptedModel]:
         await will.wait()
         return "stayed"
 
-    return Agent("lead", tools=[stay]), ScriptedModel([call("stay", text="had this")])
+    return Agent("lead", tools=[stay]), ScriptedModel([call("stay", said="had this")])
 
 
 @pytest.mark.parametrize("times", [1, 5])
@@ -400,7 +400,7 @@ async def test_a_stubborn_tool_leaves_time_for_the_wrap_up() -> None:
     """Section 4: at a soft deadline a tool that swallows every cancel is left behind in time for the last word."""
     will = Stubborn(asyncio.CancelledError, float("inf"))
     lead, _ = stubborn_agent(will)
-    model = ScriptedModel([call("stay", text="had this"), wrapped("what I have")])
+    model = ScriptedModel([call("stay", said="had this"), wrapped("what I have")])
     outcome = await run(lead, "go", model=model, limits=Limits(seconds=10, call_seconds=None))
     assert (outcome.status, outcome.partial) == (Status.TIMED_OUT, "what I have")
     assert "tool stay" in outcome.warnings[0]

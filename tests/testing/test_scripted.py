@@ -72,7 +72,7 @@ def test_it_is_a_model() -> None:
 async def test_steps_are_played_in_order() -> None:
     """One request, one step; each says what it was told to and costs the same."""
     with ScriptedModel(
-        [call("look", where="here", text="hm"), refuse("no"), say("end", stop="length")]
+        [call("look", where="here", said="hm"), refuse("no"), say("end", stop="length")]
     ) as model:
         first, second, third = [await model.reply(ask(), ignore) for _ in range(3)]
     assert first.calls == (Call("c1", "look", {"where": "here"}),)
@@ -103,7 +103,7 @@ async def test_arguments_may_have_any_name() -> None:
 
 async def test_call_ids_are_unique_in_a_run() -> None:
     """Ids go on counting, after what the conversation had when the run began."""
-    model = ScriptedModel([calls(call("a"), call("b"), text="both"), call("c")])
+    model = ScriptedModel([calls(call("a"), call("b"), said="both"), call("c")])
     earlier = (user("go"), AssistantMessage(calls=(Call("c1", "z"),)))
     replies = [await model.reply(ask(messages=earlier), ignore) for _ in range(2)]
     assert [[one.id for one in reply.calls] for reply in replies] == [["c2", "c3"], ["c4"]]
@@ -112,8 +112,8 @@ async def test_call_ids_are_unique_in_a_run() -> None:
 
 def test_calls_takes_only_plain_calls() -> None:
     """What would be lost in a reply of several calls is refused."""
-    for step in (say("x"), call("a", text="x"), call("a", delay=1), call("a", usage=Usage())):
-        with pytest.raises(TypeError, match="given to calls"):
+    for step in (say("x"), call("a", said="x"), call("a", delay=1), call("a", usage=Usage())):
+        with pytest.raises(TypeError, match="to calls\\(\\) itself"):
             calls(call("b"), step)
 
 
@@ -180,7 +180,7 @@ async def test_scripts_may_be_functions() -> None:
     assert await texts(model, ask(), ask(), ask(run_id="r2")) == ["r1 lead", "r1 lead", "r2 lead"]
     assert [await model.reply(ask("explorer", "r1.1"), ignore) for _ in range(2)] == [literal, literal]
     model.assert_finished()
-    assert await texts(ScriptedModel(lambda _: call("a", text="t")), ask("anyone")) == ["t"]
+    assert await texts(ScriptedModel(lambda _: call("a", said="t")), ask("anyone")) == ["t"]
 
 
 async def test_a_request_without_calls_skips_to_the_wrapped_step() -> None:

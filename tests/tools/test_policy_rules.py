@@ -249,17 +249,18 @@ async def test_a_rule_about_a_misspelt_tool_is_refused(rule: str) -> None:
     """A denial that denies nothing is told before anything runs: nobody would notice it otherwise."""
     model, child = ScriptedModel([]), Agent("child", tools=[deploy])
     lead = Agent("lead", tools=[shell, touch], subagents=[child])
-    with pytest.raises(UsageError, match=r"run\(\): the rule .* is about no tool that is here.*Did you mean"):
+    with pytest.raises(
+        UsageError, match=r"run\(\): the rule .* has no effect, because no tool is named .*Did you mean"
+    ):
         await run(lead, "go", model=model, policy=["allow *", rule])
     with pytest.raises(UsageError, match=r"Agent 'owner': the rule .*Did you mean"):
         await run(Agent("owner", subagents=[lead], policy=[rule]), "go", model=model)
 
 
 async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
-    """Rules may be written for many agents, and a pattern is about whatever it matches."""
+    """Rules about built-in, delegate and MCP tools may serve many agents; a pattern is about whatever it matches."""
     rules = [
         "deny terminal",
-        "deny publish",
         "ask shell*",
         "deny mcp__files__write",
         "ask deploy?",
@@ -270,20 +271,11 @@ async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
     assert outcome.ok
 
 
-async def test_who_names_two_tools_that_are_nearly_the_same_means_two() -> None:
-    """Rules for several agents: the one that is here is named as it is called, so the other is no slip of it."""
-    lead = Agent("lead", tools=[shell, touch])
-    outcome = await run(
-        lead, "go", model=ScriptedModel([say("done")]), policy=["deny touch", "deny toutch", "ask shell"]
-    )
-    assert outcome.ok
-
-
 async def test_rules_are_checked_without_the_tools_that_are_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take a hundred times as long to make as a run takes, and most rules are about others."""
     monkeypatch.setattr(checks, "built_in", None)
     lead = Agent("lead", tools=[shell, touch])
-    outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=["ask shell", "deny publish"])
+    outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=["ask shell", "deny touch"])
     assert outcome.ok
 
 

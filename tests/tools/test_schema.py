@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
+import remit
 from remit.errors import UsageError
 from remit.tools.schema import MOST_PROBLEMS, SchemaShape, ShapeError, TypeShape, output_schema, parse_output
 from remit.types.messages import Json, JsonObject
@@ -260,3 +265,21 @@ def test_an_unhashable_type_works_too() -> None:
     """Annotations that cannot be cached are built each time."""
     kind = Annotated[int, Field(json_schema_extra={"a": 1}), {"un": "hashable"}]
     assert parse_output(kind, "3") == (3, "")
+
+
+def test_importing_tools_does_not_import_pydantic() -> None:
+    """pydantic and jsonschema are imported with the first schema: plain JSON types need none to be checked."""
+    code = """
+import sys
+from remit.tools.tool import tool
+@tool
+def f(a: int) -> int: return a
+heavy = {"pydantic", "pydantic_core", "jsonschema", "referencing"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+f.spec
+assert "pydantic" in sys.modules and "jsonschema" not in sys.modules
+"""
+    path = str(Path(remit.__file__).parent.parent)
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -123,6 +124,8 @@ def program(ctx: click.Context, *, version: bool) -> None:
 
 def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
     """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
+    # Commands print warnings in their own way, and a log line would tear the live tree apart.
+    logging.getLogger("remit").addHandler(logging.NullHandler())
     return exits.guard(
         lambda: program.main(
             args=None if args is None else list(args),

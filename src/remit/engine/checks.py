@@ -28,7 +28,7 @@ from remit.types.messages import (
     UserMessage,
 )
 from remit.types.ports import Store
-from remit.types.spelling import slip_of
+from remit.types.spelling import suggest
 from remit.types.text import clean, describe_error
 
 if TYPE_CHECKING:
@@ -170,25 +170,22 @@ _checked: WeakKeyDictionary[Agent, frozenset[str] | None] = WeakKeyDictionary()
 
 
 def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, where: str) -> None:
-    """Raises UsageError for a rule whose tool is surely misspelt: a denial would deny nothing, without a word.
+    """Raises UsageError for a rule about a tool that does not exist: a misspelt denial would deny nothing.
 
-    One about a tool that there is not is none: rules may be written for many agents.
+    `known` is None if sources have still to say which tools they have. A pattern and a rule about a built-in tool, a
+    delegate tool or an MCP tool are always valid: one list of rules may serve agents with different tools.
     """
     if not isinstance(policy, Rules) or known is None:
         return
-    # Whoever names a tool as it is called, and another one beside it, means two.
-    rest = known - {rule.name for rule in policy.rules}
     for rule in policy.rules:
-        odd = (
-            rule.name in known or rule.name.startswith(("subagent_", "mcp__")) or set(rule.name) & set("*?[")
+        elsewhere = set(rule.name) & set("*?[") or rule.name.startswith("mcp__") or is_reserved(rule.name)
+        # The built-in tools come last: they take long to make, and most rules are about others.
+        if rule.name in known or elsewhere or rule.name in built_in.tools():
+            continue
+        raise UsageError(
+            f"{where}: the rule {str(rule)!r} has no effect, because no tool is named {rule.name!r}."
+            f"{suggest(rule.name, known)} Tools here: {', '.join(sorted(known)) or 'none'}."
         )
-        meant = None if odd else slip_of(rule.name, rest)
-        # Asked last: to make the tools that are built in takes long, and few need them for their rules.
-        if meant is not None and rule.name not in built_in.tools():
-            raise UsageError(
-                f"{where}: the rule {str(rule)!r} is about no tool that is here: none is called {rule.name!r}."
-                f" Did you mean {meant!r}?"
-            )
 
 
 def as_message(task: object) -> UserMessage:
@@ -239,8 +236,6 @@ def _check_message(message: object, where: str) -> None:
 
 
 def check_history(history: object) -> tuple[Message, ...]:
-    if type(history) is tuple and not history:
-        return ()
     if isinstance(history, Sequence) and not isinstance(history, str):
         found = tuple(cast("Sequence[object]", history))
         if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):

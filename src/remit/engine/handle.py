@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
+import msgspec
 from msgspec import Struct
 
 from remit.engine.tree.context import Sent, TreeContext
@@ -198,7 +199,7 @@ async def _live(opened: Opened) -> Outcome:
         after = None if opened.posted is None else catch_up(tree, opened.posted)
         ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
     try:
-        return await opened.root
+        outcome = await opened.root
     finally:
         wished: asyncio.CancelledError | None = None
         for end in _ends(opened, ears):
@@ -212,6 +213,10 @@ async def _live(opened: Opened) -> Outcome:
         tree.close()
         if wished is not None:
             raise wished
+    # Known only now: `on_event` runs in a thread of its own, and sees the last event after the root has ended.
+    if tree.stream.trouble:
+        outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, f"{tree.stream.trouble}."))
+    return outcome
 
 
 def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[[], Awaitable[None]]]:

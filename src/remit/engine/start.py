@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import Struct
@@ -124,10 +124,11 @@ def with_options(options: type[TreeOptions]) -> Callable[[F], F]:
 def check_options(name: str, given: TreeOptions, known: type[TreeOptions]) -> None:
     """Raises UsageError if `name` was called with an unknown option: `**options` accepts any."""
     if not given.keys() <= known.__annotations__.keys():
-        from remit.types.spelling import wrong_names  # noqa: PLC0415 - only if a name is wrong
+        from remit.engine.unknown_options import unknown_options  # noqa: PLC0415 - only if a name is wrong
 
-        names = list(known.__annotations__)
-        raise UsageError(wrong_names(name, (), given, known=names, others={}, example=""))
+        raise UsageError(
+            unknown_options(name, cast("Mapping[str, object]", given), list(known.__annotations__))
+        )
 
 
 @with_options(RunOptions)

@@ -95,13 +95,15 @@ async def run_in_thread(
     expires: Expires | None = None,
     on_begin: Callable[[], None] | None = None,
     urgent: bool = False,
+    hears: bool = True,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
     """Run a function in a daemon thread. Raises Stopped, after the grace period, if the phase is stopped.
 
-    The function may wait for a thread, unless it is `urgent`; `on_begin` is called when it has one.
+    The function may wait for a thread, unless it is `urgent`; `on_begin` is called when it has one. A function that cannot
+    hear that its time is up (`hears`) is abandoned at that moment.
     """
-    work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent)
+    work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent, hears=hears)
     return await _attend(work, phase, name=name, expires=expires, on_abandoned=on_abandoned)
 
 
@@ -125,7 +127,9 @@ async def _attend(
             stopped = not await _waited(work, phase, at)
     if work.finished and not stopped:
         return work.ended or _cancelled_inside()
-    if not work.finished:
+    if not work.finished and not stopped and not work.hears:
+        _abandon(work, name, on_abandoned)
+    elif not work.finished:
         await _stop(work, phase, name, on_abandoned)
     own = _kept(work.ended)
     if stopped or phase.stopped:
@@ -169,6 +173,10 @@ async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[st
         if work.finished:
             return
         work.cancel()
+    _abandon(work, name, on_abandoned)
+
+
+def _abandon(work: _Work, name: str, on_abandoned: Callable[[str], None]) -> None:
     if not work.abandon():
         _still_running.append(name)
     on_abandoned(name)
@@ -231,6 +239,9 @@ class _Leash(Coroutine[Any, Any, None]):
 
 class Guest:
     """Foreign code in a task of its own. On Python 3.12 and later its first step has run when this returns."""
+
+    hears = True
+    """Whether it can be asked to end."""
 
     def __init__(self, awaitable: Awaitable[object], phase: Phase) -> None:
         self.phase = phase
@@ -330,7 +341,9 @@ class _ThreadWork:
         on_begin: Callable[[], None] | None,
         *,
         urgent: bool,
+        hears: bool,
     ) -> None:
+        self.hears = hears
         self.waiter: Future[None] | None = None
         self.at = inf
         self.stopping = False

@@ -96,12 +96,14 @@ def call(
     /,
     *,
     id: str | None = None,  # noqa: A002 - the name it has in `Call`
-    text: str = "",
+    said: str = "",
     delay: float = 0.0,
     usage: Usage | None = None,
     **named: Json,
 ) -> Answer:
-    """Calls one tool. Its arguments are the other keywords, or `args` where a name is taken.
+    """Calls one tool, after the text `said`. Other keywords are the tool's arguments.
+
+    A tool with a parameter `id`, `said`, `delay` or `usage` gets it through `args`.
 
     A string as `args` stands for arguments as they came: the text of a JSON object, or of something else.
     """
@@ -112,16 +114,16 @@ def call(
     else:
         arguments = {**(args or {}), **named}
     asked = (Call(id or "", tool, arguments),)
-    return Answer(Reply(text, asked, stop="calls", usage=usage or STEP_USAGE), delay)
+    return Answer(Reply(said, asked, stop="calls", usage=usage or STEP_USAGE), delay)
 
 
-def calls(*steps: Answer, text: str = "", delay: float = 0.0, usage: Usage | None = None) -> Answer:
+def calls(*steps: Answer, said: str = "", delay: float = 0.0, usage: Usage | None = None) -> Answer:
     """Several calls in one reply."""
     for step in steps:
         if not step.reply.calls or step.reply.text or step.delay or step.reply.usage is not STEP_USAGE:
-            raise TypeError("calls() takes call() steps; text, delay and usage are given to calls() itself.")
+            raise TypeError("calls() takes call() steps; give said, delay and usage to calls() itself.")
     asked = tuple(one for step in steps for one in step.reply.calls)
-    return Answer(Reply(text, asked, stop="calls", usage=usage or STEP_USAGE), delay)
+    return Answer(Reply(said, asked, stop="calls", usage=usage or STEP_USAGE), delay)
 
 
 def fail(

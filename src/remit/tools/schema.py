@@ -129,7 +129,7 @@ def fields_shape(fields: Mapping[str, Field], known: Mapping[str, object], name:
     from typing_extensions import TypedDict  # noqa: PLC0415 - comes with pydantic, not with us
 
     make = cast("Callable[[str, object], type[object]]", TypedDict)
-    kind = make(name, {key: _field_type(name, key, field, known) for key, field in fields.items()})
+    kind = make(name, {key: field_type(name, key, field, known) for key, field in fields.items()})
     kind.__pydantic_config__ = ConfigDict(extra="forbid")  # pyright: ignore[reportAttributeAccessIssue]
     shape = TypeShape(kind, name)
     shape.schema.pop("title", None)
@@ -142,11 +142,15 @@ def fields_shape(fields: Mapping[str, Field], known: Mapping[str, object], name:
     return shape
 
 
-def _field_type(name: str, key: str, field: Field, known: Mapping[str, object]) -> object:
+class UnknownName(UsageError):
+    """Raised when an annotation names a type that is not defined, or not yet."""
+
+
+def field_type(name: str, key: str, field: Field, known: Mapping[str, object]) -> object:
     try:
         kind = _evaluate(field.annotation, known, {})
     except Exception as error:
-        raise UsageError(
+        raise UnknownName(
             f"{name}: the annotation of {key}, {field.annotation!r}, cannot be resolved ({error}). "
             "Types of parameters must be importable at run time, not only for type checkers."
         ) from error

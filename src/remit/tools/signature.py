@@ -8,12 +8,12 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, Union, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Union, cast, get_args, get_origin
 
 from msgspec import Struct
 
 from remit.errors import UsageError
-from remit.tools.schema import Field, resolve
+from remit.tools.schema import Field, fields_shape, resolve
 from remit.types.sandbox import OPEN, Sandbox
 from remit.types.text import clean
 
@@ -187,3 +187,28 @@ def _is_context(annotation: object) -> bool:
         return bool(re.fullmatch(_CONTEXT_TEXT, annotation.strip("'\" ")))
     wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
     return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))
+
+
+def is_plain(annotation: object) -> bool:
+    """Whether a type surely has a JSON schema, so that none need be built to know."""
+    if annotation in (str, int, float, bool, None, type(None), object, inspect.Parameter.empty):
+        return True
+    if get_origin(annotation) is Literal:
+        return True
+    parts = get_args(annotation)
+    container = get_origin(annotation) in (list, dict, Union, types.UnionType, Annotated)
+    return container and all(is_plain(part) for part in parts)
+
+
+def without_schema(name: str, fields: Mapping[str, Field], known: Mapping[str, object]) -> str:
+    """The message about the first parameter whose type has no JSON schema; empty if each has one."""
+    for key, field in fields.items():
+        try:
+            fields_shape({key: field}, known, name)
+        except UsageError:
+            kind = getattr(field.annotation, "__name__", None) or repr(field.annotation)
+            return (
+                f"{name}: parameter {key!r} has the type {kind}, which has no JSON schema; use a JSON type, a dataclass, a"
+                " TypedDict or a pydantic model, or take the object from ctx.deps."
+            )
+    return ""

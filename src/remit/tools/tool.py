@@ -32,16 +32,18 @@ from remit.errors import RemitError, UsageError
 from remit.tasks.semaphore import Gate
 from remit.tools.policy_rules import Subject, place, texts
 from remit.tools.result import ToolResult
-from remit.tools.schema import SchemaShape, Shape, ShapeError, fields_shape, unknown_name
+from remit.tools.schema import SchemaShape, Shape, ShapeError, UnknownName, fields_shape, unknown_name
 from remit.tools.signature import (
     Function,
     Signature,
     ToolContext,
     called,
     docstring_of,
+    is_plain,
     name_of,
     read_signature,
     source_of,
+    without_schema,
 )
 from remit.types.messages import Json, JsonObject, ToolSpec
 from remit.types.text import (
@@ -212,6 +214,22 @@ class Tool:
     def spec(self) -> ToolSpec:
         """The tool as a model is told of it."""
         return ToolSpec(self.name, self.description, self._shape.schema)
+
+    def check_schema(self) -> None:
+        """Raises UsageError if a parameter has a type without a JSON schema, or `parameters` is not one.
+
+        A type that is defined further down in its module is looked up again when the tool is first used.
+        """
+        fields = self._signature.parameters
+        if self._parameters is None and all(is_plain(field.annotation) for field in fields.values()):
+            return
+        try:
+            _ = self._shape
+        except UnknownName:
+            pass
+        except UsageError as error:
+            told = without_schema(f"tool {self.name}", fields, self._globals)
+            raise UsageError(told or str(error)) from None
 
     @functools.cached_property
     def _shape(self) -> Shape:
@@ -390,6 +408,7 @@ def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> objec
             raise UsageError(
                 f"The tool name {made.name!r} belongs to remit's own tools. Choose another name."
             )
+        made.check_schema()
         return made
 
     return wrap if fn is None else wrap(fn)

@@ -122,6 +122,11 @@ def one_line(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def seconds(value: float) -> str:
+    """A length of time in words that people read: "90 s", "0.25 s", "under 0.01 s"."""
+    return f"{value:.4g} s" if value == 0 or value >= 0.01 else "under 0.01 s"
+
+
 def count_lines(text: str) -> int:
     """How many lines there are; a line break at the end does not start another."""
     if not text:
@@ -159,6 +164,14 @@ def safe_str(value: object) -> str:
     """What `str` says, or the name of the type when that raises."""
     try:
         return str(value)
+    except FOREIGN:
+        return type(value).__name__
+
+
+def safe_repr(value: object) -> str:
+    """What `repr` says, or the name of the type when that raises."""
+    try:
+        return clean(repr(value))
     except FOREIGN:
         return type(value).__name__
 

@@ -83,7 +83,7 @@ async def test_what_a_child_says_does_not_change_how_it_ended(words: str, surfac
     name = "task" if surface == "task" else "subagent_checker"
     args: JsonObject = {"agent": "checker", "prompt": "go"} if surface == "task" else {"task": "go"}
     model = ScriptedModel(
-        {"lead": [call(name, args), say("done")], "checker": [call("wipe", text=words), crash("it broke")]}
+        {"lead": [call(name, args), say("done")], "checker": [call("wipe", said=words), crash("it broke")]}
     )
     outcome = await run(lead, "go", model=model)
     told = read(outcome)

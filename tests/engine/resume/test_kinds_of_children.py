@@ -182,7 +182,7 @@ async def test_circles_are_seen_over_all_lives() -> None:
 
 async def test_unknown_malformed_denied_and_rejected_calls_stay_what_they_were() -> None:
     """Calls that never ran have the same results after a resume, and delegations that were rejected are not tried again."""
-    lead = Agent("lead", tools=[look], subagents=[Agent("child")], policy=["deny change", "allow *"])
+    lead = Agent("lead", tools=[look], subagents=[Agent("child")], policy=["deny chang?", "allow *"])
 
     def make() -> ScriptedModel:
         odd = calls(

@@ -67,7 +67,7 @@ async def test_an_empty_answer_is_not_success(text: str) -> None:
 
 async def test_an_empty_answer_keeps_what_was_said_before() -> None:
     """What the run had said before an empty answer is its partial answer (law 6)."""
-    model = ScriptedModel([call("look", text="I see a door"), say("")])
+    model = ScriptedModel([call("look", said="I see a door"), say("")])
     outcome = await run(LOOKING, "go", model=model)
     assert (outcome.reason, outcome.text, outcome.partial) == ("empty", "", "I see a door")
 
@@ -153,7 +153,7 @@ async def test_calls_where_none_are_allowed_do_not_run(purpose: str) -> None:
     touched: list[int] = []
     worker = ran_into(touched)
     limits = Limits(turns=1)
-    first = call("touch", at=1, text="first")
+    first = call("touch", at=1, said="first")
     if purpose == "summary":
         worker, limits, first = Agent("lead", tools=worker.tools, summary="always"), Limits(), say("first")
     disobeying = Reply("the end", (Call("x", "touch", {"at": 9}),), stop="calls", usage=Usage(1, 1, 1))
@@ -172,7 +172,7 @@ async def test_open_calls_are_answered_when_time_runs_out() -> None:
         await asyncio.sleep(100_000)
         return "never"
 
-    model = ScriptedModel([calls(call("hang"), call("look"), text="two things"), wrapped("one of two")])
+    model = ScriptedModel([calls(call("hang"), call("look"), said="two things"), wrapped("one of two")])
     lead = Agent("lead", tools=[hang, look])
     outcome = await run(lead, "go", model=model, limits=Limits(seconds=100, call_seconds=None))
     assert (outcome.status, outcome.partial) == (Status.TIMED_OUT, "one of two")
@@ -187,7 +187,7 @@ async def test_open_calls_are_answered_when_time_runs_out() -> None:
 
 async def test_a_repeated_call_is_nudged_and_then_stopped() -> None:
     """The same call with the same result is nudged from the third time on and ends the run at the sixth."""
-    asked = [call("look", at=1, text=f"try {i}") for i in range(6)]
+    asked = [call("look", at=1, said=f"try {i}") for i in range(6)]
     store = MemoryStore()
     with ScriptedModel([*asked, wrapped("I saw 1")]) as model:
         outcome = await run(LOOKING, "go", model=model, store=store)
@@ -225,13 +225,13 @@ async def test_a_call_whose_result_changes_is_not_a_loop() -> None:
 
 
 def turn(first: int, size: int) -> Answer:
-    return calls(*(call("look", at=first + i) for i in range(size)), text="again")
+    return calls(*(call("look", at=first + i) for i in range(size)), said="again")
 
 
 @pytest.mark.parametrize("period", [2, 3])
 async def test_an_alternating_loop_is_stopped(period: int) -> None:
     """Two or three calls in turn, again and again, are a loop too."""
-    asked = [call("look", at=i % period, text="again") for i in range(40)]
+    asked = [call("look", at=i % period, said="again") for i in range(40)]
     outcome = await run(LOOKING, "go", model=ScriptedModel([*asked, wrapped("seen it all")]))
     assert (outcome.reason, outcome.partial) == ("repeating", "seen it all")
     assert len(results(outcome)) <= 6 * period
@@ -248,7 +248,7 @@ async def test_the_same_turn_again_and_again_is_stopped(size: int) -> None:
 
 async def test_failing_calls_count_as_a_loop() -> None:
     """An unknown tool called again and again is a loop like any other."""
-    asked = [call("lok", at=1, text="hm") for _ in range(40)]
+    asked = [call("lok", at=1, said="hm") for _ in range(40)]
     outcome = await run(LOOKING, "go", model=ScriptedModel([*asked, wrapped("no such tool")]))
     assert (outcome.reason, outcome.partial) == ("repeating", "no such tool")
 
@@ -290,7 +290,7 @@ async def test_an_answer_on_the_last_turn_is_complete() -> None:
 )
 async def test_a_failed_wrap_up_keeps_the_last_text(last: Line, status: Status) -> None:
     """When the wrap-up gives nothing, the last text is what is left (law 6)."""
-    model = ScriptedModel(lambda r: last if r.tool_choice == "none" else call("look", text="so far"))
+    model = ScriptedModel(lambda r: last if r.tool_choice == "none" else call("look", said="so far"))
     outcome = await run(LOOKING, "go", model=model, limits=Limits(turns=1))
     assert (outcome.status, outcome.partial) == (status, "so far")
 
@@ -307,7 +307,7 @@ async def test_over_budget_before_the_first_reply() -> None:
 
 async def test_over_budget_keeps_what_there_was() -> None:
     """A run that cannot pay its next turn ends `over_budget` with its last text and its log (law 6)."""
-    model = ScriptedModel([call("look", at=1, text="first"), call("look", at=2, text="second")])
+    model = ScriptedModel([call("look", at=1, said="first"), call("look", at=2, said="second")])
     outcome = await run(LOOKING, "go", model=model, limits=Limits(requests=2))
     assert (outcome.status, outcome.text, outcome.partial) == (Status.OVER_BUDGET, "", "second")
     assert [c.success for c in outcome.calls] == [True, True]

@@ -70,7 +70,7 @@ def results(outcome: Outcome) -> list[ToolMessage]:
 
 async def test_a_soft_deadline_stops_a_call_and_the_wrap_up_is_the_partial() -> None:
     """Law 6: near its deadline a run's call in flight is stopped, and its last word is what it leaves."""
-    with ScriptedModel([call("slow", text="first words"), wrapped("what I have")]) as model:
+    with ScriptedModel([call("slow", said="first words"), wrapped("what I have")]) as model:
         outcome = await run(
             Agent("lead", tools=[slow]), "go", model=model, limits=Limits(seconds=60, call_seconds=None)
         )
@@ -111,7 +111,7 @@ async def test_a_run_that_never_got_a_reply_has_no_wrap_up() -> None:
 
 async def test_the_hard_deadline_holds_during_the_wrap_up() -> None:
     """Law 1: a wrap-up that takes too long is stopped too; what was said before it is the partial."""
-    model = ScriptedModel([call("slow", text="first words"), wrapped("late", delay=LONG)])
+    model = ScriptedModel([call("slow", said="first words"), wrapped("late", delay=LONG)])
     clock = asyncio.get_running_loop()
     outcome = await run(
         Agent("lead", tools=[slow]), "go", model=model, limits=Limits(seconds=60, call_seconds=None)
@@ -381,7 +381,7 @@ async def test_a_model_that_does_not_stream_has_only_its_deadline() -> None:
 async def test_a_back_off_does_not_outlast_the_deadline() -> None:
     """Law 1: a run that backs off is stopped at its soft deadline and still has its last word."""
     model = ScriptedModel(
-        [call("nap", seconds=1, text="first words"), fail("busy", retry_after=56), wrapped("what I have")]
+        [call("nap", seconds=1, said="first words"), fail("busy", retry_after=56), wrapped("what I have")]
     )
     outcome = await run(Agent("lead", tools=[nap]), "go", model=model, limits=Limits(seconds=60))
     assert (outcome.status, outcome.partial) == (Status.TIMED_OUT, "what I have")

@@ -158,10 +158,10 @@ async def test_who_wrote_the_program_is_told_that_nobody_could_be_asked() -> Non
     )
     outcome = await run(Agent("lead", subagents=[child]), "go", model=model, policy=["ask look"])
     first, second = outcome.children[0].warnings
-    assert first.startswith("publish was denied: it is of tier confirm, and nobody can be asked.")
-    assert "run(approver=...)" in first
+    assert first.startswith("publish was denied: its tier is confirm, but run() has no approver=.")
+    assert "approver=..." in first
     assert "tier='observe'" in first
-    assert second.startswith("look was denied: the rule 'ask look' has it asked about")
+    assert second.startswith("look was denied: the rule 'ask look' asks for approval")
     assert outcome.warnings == (f"lead > child: {first}", f"lead > child: {second}")
 
 

@@ -104,8 +104,12 @@ def estimated(run: Run, output_chars: int) -> Usage:
 
 def _failure(run: Run, error: BaseException) -> ModelError:
     if not isinstance(error, ModelError):
-        log.warning(
-            "the model %s failed with something that is no ModelError", run.asking.model.name, exc_info=error
+        # Not a warning: the outcome names the failure, as it does for a tool.
+        log.info(
+            "model %s raised %s, not a ModelError",
+            run.asking.model.name,
+            type(error).__name__,
+            exc_info=error,
         )
         return _bug(f"the model {run.asking.model.name} panicked: {describe_error(error)}")
     # A copy: the model's own exception may be raised again, by another run, and may lack anything.
@@ -233,9 +237,13 @@ def _tidy_usage(said: object) -> Usage | None:
     if None in counts:
         return None
     usd, estimated = said.usd, said.estimated is not False
-    if usd is not None and not (isinstance(cast(object, usd), (int, float)) and 0 <= usd <= HIGHEST):
+    if usd is not None and not _is_amount(usd):
         usd, estimated = None, True
     return Usage(*cast("list[int]", counts), usd=usd, estimated=estimated)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= HIGHEST
 
 
 def _whole(value: object) -> int | None:

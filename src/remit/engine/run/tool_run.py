@@ -278,6 +278,7 @@ class Trip:
             name=f"tool {tool.name}",
             expires=self.expires,
             on_begin=self.begin_in_thread,
+            hears=tool.takes_context,
             on_abandoned=node.left_behind,
         )
 

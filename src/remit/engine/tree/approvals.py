@@ -19,7 +19,7 @@ from remit.tools.policy import ApprovalRequest, Decision, allow, deny
 from remit.tools.policy_rules import NO_RULE, SETTINGS, UNCLEAR
 from remit.types.events import ApprovalAnswered, ApprovalRequested
 from remit.types.limits import total
-from remit.types.text import clean, clean_json, describe_error, safe_str
+from remit.types.text import clean, clean_json, describe_error, safe_repr, safe_str, shorten
 
 if TYPE_CHECKING:
     from remit.engine.tree.node import Node
@@ -116,7 +116,7 @@ class Desk:
         )
         asked = self._open[request] = _Question(question, node, reasons)
         asked.answer = self._answers.pop(request, None)
-        decision = deny("nobody can be asked: no approver was given")
+        decision = deny("approval needed, but run() has no approver=")
         stopped = False
         if self._approver is None and asked.answer is None:
             self._warn(node, tool, reasons)
@@ -134,17 +134,19 @@ class Desk:
         return decision
 
     def _warn(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> None:
-        """Tell who wrote the program, and does not read what the model does; of each tool once."""
+        """Tell the author of the program, once for each tool: the model reads the denial, the author may not."""
         if tool.name in self._warned:
             return
         self._warned |= {tool.name}
         rule = next(filter(None, reasons), "")
-        why = f"the rule {rule!r} has it asked about" if rule else "it is of tier confirm"
-        reads = "" if rule else ", or tier='observe' if it only reads"
-        node.warn_root_too(
-            f"{tool.name} was denied: {why}, and nobody can be asked. It needs run(approver=...), or a policy such as"
-            f" 'allow {tool.name}'{reads}."
+        why = f"the rule {rule!r} asks for approval" if rule else "its tier is confirm"
+        reads = "" if rule else ", or give the tool tier='observe' if it only reads"
+        text = (
+            f"{tool.name} was denied: {why}, but run() has no approver=. Pass approver=..., or a policy such as"
+            f" ['allow {tool.name}']{reads}."
         )
+        log.warning(text)
+        node.warn_root_too(text)
 
     def _is_granted(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> bool:
         wanted = what(tool, reasons)
@@ -215,12 +217,15 @@ class Desk:
         decision = _tidy(ended.value)
         if ended.how == "returned" and decision is not None:
             return decision
-        trouble = (
-            f"it raised {describe_error(ended.error)}" if ended.error else "it returned no allow() or deny()"
-        )
-        log.warning("the approver failed, so %s is denied: %s", tool.name, trouble, exc_info=ended.error)
-        node.warn(f"The approver failed, so {tool.name} was denied: {trouble.rstrip('.')}.")
-        return deny(f"the approver failed: {trouble}")
+        if ended.error:
+            trouble = f"the approver raised {describe_error(ended.error).rstrip('.')}"
+        else:
+            trouble = (
+                f"the approver must return allow() or deny(), not {shorten(safe_repr(ended.value), 60, 57)}"
+            )
+        log.warning("%s was denied: %s", tool.name, trouble, exc_info=ended.error)
+        node.warn_root_too(f"{tool.name} was denied: {trouble}.")
+        return deny(trouble)
 
     async def _wait_for_turn(self, phase: Phase) -> None:
         if not self._busy:

@@ -16,7 +16,7 @@ from remit.engine.tree.context import TreeContext
 from remit.tasks.cancel import Phase, stop_together, wake
 from remit.tasks.deadline import Deadline
 from remit.types.events import CancelRequested, LimitMet, Where
-from remit.types.text import clean
+from remit.types.text import clean, seconds
 
 GRACE_S = 5.0
 
@@ -138,7 +138,7 @@ class Life:
             self._stop(Cause("deadline", self._time_words(), ""))
 
     def _time_words(self) -> str:
-        return f"the time limit of {self.deadline.total_s:.4g} s is reached"
+        return f"the time limit of {seconds(self.deadline.total_s)} is reached"
 
     def _stop(self, cause: Cause) -> None:
         stop_together(self.condemn(cause))

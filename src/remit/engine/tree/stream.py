@@ -15,6 +15,7 @@ from collections.abc import Callable
 import remit.tasks.threads as threads
 from remit.tasks.cancel import wake
 from remit.types.events import Event, EventsMissed
+from remit.types.text import describe_error
 
 log = logging.getLogger("remit")
 
@@ -88,6 +89,11 @@ class Stream:
         self._watcher = _Watcher(function, loop)
 
     @property
+    def trouble(self) -> str:
+        """What `on_event` raised first; empty if it never did."""
+        return "" if self._watcher is None else self._watcher.trouble
+
+    @property
     def watched(self) -> bool:
         return bool(self._readers) or self._watcher is not None
 
@@ -126,7 +132,8 @@ class _Watcher:
         self._missed = 0
         self._job: threads.Job[None] | None = None
         self._idle: asyncio.Future[None] | None = None
-        self._complained = False
+        self.trouble = ""
+        """What the function raised first."""
 
     def put(self, event: Event) -> None:
         if len(self._buffer) >= BUFFER:
@@ -164,10 +171,12 @@ class _Watcher:
     def _tell(self, event: Event) -> None:
         try:
             self._function(event)
-        except Exception:
-            if not self._complained:
-                log.warning("on_event raised; the run goes on and it is called again", exc_info=True)
-            self._complained = True
+        except Exception as error:
+            if not self.trouble:
+                self.trouble = f"on_event raised {describe_error(error).rstrip('.')}"
+                log.warning(
+                    "%s; the run continues, and on_event is called again", self.trouble, exc_info=True
+                )
 
     async def finish(self) -> None:
         """A moment for what is left; then the function is left behind."""
