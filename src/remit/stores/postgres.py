@@ -31,8 +31,8 @@ _REQUIRE_AUTH = 160000
 """The first libpq that can insist on being let in without a password."""
 
 _LINES = r"""
-    SELECT root, (head ->> 'seq')::bigint AS seq, head ->> 'kind' AS kind, head ->> 'run' AS run,
-        (head ->> 'at')::double precision AS at, line AS data
+    SELECT root, (head ->> 'seq')::bigint AS seq, head ->> 'kind' AS kind,
+        coalesce(head -> 'where' ->> 'run', head ->> 'run') AS run, (head ->> 'at')::double precision AS at, line AS data
     FROM remit_pages, regexp_split_to_table(data, '\n') AS line,
         CAST(replace(line, '\u0000', '\ufffd') AS json) AS head
     """

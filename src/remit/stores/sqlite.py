@@ -316,7 +316,8 @@ def _report(file: SqliteFile) -> None:
 
 _LINES = """
     SELECT page.root AS root, json_extract(value, '$.seq') AS seq, json_extract(value, '$.kind') AS kind,
-        json_extract(value, '$.run') AS run, json_extract(value, '$.at') AS at, value AS data
+        coalesce(json_extract(value, '$.where.run'), json_extract(value, '$.run')) AS run,
+        json_extract(value, '$.at') AS at, value AS data
     FROM (SELECT root, last, '[' || replace(data, char(10), ',') || ']' AS lines FROM remit_pages) AS page,
         json_each(CASE WHEN json_valid(lines) THEN lines
             ELSE json_array(json_object('seq', last, 'kind', 'unreadable')) END)

@@ -82,6 +82,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE remit_events",
         "CREATE VIEW remit_events AS {lines}",
     ),
+    # Version 2 of events has a header: the view finds the run of an event there, or beside the other fields.
+    ("DROP VIEW remit_events", "CREATE VIEW remit_events AS {lines}"),
 )
 
 VERSION = len(MIGRATIONS)
