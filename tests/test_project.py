@@ -25,7 +25,7 @@ FLOORS = {
     "data": "types events",
     "stopping": "tasks",
     "events to state, and what a tool is": "history tools",
-    "who does the work": "agent survey",
+    "who does the work": "agent agent_data survey",
     "what may be spent": "engine.budget",
     "a live tree": "engine.tree",
     "one run": "engine.run",

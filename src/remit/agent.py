@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, ParamSpec, cast
 
+import remit.agent_data as agent_data
 from remit.errors import UsageError
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
 from remit.tools.schema import output_schema
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool, is_reserved
 from remit.types.limits import Limits
-from remit.types.messages import Json
-from remit.types.ports import EMPTY_MODEL, ModelChoice, is_model, model_hint
+from remit.types.messages import Json, JsonObject
+from remit.types.ports import EMPTY_MODEL, Model, ModelChoice, is_model, model_hint
 from remit.types.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.types.text import clean
 
@@ -171,6 +172,33 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def to_dict(self) -> JsonObject:
+        """The agent and its subagents as data that fits into JSON; tools, sources of tools and models by name.
+
+        Fields with their default are left out; `output` is a JSON schema. Raises UsageError for a policy function.
+        """
+        return agent_data.to_dict(self)
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Json],
+        *,
+        tools: agent_data.Given = (),
+        models: Mapping[str, Model] | None = None,
+    ) -> Agent:
+        """The agent that `to_dict` described. `tools` and `models` have the objects that names in it stand for.
+
+        Other names are looked up when the agent runs: built-in tools, models of providers, `run(models=...)`. Raises
+        UsageError that names the field.
+        """
+        return agent_data.from_dict(cls, data, tools=tools, models=models)
+
+    @staticmethod
+    def json_schema() -> JsonObject:
+        """The JSON schema of the dictionaries that `to_dict` makes and `from_dict` reads."""
+        return agent_data.json_schema()
 
 
 def _check_text(where: str, field: str, value: object, *, optional: bool = False) -> None:

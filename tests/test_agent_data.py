@@ -1,0 +1,128 @@
+"""Agents as data: to a dictionary, through JSON, and back."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from remit import Agent, Limits, Sandbox, UsageError, run, tool
+from remit.testing import ScriptedModel, call, say
+from remit.tools.mcp import McpServer
+
+
+class Report(BaseModel):
+    title: str
+
+
+@tool(tier="observe")
+async def look(place: str) -> str:
+    """Look."""
+    return f"saw {place}"
+
+
+MODEL = ScriptedModel({"lead": [call("task", agent="scout", prompt="go"), say('{"title": "x"}')], "scout": [call("look", place="here"), say("seen")]})  # fmt: skip
+
+SCOUT = Agent(
+    "scout",
+    nickname="Scout",
+    description="Looks.",
+    tools=["read", look],
+    limits=Limits(turns=3, tokens=None),
+    settings={"temperature": 0.5},
+    policy=["deny terminal(rm *)"],
+    sandbox="read-only",
+    summary="auto",
+)
+LEAD = Agent(
+    "lead",
+    instructions="Lead.",
+    model=MODEL,
+    subagents=[SCOUT],
+    surface="subagent_<name>",
+    adhoc=True,
+    output=Report,
+)
+
+
+def test_an_agent_goes_through_json_and_back() -> None:
+    """Every field survives; tools and models are found by their names, a structured answer keeps its schema."""
+    data = json.loads(json.dumps(LEAD.to_dict()))
+    again = Agent.from_dict(data, tools=[look], models={"scripted": MODEL})
+    assert again.to_dict() == LEAD.to_dict()
+    assert again.model is MODEL
+    scout = again.subagents[0]
+    assert scout.tools == ("read", look)
+    assert (scout.limits, scout.settings, scout.sandbox) == (
+        SCOUT.limits,
+        SCOUT.settings,
+        Sandbox("read-only"),
+    )
+    assert (scout.nickname, scout.description, scout.summary) == ("Scout", "Looks.", "auto")
+    assert (again.surface, again.adhoc, again.instructions) == ("subagent_<name>", True, "Lead.")
+    assert data["output"]["properties"] == {"title": {"type": "string"}}
+
+
+async def test_an_agent_from_data_runs() -> None:
+    """What was data runs as the agent that it was made of."""
+    lead = Agent("lead", subagents=[Agent("scout", tools=[look])])
+    again = Agent.from_dict(lead.to_dict(), tools={"look": look})
+    outcome = await run(again, "go", model=MODEL)
+    assert outcome.ok
+    assert outcome.children[0].calls[0].name == "look"
+
+
+def test_defaults_are_left_out() -> None:
+    """A plain agent is a short dictionary."""
+    assert Agent("one").to_dict() == {"name": "one"}
+
+
+def test_a_source_of_tools_is_named_too() -> None:
+    """An MCP server has a name in the data; its command and environment are not in it."""
+    server = McpServer("files", command="files-server", env={"TOKEN": "abc"})
+    agent = Agent("one", tools=[server])
+    assert agent.to_dict() == {"name": "one", "tools": ["files"]}
+    assert Agent.from_dict(agent.to_dict(), tools=[server]).sources == (server,)
+
+
+def test_the_data_matches_its_json_schema() -> None:
+    """`Agent.json_schema()` accepts what `to_dict` makes, and refuses what `from_dict` refuses."""
+    schema = Agent.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(LEAD.to_dict(), schema)
+    for wrong in ({}, {"name": "a b"}, {"name": "x", "tool": []}, {"name": "x", "tools": "read"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
+        with pytest.raises(UsageError):
+            Agent.from_dict(wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (3, "the agent must be a dictionary, not int"),
+        ({"nam": "x"}, "the agent has no name"),
+        ({"name": "x", "tool": []}, "'x' has an unknown field 'tool'. Did you mean 'tools'?"),
+        ({"name": "x", "tools": [3]}, "x: tools has 3, which is not a name"),
+        (
+            {"name": "x", "limits": {"turn": 3}},
+            "x: limits has an unknown field 'turn'. Did you mean 'turns'?",
+        ),
+        ({"name": "x", "limits": {"turns": 0}}, "x: limits: Limits.turns must be from 1"),
+        ({"name": "x", "subagents": [{"name": "y", "adhoc": 1}]}, "Agent 'y': adhoc must be True or False"),
+        ({"name": "x", "subagents": [{}]}, "a subagent of x has no name"),
+    ],
+)
+def test_a_mistake_in_the_data_names_the_field(data: object, words: str) -> None:
+    """Whatever is wrong, the message says in which agent and which field."""
+    with pytest.raises(UsageError) as told:
+        Agent.from_dict(data)  # pyright: ignore[reportArgumentType]
+    assert words in str(told.value)
+
+
+def test_a_policy_function_is_not_data() -> None:
+    """A function cannot be written down, so it is refused instead of being lost."""
+    with pytest.raises(UsageError, match="its policy is a function"):
+        Agent("one", policy=lambda call, scope: "allow").to_dict()
