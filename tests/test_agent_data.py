@@ -96,7 +96,7 @@ def test_the_data_matches_its_json_schema() -> None:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
         with pytest.raises(UsageError):
-            Agent.from_dict(wrong)  # pyright: ignore[reportArgumentType]
+            Agent.from_dict(wrong)
 
 
 @pytest.mark.parametrize(

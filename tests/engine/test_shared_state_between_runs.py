@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import pickle
 from collections.abc import Callable
 from types import MethodType
 from typing import cast
@@ -16,7 +14,7 @@ from remit import Agent, Call, Limits, Outcome, Reply, Request, Status, Usage, r
 from remit.errors import StoreError
 from remit.stores.memory import MemoryStore
 from remit.types.events import Event, Overran, RunStarted
-from remit.types.messages import NO_DETAILS, AssistantMessage, JsonObject
+from remit.types.messages import AssistantMessage, JsonObject
 from remit.types.ports import Emit, Model
 
 
@@ -110,14 +108,6 @@ async def test_a_method_made_of_an_odd_callable_is_asked_like_any_other() -> Non
             self.reply = MethodType(Odd(), self)
 
     assert (await run(Agent("lead", model=cast(Model, Strange())), "go")).text == "a"
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_a_copy_of_the_details_of_nobody_is_ones_own(copied: Callable[[JsonObject], JsonObject]) -> None:
-    """Who is told to make a copy and fill that can do so, however it is made."""
-    mine = copied(NO_DETAILS)
-    mine["a"] = 1
-    assert (mine, NO_DETAILS) == ({"a": 1}, {})
 
 
 class Wordless(MemoryStore):

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Callable
 from enum import Enum
-from typing import cast
 
 import msgspec
 import pytest
@@ -378,12 +377,11 @@ def test_adversarial_text_is_done_in_the_end(unit: str) -> None:
 
 
 def test_a_text_that_is_also_a_name_is_searched_as_it_is_written() -> None:
-    """Whatever else stands beside it: JSON has the value, and `str` would give the name."""
+    """JSON has the value of an enum's member; `str` would give its name."""
 
     class Named(str, Enum):  # noqa: UP042 - a `StrEnum` gives its value either way
         ONE = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
-    odd = cast("list[str]", [Named.ONE, 5, None, b"bytes"])
-    assert not Redactor(environment={}).are_clean(odd)
-    assert not Redactor(environment={}).are_clean(odd[:1])
-    assert Redactor(environment={}).are_clean(odd[1:])
+    data = msgspec.json.encode([Named.ONE, 5, None])
+    assert Named.ONE.value.encode() in data
+    assert REDACTOR.redact(data) == b'["[redacted]",5,null]'

@@ -7,7 +7,6 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -15,15 +14,7 @@ from hypothesis import strategies as st
 
 import remit.history.secret_tokens as secret_tokens
 from remit.history.secret_patterns import CLASSES, PATTERNS, SecretPattern
-from remit.history.secret_search import (
-    _AUTHORIZATION,
-    _BY_MARKER,
-    _NAMED,
-    _VALUED,
-    MARK,
-    _names_of_values,
-    without_lookalikes,
-)
+from remit.history.secret_search import _SHAPES, MARK, _Shape, without_lookalikes
 from remit.history.secret_tokens import Finder, Shape, Span, finder
 
 
@@ -133,32 +124,11 @@ def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch)
     assert len(ends) <= 2
 
 
-ASSIGNED = [_AUTHORIZATION.pattern, *(shape.pattern for shape in _VALUED.values())]
-AROUND = st.one_of(BEFORE, AFTER)
-
-
-@given(AROUND, st.one_of([shaped(pattern) for pattern in ASSIGNED]), AROUND, st.integers(0, 3))
-def test_what_has_a_name_is_looked_for_wherever_a_value_is_given(
-    before: bytes, given_value: bytes, after: bytes, times: int
-) -> None:
-    """Whether values are many or few: none is passed over because of how its name is looked for."""
-    data = (before + given_value + after + b" and more words, without any" * 1_000 * times).lower()
-    assert any(pattern.search(data) for pattern in ASSIGNED)
-    assert _names_of_values(data)
-
-
-def test_every_name_has_a_marker() -> None:
-    """In a text with many values, only names whose marker is there are looked for."""
-    assert set(chain.from_iterable(_BY_MARKER.values())) == set(_NAMED)
-
-
-def test_values_of_other_names_are_passed_over() -> None:
-    """What a name only begins or contains is not what it ends with."""
-    words = (
-        b"said: the keys: 5, token count = 7, tokens=5, input_tokens: 8, keyboard: none, passed: 9. "
-        + b"words " * 400
-    )
-    assert not _names_of_values(words)
+@pytest.mark.parametrize("shape", _SHAPES, ids=lambda shape: shape.pattern.pattern[:20])
+@given(data=st.data())
+def test_no_pattern_is_left_out_where_it_finds_something(shape: _Shape, data: st.DataObject) -> None:
+    """A text without what its shape says that it has is not searched with the pattern."""
+    assert shape.has in data.draw(shaped(shape.pattern)).lower()
 
 
 def test_a_token_behind_a_long_colour_is_found() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 import msgspec
@@ -75,17 +75,14 @@ class Redactor:
         return changed
 
     def redact_lines(self, lines: bytes) -> bytes:
-        """As `redact`, for each of many lines. Faster: without a secret they are looked at together."""
-        return lines if self.is_clean(lines) else b"\n".join(map(self.redact, lines.split(b"\n")))
+        """As `redact`, for each line of a page.
 
-    def is_clean(self, data: bytes) -> bool:
-        """Whether nothing would be replaced in JSON, or in many lines of it."""
-        return self._redact(data, self._in_json, json=True) is data
-
-    def are_clean(self, texts: Collection[str]) -> bool:
-        """Whether nothing would be replaced in any of these texts, or in JSON of them."""
-        data = _encoded(_joined(texts))
-        return self._redact(data, self._plain, json=False) is data
+        The page is searched as one text first: a search of 500 KB takes a third of the time of a thousand searches of
+        500 bytes, and most pages have no secret. Only in a page that has one, each line is searched by itself.
+        """
+        if self._redact(lines, self._in_json, json=True) is lines:
+            return lines
+        return b"\n".join([self.redact(line) for line in lines.split(b"\n")])
 
     def redact_text(self, text: str) -> str:
         data = _encoded(text)
@@ -165,16 +162,6 @@ def _places(text: str, least: int, most: int) -> Iterator[int]:
             yield found + 1
             found = text.rfind(space, least, found)
     yield from range(most, max(least, most - TRIES * STEP_CHARS), -STEP_CHARS)
-
-
-def _joined(texts: Collection[str]) -> str:
-    try:
-        return "\n".join(texts)
-    except TypeError:
-        # What should be a text and is not is somebody's slip, and no reason to write nothing.
-        return "\n".join(
-            text if isinstance(text, str) else str(text) for text in cast("Iterable[object]", texts)
-        )
 
 
 def _encoded(text: str) -> bytes:

@@ -31,7 +31,8 @@ from remit.stores.owner import new_owner
 from remit.stores.reader import NotReady, Reader
 from remit.stores.sql.database import Database, Link
 from remit.stores.writing.chunks import chunks
-from remit.stores.writing.waiting import HEED_EVENTS, Claim, Waiting, Weighed, copy, weigh, weighed
+from remit.stores.writing.lines import line_of
+from remit.stores.writing.waiting import LOOK_BYTES, Claim, copy
 from remit.stores.writing.worker import Promise, Worker, answer
 from remit.stores.writing.writer import MOST_BUFFERED, PATIENCE_S, Work, Writer
 from remit.types.commands import AnyCommand
@@ -159,34 +160,22 @@ class JournalStore:
         return self._writer.do(lambda link, _: tables.release(link, root, self._owner_text), lasting=False)
 
     def append(self, event: Event) -> None:
-        seq, claim = event.seq, self._claims.get(event.root)
-        if claim is None or claim.error is not None or seq <= claim.last:
+        claim = self._claims.get(event.root)
+        if claim is None or claim.error is not None or event.seq <= claim.last:
             raise self._refusal(event, claim)
-        if weight := weigh(event):
-            waiting: Waiting = self._weighed(event, weight, claim)
-        else:
-            waiting = event
-            if seq > claim.heed_at:
-                self._make_room(claim)
-        claim.last = seq
-        claim.events.append(waiting)
+        if claim.bytes_in >= claim.look_at:
+            self._make_room(claim)
+        try:
+            line = line_of(event)
+        except Exception as error:
+            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
+        claim.add(line)
         if self._worker.asleep:
             self._worker.wake()
 
-    def _weighed(self, event: Event, weight: int, claim: Claim) -> Weighed:
-        self._make_room(claim)
-        try:
-            made = weighed(event, weight)
-        except Exception as error:
-            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
-        size = made.size
-        # In one step: a call in between could let the garbage collector in.
-        claim.weight_in += size
-        return made
-
     def _make_room(self, claim: Claim) -> None:
         """Raises StoreError where too much waits."""
-        claim.heed_at = claim.last + HEED_EVENTS
+        claim.look_at = claim.bytes_in + LOOK_BYTES
         if self._writer.waiting_bytes() > MOST_BUFFERED:
             raise self._overflow(claim)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Literal, NoReturn
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -20,22 +20,6 @@ Json = object
 
 JsonObject = dict[str, Json]
 
-
-class _NoDetails(JsonObject):
-    """An object without anything in it that nobody fills: it is everybody's."""
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("This object belongs to many records. Make a copy, and fill that.")
-
-    def __reduce__(self) -> tuple[type[JsonObject], tuple[()]]:
-        """Whoever copies it, or sends it to another process, has one of their own."""
-        return dict, ()
-
-    __setitem__ = __ior__ = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
-
-
-NO_DETAILS: JsonObject = _NoDetails()
-"""`{}`, for what has no details. Since it cannot change, it need not be written down at once."""
 
 MARK = "[remit]"
 """Begins what the runtime itself says to a model."""

@@ -11,19 +11,20 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
+import remit.stores.journal_store as journal_store
 import remit.stores.sql.migrations as migrations
 import remit.stores.writing.pages as pages
 from remit.errors import StoreError
 from remit.history.journal_files import APPLICATION_ID
+from remit.history.redaction import Redactor
 from remit.stores.sqlite import SqliteStore
-from remit.stores.writing.waiting import CHANGEABLE, WEIGHTS, weigh, weighed
+from remit.stores.writing.lines import Line, line_of
 from remit.testing.samples import ended, head, known, new_tree, read_events, refused, replied, started, warned
 from remit.types.event_json import encode
-from remit.types.events import Event, ReplyReceived, TurnStarted, Warned
+from remit.types.events import Event, ReplyReceived, TurnStarted
 from remit.types.limits import Usage
-from remit.types.messages import Call, JsonObject, Reply, user
+from remit.types.messages import Call, JsonObject, Reply
 
 pytestmark = pytest.mark.real_time
 
@@ -88,20 +89,8 @@ async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> Non
     assert event.reply.calls[0].args == {"n": 1}
 
 
-def test_only_what_cannot_change_waits_as_it_is() -> None:
-    """Long or short: those that wait hold no more memory than the run does. Long ones are counted as what they are."""
-    lengthy = ReplyReceived(turn=1, reply=Reply("x" * 5_000), usage=Usage(), **head("r", 2))
-    begun = started("r", 3)
-    assert weigh(replied("r", 1, Usage())) == weigh(begun) == 0
-    assert weigh(lengthy) == weigh(started("r", 3, task="x" * 5_000)) == 5_000
-    assert weighed(lengthy, 5_000).json is None
-    changeable = structs.replace(begun, history=(user("before"),))
-    assert weigh(changeable) == CHANGEABLE
-    assert weighed(changeable, CHANGEABLE).json == encode(changeable)
-
-
-async def test_long_and_short_changeable_and_fixed_are_written_in_their_order(tmp_path: Path) -> None:
-    """Whatever each of them waits as, what is read is what was added."""
+async def test_long_and_short_events_are_written_in_their_order(tmp_path: Path) -> None:
+    """What is read is what was added, and nothing waits any more."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     kinds: list[Callable[[int], Event]] = [
@@ -118,14 +107,36 @@ async def test_long_and_short_changeable_and_fixed_are_written_in_their_order(tm
     await store.close()
 
 
-async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path) -> None:
-    """Half a character is found by the writer: that tree loses its end and is told why, another loses nothing."""
+async def test_half_a_character_is_refused_before_it_waits(tmp_path: Path) -> None:
+    """It has no JSON. Nothing else is lost, of the same tree or of another: both may be in one transaction."""
+    store = SqliteStore(tmp_path / "runs.db")
+    odd, other = await new_tree(store), await new_tree(store)
+    store.append(turn(odd, 1))
+    with pytest.raises(StoreError, match=r"Event 2 of the run .* has no JSON"):
+        store.append(ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(odd, 2)))
+    store.append(turn(other, 1))
+    await store.flush()
+    assert [len(await read_events(store, root)) for root in (odd, other)] == [1, 1]
+    await store.close()
+
+
+async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree whose page the writer cannot make loses its end and is told why; another loses nothing."""
     store = SqliteStore(tmp_path / "runs.db")
     broken, sound = await new_tree(store), await new_tree(store)
     store.append(turn(broken, 1))
     await store.flush()
-    odd = ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(broken, 2))
-    for event in (odd, turn(sound, 1), turn(broken, 3)):
+    redact = Redactor.redact_lines
+
+    def fail(self: Redactor, lines: bytes) -> bytes:
+        if b"the odd one" in lines:
+            raise ZeroDivisionError("a bug")
+        return redact(self, lines)
+
+    monkeypatch.setattr(Redactor, "redact_lines", fail)
+    for event in (warned(broken, 2, "the odd one"), turn(sound, 1), turn(broken, 3)):
         store.append(event)
     assert "could not do what it was asked" in str(await refused(store.flush(broken)))
     await store.flush(sound)
@@ -150,14 +161,14 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
     store.append(warned(root, 1))
     await store.flush()
 
-    def slow(event: Event) -> int:
+    def slow(event: Event) -> Line:
         if event.seq == 3:
             # What the writer's thread does, between the look at the claim and the adding.
             threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
             time.sleep(0.05)
-        return CHANGEABLE
+        return line_of(event)
 
-    monkeypatch.setitem(WEIGHTS, Warned, slow)
+    monkeypatch.setattr(journal_store, "line_of", slow)
     for seq in (2, 3, 4):
         with suppress(StoreError):
             store.append(warned(root, seq))

@@ -13,10 +13,11 @@ import pytest
 from remit.errors import StoreError
 from remit.stores.sql.database import Trouble
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.writing.waiting import WAITING_BYTES, Claim, weigh, weighed
+from remit.stores.writing.lines import LINE_BYTES, line_of
+from remit.stores.writing.waiting import Claim
 from remit.testing.samples import head, new_tree, read_events, refused, started, warned
 from remit.types.event_json import encode
-from remit.types.events import Event, RunStarted, TurnStarted
+from remit.types.events import Event, TurnStarted
 
 pytestmark = pytest.mark.real_time
 
@@ -37,28 +38,28 @@ def hasty() -> Iterator[None]:
 @pytest.mark.usefixtures("hasty")
 async def test_what_is_added_while_it_is_taken_is_taken_once_and_in_order() -> None:
     claim, found = Claim("r", 0), list[int]()
-    events = [turn("r", seq) for seq in range(1, 50_001)]
+    lines = [line_of(turn("r", seq)) for seq in range(1, 50_001)]
 
     def add() -> None:
-        for event in events:
-            claim.events.append(event)
+        for line in lines:
+            claim.add(line)
 
     adding = threading.Thread(target=add)
     adding.start()
-    while adding.is_alive() or claim.events:
-        found += [event.seq for event in claim.take() if isinstance(event, TurnStarted)]
+    while adding.is_alive() or claim.lines:
+        found += [line.seq for line in claim.take()]
     adding.join()
-    assert found == [event.seq for event in events]
+    assert found == [line.seq for line in lines]
+    assert claim.size == 0
 
 
 @pytest.mark.parametrize("event", [warned("r", 2, "x" * 1_000), started("r", 2, task="é" * 1_000)])
 async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
     claim = Claim("r", 0)
-    made = weighed(event, weigh(event))
-    claim.events += [turn("r", 1), made]
-    claim.weight_in += made.size
-    assert claim.size == 2 * WAITING_BYTES + made.size
-    assert made.size >= len(event.task.text.encode() if isinstance(event, RunStarted) else encode(event))
+    given = [turn("r", 1), event]
+    for one in given:
+        claim.add(line_of(one))
+    assert claim.size == 2 * LINE_BYTES + sum(len(encode(one)) for one in given)
     assert len(claim.take()) == 2
     assert claim.size == 0
 
@@ -66,24 +67,18 @@ async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
 @pytest.mark.parametrize(
     "text", ["words " * 4_000, "words " * 4_000 + "\N{EM DASH}", "é" * 9_000, "\N{GRINNING FACE}" * 5_000]
 )
-def test_a_long_event_weighs_what_it_takes(text: str) -> None:
+def test_a_long_event_counts_what_it_takes(text: str) -> None:
     """One dash must not make a text four times as heavy: a store that is only behind would refuse the end of a tree."""
-    event = started("r", 1, task=text)
-    assert weigh(event) == pytest.approx(len(encode(event)), rel=0.1)
-
-
-def test_what_has_no_json_is_weighed_too() -> None:
-    """It is the writer who finds that it cannot be written, and says so to the tree."""
-    assert weigh(started("r", 1, task="\ud800" * 1_000)) > 0
+    assert line_of(started("r", 1, task=text)).size == pytest.approx(len(text.encode()), rel=0.1)
 
 
 async def test_nothing_of_a_tree_that_was_given_up_is_taken() -> None:
     """What came before the news did would stand behind a hole."""
     claim = Claim("r", 0)
-    claim.events.append(turn("r", 1))
+    claim.add(line_of(turn("r", 1)))
     first = StoreError("The disk is gone.")
     claim.give_up(first)
-    claim.events.append(turn("r", 2))
+    claim.add(line_of(turn("r", 2)))
     claim.give_up(StoreError("And the house."))
     assert claim.take() == []
     assert claim.error is first

@@ -13,7 +13,8 @@ import pytest
 
 import remit.stores.journal_store as journal_store
 from remit.stores.sqlite import SqliteLink, SqliteStore
-from remit.stores.writing.waiting import Claim, Waiting, Weighed, weighed
+from remit.stores.writing.lines import Line, line_of
+from remit.stores.writing.waiting import Claim
 from remit.stores.writing.worker import Worker
 from remit.stores.writing.writer import Writer
 from remit.testing.samples import head, known, new_tree, read_events, replied, warned
@@ -81,7 +82,7 @@ async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
     store = SqliteStore(tmp_path / "runs.db")
     root, moment, sound = await new_tree(store), Moment(), Claim.take
 
-    def take(claim: Claim) -> list[Waiting]:
+    def take(claim: Claim) -> list[Line]:
         taken = sound(claim)
         moment.pass_by()
         return taken
@@ -176,12 +177,12 @@ async def test_an_event_that_a_finalizer_has_overtaken_is_not_lost(
     root = await new_tree(store)
     later = [turn(root, 2)]
 
-    def collect(event: Event, weight: int) -> Weighed:
+    def collect(event: Event) -> Line:
         if later:
             store.append(later.pop())
-        return weighed(event, weight)
+        return line_of(event)
 
-    monkeypatch.setattr(journal_store, "weighed", collect)
+    monkeypatch.setattr(journal_store, "line_of", collect)
     store.append(warned(root, 1))
     store.append(warned(root, 3))
     assert [event.seq for event in await read_events(store, root)] == [2, 1, 3]

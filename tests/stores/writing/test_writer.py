@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -218,10 +218,10 @@ async def test_a_bug_in_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.M
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
 
-    def broken(self: Redactor, texts: Iterable[str]) -> bool:
+    def broken(self: Redactor, lines: bytes) -> bytes:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(Redactor, "are_clean", broken)
+    monkeypatch.setattr(Redactor, "redact_lines", broken)
     store.append(started(root, 1))
     assert "ZeroDivisionError: a bug" in str(await refused(store.flush()))
     with pytest.raises(StoreError, match="a bug"):

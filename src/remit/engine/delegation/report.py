@@ -17,7 +17,7 @@ from remit.engine.run.runtime_tool import Plan
 from remit.engine.run.state import Run
 from remit.tools.result import ToolResult
 from remit.types.limits import Usage
-from remit.types.messages import NO_DETAILS, Json
+from remit.types.messages import Json
 from remit.types.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 from remit.types.text import cut_bytes, cut_chars
 
@@ -66,7 +66,7 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     else:
         had = "" if text == done.reason else f"\n\n{_had(text)}"
         content = f"The subagent {done.agent} {_ended(done)}.{had}"
-    return ToolResult(content, ok, NO_DETAILS, _note(run, done, cut))
+    return ToolResult(content, ok, {}, _note(run, done, cut))
 
 
 def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:

@@ -1,1 +1,1 @@
-"""The one writer: events that wait, are made pages of, redacted and written by one thread."""
+"""The one writer: events become lines, lines become pages, and one thread redacts and writes these."""

@@ -1,173 +1,96 @@
-"""Events on their way into the tables: made pages of JSON, redacted, counted, and written in one transaction."""
+"""Lines on their way into the tables: joined to pages, redacted, counted, and written in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import cast
 
-from msgspec import Raw
+from msgspec import Struct
 
 import remit.stores.sql.tables as tables
 from remit.errors import TreeOwned
 from remit.history.redaction import Redactor
 from remit.stores.owner import LEASE_S
 from remit.stores.sql.database import Link
-from remit.stores.writing.texts import LONG_CHARS, Searched, texts_of
-from remit.stores.writing.waiting import Waiting, Weighed
-from remit.types.event_json import encode_lines
-from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, RunResumed, RunStarted
+from remit.stores.writing.lines import TASK_CHARS, Line
 from remit.types.limits import HIGHEST, to_micros
 
 PAGE_BYTES = 500_000
 """A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
 get it back."""
 
-TOGETHER = 128
-"""Events that are made JSON of, and are redacted, together."""
 
-TASK_CHARS = 200
-
-_PAID = frozenset((ReplyReceived, ModelCallFailed))
-"""Events with something that was spent."""
-
-_TURNING = frozenset((RunStarted, RunEnded, RunResumed))
-"""Events of the root that change what is said of its tree."""
-
-
-class Page:
+class Page(Struct, frozen=True):
     """What one row has, and adds to its tree."""
 
-    __slots__ = (
-        "agent",
-        "count",
-        "data",
-        "last_at",
-        "last_seq",
-        "resumed",
-        "root",
-        "size",
-        "spent",
-        "started_at",
-        "status",
-        "task",
+    root: str
+    data: bytes
+    """Redacted JSON, a line for each event."""
+    count: int
+    last_seq: int
+    last_at: float
+    agent: str
+    task: str
+    started_at: float
+    """These three are for a tree that has no events yet."""
+    spent: Sequence[int]
+    """Runs, requests, tokens, micro-dollars, and requests whose price is not known."""
+    status: str | None
+    """How the root ended, or None with `resumed`; without either, as before."""
+    resumed: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+def pages_of(root: str, lines: Sequence[Line], redactor: Redactor) -> Iterator[Page]:
+    """What waited of a tree, as pages."""
+    start = size = 0
+    for end, line in enumerate(lines, 1):
+        size += len(line.json)
+        if size >= PAGE_BYTES or end == len(lines):
+            yield _page(root, lines[start:end], redactor)
+            start, size = end, 0
+
+
+def _page(root: str, lines: Sequence[Line], redactor: Redactor) -> Page:
+    first, last = lines[0], lines[-1]
+    started = [first, *(line for line in lines if line.task is not None)][-1]
+    turned = [line for line in lines if line.status is not None or line.resumed]
+    return Page(
+        root=root,
+        data=redactor.redact_lines(b"\n".join([line.json for line in lines])),
+        count=len(lines),
+        last_seq=last.seq,
+        last_at=last.at,
+        agent=started.agent,
+        task=_shown(started.task or "", redactor),
+        started_at=started.at,
+        spent=_spent(lines),
+        status=turned[-1].status if turned else None,
+        resumed=bool(turned) and turned[-1].resumed,
     )
 
-    def __init__(
-        self, root: str, events: Sequence[Event], lines: Sequence[bytes], redactor: Redactor
-    ) -> None:
-        first, last = events[0], events[-1]
-        self.root = root
-        # Without the end of the last line; the others are as long as they are, and not copied twice.
-        self.data = b"".join([*lines[:-1], lines[-1][:-1]])
-        self.size = len(self.data)
-        self.count, self.last_seq, self.last_at = len(events), last.seq, last.at
-        self.agent, self.task, self.started_at = first.agent, "", first.at
-        """For a tree that has no events yet."""
-        self.resumed = False
-        self.status: str | None = None
-        """How the root ended, or None with `resumed`; without either, as before."""
-        requests = all_tokens = micros = unpriced = 0
-        # By class: `isinstance` takes several times as long for a record that is of another one.
-        for event in [event for event in events if type(event) in _PAID]:
-            usage = cast("ReplyReceived | ModelCallFailed", event).usage
-            requests += usage.requests
-            tokens, usd = usage.input_tokens + usage.output_tokens, usage.usd
-            all_tokens += tokens
-            if usd:
-                micros += to_micros(usd)
-            elif usd is None and tokens:
-                unpriced += 1
-        runs = list(map(type, events)).count(RunStarted)
-        for event in [event for event in events if type(event) in _TURNING and event.run == root]:
-            if type(event) is RunStarted:
-                self._begin(event, redactor)
-            else:
-                self.resumed = type(event) is RunResumed
-                self.status = event.outcome.status if type(event) is RunEnded else None
-        spent = runs, requests, all_tokens, micros, unpriced
-        # What a model says is no reason to write nothing: databases count no further than 9 * 10**18.
-        self.spent = [min(amount, HIGHEST) for amount in spent]
-        """The last two: micro-dollars, and requests whose price is not known."""
 
-    def _begin(self, event: RunStarted, redactor: Redactor) -> None:
-        """What the list of trees says of the root."""
-        task = redactor.redact_text(event.task.text[: TASK_CHARS * 4])[:TASK_CHARS]
-        # Databases keep neither of these in a text.
-        self.task = task.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-        self.agent, self.started_at = event.agent, event.at
+def _shown(task: str, redactor: Redactor) -> str:
+    """The task as the list of trees shows it."""
+    shown = redactor.redact_text(task)[:TASK_CHARS]
+    # Databases keep neither of these in a text.
+    return shown.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def pages_of(root: str, taken: Sequence[Waiting], redactor: Redactor, searched: Searched) -> Iterator[Page]:
-    """What waited of a tree, as pages. Raises where an event has no JSON."""
-    held: list[Event] = []
-    made: list[bytes] = []
-    size = 0
-    for group, weighed in _groups(taken):
-        if weighed:
-            data = _json_of_weighed(group, redactor, searched)
-            held += [one.event if isinstance(one, Weighed) else one for one in group]
-        else:
-            events = cast("Sequence[Event]", group)
-            data = _json_of(events, redactor, searched)
-            held += events
-        made.append(data)
-        size += len(data)
-        if size >= PAGE_BYTES:
-            yield Page(root, held, made, redactor)
-            held, made, size = [], [], 0
-    if held:
-        yield Page(root, held, made, redactor)
-
-
-def _groups(taken: Sequence[Waiting]) -> Iterator[tuple[Sequence[Waiting], bool]]:
-    """`TOGETHER`, or fewer where those are long; and whether any of them was weighed."""
-    start = 0
-    while start < len(taken):
-        group = taken[start : start + TOGETHER]
-        # Without a line of Python for each: there are many.
-        weighed = Weighed in set(map(type, group))
-        if weighed:
-            group = list(_no_more_than_a_page(group))
-        yield group, weighed
-        start += len(group)
-
-
-def _no_more_than_a_page(group: Iterable[Waiting]) -> Iterator[Waiting]:
-    size = 0
-    for one in group:
-        yield one
-        size += one.size if type(one) is Weighed else 0
-        if size >= PAGE_BYTES:
-            return
-
-
-def _json_of(events: Sequence[Event], redactor: Redactor, searched: Searched) -> bytes:
-    """Lines, redacted: looked through by their texts."""
-    data = encode_lines(events)
-    clean = redactor.are_clean(searched.without(texts_of(events)))
-    return data if clean else redactor.redact_lines(data)
-
-
-def _json_of_weighed(group: Sequence[Waiting], redactor: Redactor, searched: Searched) -> bytes:
-    """The same. What is JSON already is looked through as that."""
-    lines = [_line(one) for one in group]
-    data = encode_lines(lines)
-    texts = searched.without(texts_of([line for line in lines if isinstance(line, Event)]))
-    ready = [one for one in group if type(one) is Weighed and one.json is not None]
-    if not (redactor.are_clean(texts) and redactor.is_clean(b"\n".join([one.json or b"" for one in ready]))):
-        return redactor.redact_lines(data)
-    # What should be a text and is not is somebody's slip, and no reason to write nothing.
-    searched.add(text for text in texts if type(text) is str and len(text) >= LONG_CHARS)
-    for one in ready:
-        searched.add(one.texts)
-    return data
-
-
-def _line(one: Waiting) -> Event | Raw:
-    if type(one) is not Weighed:
-        return cast(Event, one)
-    return one.event if one.json is None else Raw(one.json)
+def _spent(lines: Sequence[Line]) -> list[int]:
+    usages = [line.usage for line in lines if line.usage is not None]
+    spent = (
+        sum(line.runs for line in lines),
+        sum(usage.requests for usage in usages),
+        sum(usage.tokens for usage in usages),
+        sum(to_micros(usage.usd) for usage in usages if usage.usd is not None),
+        sum(usage.usd is None and usage.tokens > 0 for usage in usages),
+    )
+    # What a model says is no reason to write nothing: databases count no further than 9 * 10**18.
+    return [min(amount, HIGHEST) for amount in spent]
 
 
 def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:

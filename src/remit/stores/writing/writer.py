@@ -17,8 +17,9 @@ from remit.errors import StoreError, TreeOwned
 from remit.history.redaction import Redactor
 from remit.stores.owner import HEARTBEAT_S
 from remit.stores.sql.database import Database, Link, Trouble, unexpected
+from remit.stores.writing.lines import Line
 from remit.stores.writing.pages import Page, pages_of, write
-from remit.stores.writing.waiting import Claim, Waiting, copy
+from remit.stores.writing.waiting import Claim, copy
 from remit.stores.writing.worker import Promise, Worker, tell_all
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ class Writer:
         return not self._any_event() and not self._jobs
 
     def _any_event(self) -> bool:
-        return any(claim.events for claim in tuple(self._sources))
+        return any(claim.lines for claim in tuple(self._sources))
 
     def _turn(self) -> float | None:
         now = time.monotonic()
@@ -262,9 +263,9 @@ class Writer:
             elif gone:
                 self._sources.remove(claim)
 
-    def _make(self, claim: Claim, taken: list[Waiting]) -> None:
+    def _make(self, claim: Claim, taken: list[Line]) -> None:
         try:
-            for page in pages_of(claim.root, taken, self._redactor, claim.searched):
+            for page in pages_of(claim.root, taken, self._redactor):
                 self._pages.append(page)
                 self._pages_bytes += page.size
         except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
