@@ -114,14 +114,19 @@ class Desk:
                 reasons=reasons,
             )
         )
-        asked = self._open[request] = _Question(question, node, reasons)
+        return await self._decided(node, call, tool, _Question(question, node, reasons))
+
+    async def _decided(self, node: Node, call: str, tool: Tool, asked: _Question) -> Decision:
+        """Wait for the answer and record it, also if there is none because the run was stopped. Raises Stopped."""
+        request = asked.request.id
+        self._open[request] = asked
         asked.answer = self._answers.pop(request, None)
         decision = deny("approval needed, but run() has no approver=")
         stopped = False
-        if self._approver is None and asked.answer is None:
-            self._warn(node, tool, reasons)
         try:
-            if self._approver is not None and asked.answer is None:
+            if asked.answer is None and self._approver is None:
+                self._warn(node, tool, asked.reasons)
+            elif asked.answer is None and self._approver is not None:
                 decision, stopped = deny("the run was stopped before there was an answer"), True
                 decision = await self._waited(self._approver, node, tool, asked)
                 stopped = False
