@@ -22,6 +22,12 @@ FILES = {
     "table/pyproject.toml": '[project]\nname = "table"\n[tool.remit]\nsandbox = "read-only"\n',
     "prompts/linked.md": AGENT.replace("helper", "linked"),
     "sub/code.py": "print(1)\n",
+    "oc/opencode.json": '{"agent": {"r": {"description": "d", "prompt": "{file:./texts/r.txt} {\\u0066ile:./texts/s.txt}"}}}\n',
+    "oc/texts/r.txt": "Review.\n",
+    "oc/texts/s.txt": "Slowly.\n",
+    "ki/.kiro/agents/k.json": '{"description": "d", "prompt": "file://../../texts/k.md", "tools": ["read"]}\n',
+    "ki/texts/k.md": "Be kind.\n",
+    "roo/.roomodes": "customModes:\n- {slug: m, name: M, roleDefinition: Be., groups: [read]}\n",
 }
 
 

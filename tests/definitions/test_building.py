@@ -141,7 +141,7 @@ def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["sql_read", "db_write", "new_task", "Batch", "terminalSelection", "Overwrite"]
+    "word", ["sql_read", "db_write", "new_task", "Batch", "terminalHistory", "Overwrite"]
 )
 @pytest.mark.parametrize("written", ["disallowedTools: {}", "policy: [ask {}]"])
 def test_a_denial_of_a_tool_whose_name_has_one_of_ours_in_it_is_no_error(
@@ -298,6 +298,22 @@ def test_servers_are_given_with_the_tools_that_are_named(tmp_path: Path) -> None
     write(tmp_path, "b", "tools: Read\nmcpServers: [github]\n")
     agent, _ = made(tmp_path, "b", servers=servers)
     assert names(agent) == ["read", "github"]
+
+
+def test_an_agent_gets_no_more_of_a_server_than_its_description_gives(tmp_path: Path) -> None:
+    """`tools` of a server and what an agent names hold together; patterns on either side are followed."""
+    docs = McpServer("docs", command="x", only=["find", "get_*"], without=["get_key"])
+    write(tmp_path, "a", "tools: mcp__docs__get_page, mcp__docs__drop\ndisallowedTools: mcp__docs__x\n")
+    write(tmp_path, "b", "tools: mcp__docs__f*\n")
+    write(tmp_path, "c", "tools: mcp__docs\n")
+    for name, only, without in (
+        ("a", ("get_page",), ("get_key", "x")),
+        ("b", ("find",), ("get_key",)),
+        ("c", ("find", "get_*"), ("get_key",)),
+    ):
+        (server,) = made(tmp_path, name, servers={"docs": docs})[0].tools
+        assert isinstance(server, McpServer)
+        assert (server.only, server.without) == (only, without)
 
 
 def test_an_unknown_server_is_told(tmp_path: Path) -> None:

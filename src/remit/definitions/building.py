@@ -8,6 +8,7 @@ from functools import partial
 
 from remit.agent import Agent
 from remit.definitions.agent_files.definition import Definition, WrittenWord
+from remit.definitions.agent_files.formats import FOREIGN
 from remit.definitions.agent_files.loading import Loaded
 from remit.definitions.agent_files.model_names import is_address, read_model
 from remit.definitions.project_trust.untrusted_agents import (
@@ -91,6 +92,10 @@ def check(loaded: Loaded, *, surroundings: Surroundings = NOWHERE) -> list[Probl
     return list(dict.fromkeys([*loaded.problems, *builder.problems]))
 
 
+def _names_all(definition: Definition) -> bool:
+    return any(said.text == "*" for said in definition.subagents)
+
+
 class _Builder:
     def __init__(self, loaded: Loaded, surroundings: Surroundings) -> None:
         self.loaded = loaded
@@ -151,7 +156,8 @@ class _Builder:
     # --- Who is below -----------------------------------------------------------------------------
 
     def _children(self, definition: Definition, kit: Kit, *, is_root: bool) -> list[Agent]:
-        named = list(definition.subagents) + kit.agents if kit.may_delegate else []
+        named = [*definition.subagents, *kit.agents] if kit.may_delegate else []
+        named = [said for said in named if said.text != "*"]
         found = dict[str, Agent]()
         for said in named:
             if self._is_hopeless(definition):
@@ -159,7 +165,7 @@ class _Builder:
             child = self._child(definition, said)
             if child is not None:
                 found.setdefault(child.name, child)
-        if is_root and kit.delegates and not named:
+        if is_root and kit.delegates and (not named or _names_all(definition)):
             found |= {agent.name: agent for agent in self._everybody(definition)}
         return list(found.values())
 
@@ -172,7 +178,8 @@ class _Builder:
         target = self.loaded.find(said.text)
         if target is None:
             text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"
-            self.tell(definition, "error", said.line, text)
+            # Files of other systems may name agents that come with those.
+            self.tell(definition, "warning" if definition.format in FOREIGN else "error", said.line, text)
             return None
         if target.name in self._path:
             circle = " -> ".join([*self._path[self._path.index(target.name) :], target.name])

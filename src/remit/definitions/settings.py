@@ -382,7 +382,7 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
         layer.tell("warning", 0, f"The file {error}." if isinstance(error, Wrong) else str(error))
         return layer
     settings.files.append(path)
-    for problem in found.problems:
+    for problem in (*found.problems, *found.warnings):
         layer.tell("warning", 0, problem)
     # remit's own files have the last word about a server of one name.
     layer.put_servers(found, 0, settings.values)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from remit.agent import NAME
+from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.limit_values import make_limits
+from remit.definitions.agent_files.prompt_files import PromptFiles
 from remit.definitions.agent_files.tool_names import ToolWord
 from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, note_down
 from remit.errors import UsageError
@@ -39,6 +41,8 @@ class Definition:
     nickname: str | None
     """What the file calls it, where that is no name."""
     file: Path
+    format: Format
+    """Whose words the file has."""
     place: Place
     trusted: bool
     """Whether it may widen anything: allow, start servers, choose where its model is."""
@@ -96,6 +100,9 @@ class Draft:
     """A definition while its keys are read, one after the other."""
 
     file: Path
+    format: Format = "plain"
+    prompts: PromptFiles | None = None
+    """Reads texts that the file only names."""
     name: WrittenWord | None = None
     nickname: str | None = None
     description: str = ""
@@ -103,6 +110,8 @@ class Draft:
     models: list[str] = field(default_factory=list[str])
     settings: dict[str, Json] = field(default_factory=dict[str, Json])
     tools: list[ToolWord] | None = None
+    ceiling: list[ToolWord] | None = None
+    """Where everything else is denied: what is left."""
     without: list[ToolWord] = field(default_factory=list[ToolWord])
     only: list[ToolWord] = field(default_factory=list[ToolWord])
     subagents: list[WrittenWord] = field(default_factory=list[WrittenWord])
@@ -128,6 +137,14 @@ class Draft:
     def has_errors(self) -> bool:
         return any(problem.level == "error" for problem in self.problems)
 
+    def check(self) -> None:
+        """Tell of what an agent needs and does not have."""
+        line = self.lines.get("name", 0)
+        if not self.description and not self.has_errors:
+            self.tell("warning", line, "There is no description; others do not learn what it is for.")
+        if not any(self.instructions) and not self.has_errors:
+            self.tell("warning", line, "There are no instructions: nothing stands below the front matter.")
+
     def narrow(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox if self.sandbox is None else sandbox.within(self.sandbox)
 
@@ -138,13 +155,14 @@ class Draft:
             name=name,
             nickname=self.nickname,
             file=self.file,
+            format=self.format,
             place=place,
             trusted=trusted,
             description=self.description,
             instructions="\n\n".join(part for part in self.instructions if part),
             models=tuple(self.models),
             settings=self.settings,
-            tools=None if self.tools is None else tuple(self.tools),
+            tools=self._tools(),
             without=tuple(self.without),
             only=tuple(self.only),
             subagents=tuple(dict.fromkeys(self.subagents)),
@@ -165,16 +183,26 @@ class Draft:
     def _name(self, fallback: str) -> str:
         written = fallback if self.name is None else self.name.text
         name = as_name(written) or as_name(fallback)
-        if self.name is None:
+        if self.name is None and self.format not in FOREIGN:
             self.tell("warning", 0, f"There is no name; it is called {name!r} after its file.")
-        elif name != written:
+        elif self.name is not None and name != written:
             self.nickname = self.nickname or written
-            self.tell(
-                "warning",
-                self.name.line,
-                f"The name {written!r} has characters that names do not have; it is {name!r}.",
-            )
+            # Elsewhere, names are titles.
+            if self.format not in FOREIGN:
+                self.tell(
+                    "warning",
+                    self.name.line,
+                    f"The name {written!r} has characters that names do not have; it is {name!r}.",
+                )
         return name
+
+    def _tools(self) -> tuple[ToolWord, ...] | None:
+        wanted, ceiling = self.tools, self.ceiling
+        if wanted is None or ceiling is None:
+            found = ceiling if wanted is None else wanted
+            return None if found is None else tuple(found)
+        left = {(word.kind, word.name) for word in ceiling}
+        return tuple(word for word in wanted if (word.kind, word.name) in left)
 
     def _limits(self) -> Limits | None:
         try:
