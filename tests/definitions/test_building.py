@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit import Agent, Limits, UsageError, run, tool
-from remit.definitions import Loaded, Problem, Surroundings, build, build_all, check, load
+from remit.definitions import Loaded, Problem, Surroundings, Unusable, build, build_all, check, load
 from remit.testing import ScriptedModel, call, say
 from remit.tools.mcp import McpServer
 
@@ -357,6 +357,11 @@ def test_servers_in_a_file_are_started_for_trusted_files_only(tmp_path: Path) ->
         ("Best", "openai:gpt-5"),
         ("[fast, sonnet]", ("groq:llama", "anthropic:claude-sonnet-5")),
         ("http://localhost:8000/v1#m", "http://localhost:8000/v1#m"),
+        ("Claude Sonnet 4.5", "anthropic:claude-sonnet-4-5"),
+        ("Claude Opus 4.6 (Preview) (copilot)", "anthropic:claude-opus-4-6"),
+        ("GPT-4.1 (copilot)", "openai:gpt-4.1"),
+        ("GPT-4.1 | 'gpt-5'", ("openai:gpt-4.1", "openai:gpt-5")),
+        ("Auto (copilot)", None),
     ],
 )
 def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expected: object) -> None:
@@ -370,10 +375,24 @@ def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expe
 
 def test_a_model_that_cannot_be_used_is_the_parents(tmp_path: Path) -> None:
     """Where the caller says that a model cannot be used, the agent inherits one, and it is said why."""
+
+    def usable(name: str) -> Unusable | None:
+        return Unusable("KEY is not set", "models of X: set KEY") if "anthropic" in name else None
+
     write(tmp_path, "a", "model: sonnet\n")
-    agent, problems = made(tmp_path, "a", usable=lambda name: "no key." if "anthropic" in name else None)
+    agent, problems = made(tmp_path, "a", usable=usable)
     assert agent.model is None
-    assert (problems[0].line, "no key." in problems[0].text) == (4, True)
+    assert [(problem.level, problem.line, problem.text) for problem in problems] == [
+        (
+            "warning",
+            4,
+            "The model 'anthropic:claude-sonnet-5' is unavailable (KEY is not set); using the parent's model.",
+        )
+    ]
+    write(tmp_path, "b", "model: [sonnet, openai:gpt-5]\n")
+    agent, problems = made(tmp_path, "b", usable=usable)
+    assert (agent.model, [problem.level for problem in problems]) == ("openai:gpt-5", ["note"])
+    assert problems[0].text.endswith("using 'openai:gpt-5'.")
 
 
 def test_an_untrusted_file_only_narrows(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import cast
 from remit.definitions.agent_files.definition import Definition, Place
 from remit.definitions.agent_files.limit_values import make_limits
 from remit.definitions.agent_files.loading import Given, Loaded, load_agents
-from remit.definitions.agent_files.model_names import read_model
+from remit.definitions.agent_files.model_names import Unusable, read_model
 from remit.definitions.agent_files.search_paths import repository, upwards
 from remit.definitions.building import Surroundings
 from remit.definitions.project_trust.trusted_content import agent_lines, setting_lines, tidy
@@ -161,7 +161,10 @@ class Settings:
         return loaded
 
     def surroundings(
-        self, *, tools: Mapping[str, Tool] | None = None, usable: Callable[[str], str | None] | None = None
+        self,
+        *,
+        tools: Mapping[str, Tool] | None = None,
+        usable: Callable[[str], Unusable | None] | None = None,
     ) -> Surroundings:
         """What agents of this workspace are built with."""
         made = Surroundings(

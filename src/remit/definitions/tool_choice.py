@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import remit.tools
 from remit.definitions.agent_files.definition import Definition, WrittenWord
@@ -15,14 +16,19 @@ from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.permissions import removes
 from remit.definitions.agent_files.tool_names import ToolWord, known_words, read_word
 from remit.definitions.project_trust.untrusted_agents import CONSENT
-from remit.definitions.syntax.nodes import Hints, Level, quoted, split_list, to_json
+from remit.definitions.syntax.nodes import Cause, Hints, Level, quoted, split_list, to_json
 from remit.errors import UsageError
 from remit.tools.policy_rules import parse
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool, is_reserved
 from remit.types.spelling import slip_of
 
-Tell = Callable[[Level, int, str], None]
+
+class Tell(Protocol):
+    """Notes a problem of the definition."""
+
+    def __call__(self, level: Level, line: int, text: str, cause: Cause | None = None) -> None: ...
+
 
 _LIST_ALL: tuple[Format, ...] = ("copilot", "kiro")
 
@@ -141,9 +147,8 @@ class _Chooser:
         elif word.kind == "server":
             self._take_server(word.name, word.tool, word.line, must_exist=False)
         elif word.kind == "missing":
-            self.tell(
-                "warning", word.line, f"remit has no tool {quoted(word.name)}; the agent goes without it."
-            )
+            text = f"remit has no tool {quoted(word.name)}; the agent goes without it."
+            self.tell("warning", word.line, text, Cause("use tools that remit does not have", word.name))
         elif word.name in self.shelf.own or word.kind == "tool":
             self._take_tool(word)
         else:
@@ -168,7 +173,8 @@ class _Chooser:
         # A tool of another program is no mistake in a file that was written for it.
         level: Level = "error" if ours or slip_of(word.name.lower(), (*tools, *known_words())) else "warning"
         more = hint or (f" Tools are {', '.join(tools)}." if ours else " The agent goes without it.")
-        self.tell(level, word.line, f"There is no tool {quoted(word.written)}.{more}")
+        cause = None if level == "error" else Cause("use tools that are not here", word.written)
+        self.tell(level, word.line, f"There is no tool {quoted(word.written)}.{more}", cause)
 
     def _server_of(self, name: str) -> str | None:
         """Which server a name begins with, as opencode calls its tools."""
@@ -197,8 +203,9 @@ class _Chooser:
         else:
             near = self._hints.suggest(name, (*shelf.servers, *own))
             hint = near or " Describe it under [mcp.servers] in remit.toml."
-            level: Level = "error" if must_exist else "warning"
-            self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}")
+            level: Level = "error" if must_exist and self.definition.format not in FOREIGN else "warning"
+            cause = None if level == "error" else Cause("name MCP servers that are not here", name)
+            self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}", cause)
 
     def _give(self, name: str, asked: list[ToolWord]) -> None:
         self.kit.tools.append(self.shelf.own.get(name, name))
@@ -235,7 +242,10 @@ class _Chooser:
                 self._servers.setdefault(name, None)
         if not definition.trusted:
             text = f"The MCP servers {', '.join(own)} are not started: the file is not trusted; {CONSENT}."
-            self.tell("warning", line, text)
+            cause = Cause(
+                f"describe MCP servers, which untrusted files may not start ({CONSENT})", ", ".join(own)
+            )
+            self.tell("warning", line, text, cause)
             return {}
         from remit.tools.mcp import read_servers  # noqa: PLC0415 - few files describe servers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.limit_values import make_limits
 from remit.definitions.agent_files.prompt_files import PromptFiles
 from remit.definitions.agent_files.tool_names import ToolWord
-from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, note_down
+from remit.definitions.syntax.nodes import Cause, Hints, Level, Node, Problem, note_down
 from remit.errors import UsageError
 from remit.types.limits import Limits
 from remit.types.messages import Json
@@ -130,8 +130,8 @@ class Draft:
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: Hints = field(default_factory=Hints)
 
-    def tell(self, level: Level, line: int, text: str) -> None:
-        note_down(self.problems, Problem(level, self.file, line, text))
+    def tell(self, level: Level, line: int, text: str, cause: Cause | None = None) -> None:
+        note_down(self.problems, Problem(level, self.file, line, text, cause))
 
     @property
     def has_errors(self) -> bool:
@@ -177,23 +177,22 @@ class Draft:
             output=self.output,
             is_primary=self.is_primary,
             lines=self.lines,
-            problems=tuple(self.problems),
+            problems=tuple(replace(problem, agent=name) for problem in self.problems),
         )
 
     def _name(self, fallback: str) -> str:
         written = fallback if self.name is None else self.name.text
         name = as_name(written) or as_name(fallback)
         if self.name is None and self.format not in FOREIGN:
-            self.tell("warning", 0, f"There is no name; it is called {name!r} after its file.")
+            text = f"There is no name; it is called {name!r} after its file."
+            self.tell("warning", 0, text, Cause("have no name, and are called after their files"))
         elif self.name is not None and name != written:
             self.nickname = self.nickname or written
             # Elsewhere, names are titles.
             if self.format not in FOREIGN:
-                self.tell(
-                    "warning",
-                    self.name.line,
-                    f"The name {written!r} has characters that names do not have; it is {name!r}.",
-                )
+                text = f"The name {written!r} has characters that names do not have; it is {name!r}."
+                cause = Cause("have names with characters that names do not have", written)
+                self.tell("warning", self.name.line, text, cause)
         return name
 
     def _tools(self) -> tuple[ToolWord, ...] | None:

@@ -14,7 +14,7 @@ from remit.definitions.agent_files.limit_values import read_limit, read_named, r
 from remit.definitions.agent_files.model_names import INHERIT
 from remit.definitions.agent_files.tool_names import ToolWord
 from remit.definitions.syntax.header_lines import Vocabulary, plain_key
-from remit.definitions.syntax.nodes import Level, Node, Wrong, quoted
+from remit.definitions.syntax.nodes import Cause, Level, Node, Wrong, quoted
 from remit.tools.bounded_toml import DEEPEST
 from remit.types.messages import Json
 from remit.types.text import clean
@@ -85,9 +85,9 @@ def _model(draft: Draft, node: Node) -> None:
             },
         )
         return
-    written = [
-        nodes.text(word).strip() for word in (nodes.words(node) if isinstance(node.value, list) else [node])
-    ]
+    words = nodes.words(node) if isinstance(node.value, list) else [node]
+    # Some write several as `GPT-4.1 | 'gpt-5'`.
+    written = [name.strip(" \t'\"") for word in words for name in nodes.text(word).split("|")]
     draft.models += [name for name in written if name.lower() not in INHERIT]
 
 
@@ -399,7 +399,8 @@ def read_keys(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "wa
         if found is None:
             hint = draft.hints.suggest(written, (key for key, _ in _BY_KEY.values()))
             passed = "; it was passed over" if unknown == "warning" else ""
-            draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}")
+            cause = Cause("have keys that remit does not know", written) if passed else None
+            draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}", cause)
             continue
         key, setter = found
         if key in draft.lines:

@@ -24,7 +24,7 @@ from remit.definitions.agent_files.roo_modes import read_modes
 from remit.definitions.agent_files.search_paths import Folder, agent_folders, files_in
 from remit.definitions.syntax.frontmatter import take_apart
 from remit.definitions.syntax.header_lines import plain_key
-from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, Wrong
+from remit.definitions.syntax.nodes import Cause, Hints, Level, Node, Problem, Wrong
 from remit.definitions.syntax.text_files import Text, read_text
 from remit.definitions.syntax.toml_lines import read_toml
 from remit.errors import UsageError
@@ -103,6 +103,7 @@ class Loaded:
                 found.line("name"),
                 f"The agent {found.name!r} of {first.file} comes first; this one is not used."
                 + (" Rename one of them." if same else ""),
+                Cause("are not used, because another one of their name comes first", found.name),
             )
         )
 
