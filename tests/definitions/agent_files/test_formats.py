@@ -64,6 +64,16 @@ def test_copilot_agents_are_read(project: Path) -> None:
     assert [problem.level for problem in loaded.problems] == ["note"]
 
 
+def test_titles_that_differ_only_in_signs_are_two_agents(project: Path) -> None:
+    """Where a title loses more than blanks as a name, the file's name is the agent's; it is found by its title too."""
+    for file, title in (("CSharp", "C# Expert"), ("CPlusPlus", "C++ Expert")):
+        write(project, f".github/agents/{file}.agent.md", f"---\nname: {title}\ndescription: d\n---\nDo.\n")
+    loaded = found(project)
+    assert sorted(loaded.agents) == ["CPlusPlus", "CSharp"]
+    assert loaded.find("c# expert") is loaded.agents["CSharp"]
+    assert loaded.problems == []
+
+
 def test_words_of_vs_code_are_remits_tools(project: Path) -> None:
     """Sets of tools, tools of sets and servers are told apart; what remit lacks is left out with a warning."""
     words = "['search', 'edit/editFiles', 'execute/runInTerminal', 'web/fetch', 'read/readFile', 'runTasks', 'vscode/runCommand', 'docs/*']"

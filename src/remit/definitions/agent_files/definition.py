@@ -181,18 +181,23 @@ class Draft:
         )
 
     def _name(self, fallback: str) -> str:
-        written = fallback if self.name is None else self.name.text
-        name = as_name(written) or as_name(fallback)
-        if self.name is None and self.format not in FOREIGN:
-            text = f"There is no name; it is called {name!r} after its file."
-            self.tell("warning", 0, text, Cause("have no name, and are called after their files"))
-        elif self.name is not None and name != written:
-            self.nickname = self.nickname or written
-            # Elsewhere, names are titles.
+        if self.name is None:
+            name = as_name(fallback)
             if self.format not in FOREIGN:
-                text = f"The name {written!r} has characters that names do not have; it is {name!r}."
-                cause = Cause("have names with characters that names do not have", written)
-                self.tell("warning", self.name.line, text, cause)
+                text = f"There is no name; it is called {name!r} after its file."
+                self.tell("warning", 0, text, Cause("have no name, and are called after their files"))
+            return name
+        written = self.name.text
+        name = as_name(written) or as_name(fallback)
+        if name == written:
+            return name
+        self.nickname = self.nickname or written
+        if self.format in FOREIGN:
+            # Elsewhere names are titles, and agents are told apart by their files: `C# Expert`, `C++ Expert`.
+            return name if _TITLE.fullmatch(written) else as_name(fallback)
+        text = f"The name {written!r} has characters that names do not have; it is {name!r}."
+        cause = Cause("have names with characters that names do not have", written)
+        self.tell("warning", self.name.line, text, cause)
         return name
 
     def _tools(self) -> tuple[ToolWord, ...] | None:
@@ -212,6 +217,8 @@ class Draft:
 
 
 _BAD = re.compile(r"[^A-Za-z0-9_-]+")
+_TITLE = re.compile(r"[A-Za-z0-9_ -]+")
+"""A name of which nothing is lost but blanks."""
 
 
 def as_name(written: str) -> str:

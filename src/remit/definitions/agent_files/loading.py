@@ -28,7 +28,7 @@ from remit.definitions.syntax.nodes import Cause, Hints, Level, Node, Problem, W
 from remit.definitions.syntax.text_files import Text, read_text
 from remit.definitions.syntax.toml_lines import read_toml
 from remit.errors import UsageError
-from remit.tools.settings_files import MOST_BYTES, OPENCODE_FILES, remember
+from remit.tools.settings_files import MOST_BYTES, OPENCODE_FILES, ROO_FILE, remember
 
 _PAPERS = frozenset(
     {"readme", "agents", "claude", "gemini", "qwen", "changelog", "contributing", "index", "license"}
@@ -37,6 +37,9 @@ _PAPERS = frozenset(
 
 _TELLING = frozenset(map(plain_key, ("description", "instructions", "prompt", "developerInstructions")))
 """Keys of which a TOML file has one if it describes an agent."""
+
+_SEVERAL = (*OPENCODE_FILES, ROO_FILE)
+"""Files with several agents, none of which is called after the file."""
 
 MOST_ALL = 10_000_000
 """Bytes of all agent files of a project, and as many of the user's; no collection of agents has more."""
@@ -104,6 +107,7 @@ class Loaded:
                 f"The agent {found.name!r} of {first.file} comes first; this one is not used."
                 + (" Rename one of them." if same else ""),
                 Cause("are not used, because another one of their name comes first", found.name),
+                found.name,
             )
         )
 
@@ -245,16 +249,17 @@ class _File:
             return []
         made = list[Definition]()
         for draft in drafts:
-            definition = (
-                None
-                if draft.is_off
-                else draft.finish(name_of(self.path), self.folder.place, trusted=self.trusted)
-            )
+            definition = None if draft.is_off else self._finished(draft)
             if definition is None or draft.has_errors:
                 problems += draft.problems
             else:
                 made.append(definition)
         return made
+
+    def _finished(self, draft: Draft) -> Definition:
+        is_one_of_several = self.path.name.lower() in _SEVERAL
+        called = draft.name.text if draft.name and is_one_of_several else name_of(self.path)
+        return draft.finish(called, self.folder.place, trusted=self.trusted)
 
     def _draft(self) -> Draft:
         prompts = PromptFiles(self.path.parent, self.folder.inside, self.room.take)
