@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 
 from remit.agent import Agent
-from remit.definitions.agent_files.definition import Definition, WrittenWord
+from remit.definitions.agent_files.definition import Definition, WrittenWord, is_pattern
 from remit.definitions.agent_files.formats import FOREIGN
 from remit.definitions.agent_files.loading import Loaded
 from remit.definitions.agent_files.model_names import Unusable, is_address, read_model
@@ -92,10 +93,6 @@ def check(loaded: Loaded, *, surroundings: Surroundings = NOWHERE) -> list[Probl
     return list(dict.fromkeys([*loaded.problems, *builder.problems]))
 
 
-def _names_all(definition: Definition) -> bool:
-    return any(said.text == "*" for said in definition.subagents)
-
-
 class _Builder:
     def __init__(self, loaded: Loaded, surroundings: Surroundings) -> None:
         self.loaded = loaded
@@ -158,17 +155,18 @@ class _Builder:
     # --- Who is below -----------------------------------------------------------------------------
 
     def _children(self, definition: Definition, kit: Kit, *, is_root: bool) -> list[Agent]:
-        named = [*definition.subagents, *kit.agents] if kit.may_delegate else []
-        named = [said for said in named if said.text != "*"]
+        said = [*definition.subagents, *kit.agents] if kit.may_delegate else []
+        patterns = [one.text for one in said if is_pattern(one)]
         found = dict[str, Agent]()
-        for said in named:
+        for one in said:
             if self._is_hopeless(definition):
                 break
-            child = self._child(definition, said)
+            child = None if is_pattern(one) else self._child(definition, one)
             if child is not None:
                 found.setdefault(child.name, child)
-        if is_root and kit.delegates and (not named or _names_all(definition)):
-            found |= {agent.name: agent for agent in self._everybody(definition)}
+        if is_root and kit.delegates and (patterns or not said):
+            # Below the root they would lead in circles, so that those who may delegate to anybody invent children.
+            found |= {agent.name: agent for agent in self._everybody(definition, patterns or ["*"])}
         return list(found.values())
 
     def _is_hopeless(self, definition: Definition) -> bool:
@@ -201,12 +199,13 @@ class _Builder:
             self.tell(definition, "error", said.line, f"The agent {target.name!r} cannot be used{where}.")
         return child
 
-    def _everybody(self, definition: Definition) -> Iterable[Agent]:
+    def _everybody(self, definition: Definition, patterns: Sequence[str]) -> Iterable[Agent]:
         """For one that may delegate to whom it likes; others that cannot be built do not stand in its way."""
         apart = _Builder(self.loaded, self.around)
         apart._path = list(self._path)
         for other in self.loaded.agents.values():
-            if other is definition or other.is_primary:
+            is_wanted = any(fnmatchcase(other.name, pattern) for pattern in patterns)
+            if other is definition or other.is_primary or not is_wanted:
                 continue
             child = apart.make(other)
             if child is not None:

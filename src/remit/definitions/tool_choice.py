@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol
 
 import remit.tools
-from remit.definitions.agent_files.definition import Definition, WrittenWord
+from remit.definitions.agent_files.definition import Definition, WrittenWord, is_pattern
 from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.permissions import removes
 from remit.definitions.agent_files.tool_names import ToolWord, known_words, read_word
@@ -99,8 +99,7 @@ class _Chooser:
             words = tuple(ToolWord("tool", name) for name in (*self.shelf.built_in, *self.shelf.own))
         for word in words:
             self._take(word)
-        if any(said.text == "*" for said in self.definition.subagents):
-            self.kit.delegates = True
+        self.kit.delegates = self.kit.delegates or any(map(is_pattern, self.definition.subagents))
         for said in self.definition.servers:
             self._take_server(said.text, None, said.line, must_exist=True)
         without = self.definition.without

@@ -108,6 +108,9 @@ def test_a_star_among_agents_is_all_of_them(project: Path) -> None:
     )
     write(project, ".github/agents/none.agent.md", page.format("[]"))
     assert [child.name for child in made(project, "all")[0].subagents] == ["none", "one", "some", "two"]
+    write(project, ".github/agents/few.agent.md", page.format("['*o*', two]"))
+    assert [child.name for child in made(project, "few")[0].subagents] == ["two", "none", "one", "some"]
+    (project / ".github/agents/few.agent.md").unlink()
     some, problems = made(project, "some")
     assert [child.name for child in some.subagents] == ["one"]
     assert [(p.level, "stranger" in p.text) for p in problems] == [("warning", True)]
@@ -229,6 +232,15 @@ def test_kiro_agents_may_be_markdown(project: Path) -> None:
     ]
     assert [word.name for word in web.without] == ["write", "edit"]
     assert [(p.level, p.line) for p in web.problems] == [("warning", 10), ("note", 14), ("warning", 17)]
+
+
+def test_a_kiro_prompt_beside_its_agent_is_no_agent(project: Path) -> None:
+    """A Markdown file without front matter in `.kiro/agents` is a text that a JSON file names."""
+    write(project, ".kiro/agents/dev.json", {"description": "d", "prompt": "file://./dev-prompt.md"})
+    write(project, ".kiro/agents/dev-prompt.md", "# Dev\n\nDevelop.\n")
+    loaded = found(project)
+    assert {name: one.instructions for name, one in loaded.agents.items()} == {"dev": "# Dev\n\nDevelop."}
+    assert [problem.level for problem in loaded.problems] == ["note"]
 
 
 def test_the_meaning_of_allowed_tools_is_kiros_alone(project: Path) -> None:

@@ -33,6 +33,11 @@ class WrittenWord(NamedTuple):
     line: int
 
 
+def is_pattern(said: WrittenWord) -> bool:
+    """Whether it stands for several agents: `*`, `team-*`."""
+    return any(char in said.text for char in "*?[")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """What a file, or a table of remit.toml, says about one agent. Nothing in it has been looked up yet."""
@@ -141,9 +146,11 @@ class Draft:
         """Tell of what an agent needs and does not have."""
         line = self.lines.get("name", 0)
         if not self.description and not self.has_errors:
-            self.tell("warning", line, "There is no description; others do not learn what it is for.")
+            text = "There is no description; others do not learn what it is for."
+            self.tell("warning", line, text, Cause("have no description"))
         if not any(self.instructions) and not self.has_errors:
-            self.tell("warning", line, "There are no instructions: nothing stands below the front matter.")
+            text = "There are no instructions: nothing stands below the front matter."
+            self.tell("warning", line, text, Cause("have no instructions"))
 
     def narrow(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox if self.sandbox is None else sandbox.within(self.sandbox)

@@ -270,7 +270,8 @@ def _ignored(draft: Draft, node: Node) -> None:
 
 def _unused(what: str) -> Setter:
     def tell(draft: Draft, node: Node) -> None:
-        draft.tell("note", node.line, f"remit has no {what}; this key changes nothing.")
+        text = f"remit has no {what}; this key changes nothing."
+        draft.tell("note", node.line, text, Cause("have keys that change nothing here", what))
 
     return tell
 

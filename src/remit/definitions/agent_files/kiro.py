@@ -9,7 +9,7 @@ import remit.definitions.syntax.nodes as nodes
 from remit.definitions.agent_files.definition import Draft, WrittenWord
 from remit.definitions.agent_files.regex_globs import as_globs
 from remit.definitions.agent_files.tool_names import ToolWord, read_words
-from remit.definitions.syntax.nodes import Node, Wrong, quoted
+from remit.definitions.syntax.nodes import Cause, Node, Wrong, quoted
 
 _TOOLS = ("read", "write", "shell", "web", "grep", "glob", "fs_read", "fs_write", "execute_bash", "web_fetch")
 """Names of Kiro that mean something here, for patterns such as `fs_*`."""
@@ -35,9 +35,8 @@ def read_allowed(draft: Draft, node: Node) -> None:
         )
         rules = [rule for name in names for rule in _allowing(name, word.line)]
         if not rules:
-            draft.tell(
-                "note", word.line, f"allowedTools has {quoted(written)}, which is nothing that remit has."
-            )
+            text = f"allowedTools has {quoted(written)}, which is nothing that remit has."
+            draft.tell("note", word.line, text, Cause("allow tools that remit does not have", written))
         draft.rules += rules
 
 
@@ -77,9 +76,11 @@ def _read_commands(draft: Draft, key: str, answer: str, node: Node) -> None:
         if not globs and answer == "deny":
             draft.rules.append(WrittenWord("ask terminal", word.line))
             text = f"{key} has {quoted(written)}, which remit cannot follow; every command is asked about."
-            draft.tell("warning", word.line, text)
+            cause = Cause(f"have {key} that remit cannot follow; every command is asked about", written)
+            draft.tell("warning", word.line, text, cause)
         elif not globs:
-            draft.tell("note", word.line, f"{key} has {quoted(written)}, which remit cannot follow.")
+            text = f"{key} has {quoted(written)}, which remit cannot follow: it is no simple expression."
+            draft.tell("note", word.line, text, Cause(f"have {key} that remit cannot follow", written))
 
 
 def _read_paths(draft: Draft, tools: list[str], answer: str, node: Node) -> None:

@@ -307,7 +307,8 @@ class _File:
 
     def _read_page(self, draft: Draft, text: str) -> None:
         page = take_apart(text, VOCABULARY)
-        if not page.has_header and draft.file.stem.lower() in _PAPERS:
+        # Kiro's prompts lie beside the JSON files that name them.
+        if not page.has_header and (draft.file.stem.lower() in _PAPERS or draft.format == "kiro"):
             draft.tell("note", 0, "There is no front matter, so that this is not taken for an agent.")
             draft.is_off = True
             return
@@ -324,6 +325,7 @@ class _File:
                 "warning",
                 1,
                 "There is no front matter; all of it was read as instructions. Begin with --- and `name:`.",
+                Cause("have no front matter: all of the file was read as instructions"),
             )
         if not page.has_header and not page.body:
             draft.tell(

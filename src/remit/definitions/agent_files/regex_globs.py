@@ -16,6 +16,8 @@ def as_globs(regex: str) -> list[str] | None:
     """
     if not regex or len(regex) > 1_000:
         return None
+    if _is_wrapped(regex):
+        return as_globs(regex[1:-1].removeprefix("?:"))
     found = list[str]()
     for branch in _branches(regex):
         globs = _of_branch(branch)
@@ -23,6 +25,16 @@ def as_globs(regex: str) -> list[str] | None:
             return None
         found += globs
     return found
+
+
+def _is_wrapped(regex: str) -> bool:
+    """Whether one pair of brackets is around all of it."""
+    depth = 0
+    for at, char in enumerate(regex):
+        depth += (char == "(") - (char == ")")
+        if not depth:
+            return at == len(regex) - 1 and at > 0
+    return False
 
 
 def _branches(regex: str) -> list[str]:
