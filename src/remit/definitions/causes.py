@@ -44,13 +44,23 @@ def _line(level: Level, what: str, group: Sequence[Problem]) -> CauseLine:
     number = len({(problem.file, problem.agent if has_agents else "") for problem in group})
     names = list(dict.fromkeys(p.cause.about for p in group if p.cause is not None and p.cause.about))
     listed = f": {_listed(names)}" if names else ""
-    if first.cause is None:
-        text = f"{number:,} files: {what}" if number > 1 else what
-    else:
-        noun = "agent" if has_agents else "file"
-        text = f"{number:,} {noun}{'' if number == 1 else 's'} {what}{listed}"
-    more = f" and {number - 1:,} more" if number > 1 else ""
-    return CauseLine(level, "", fit(f"{text} ({first.where}{more})"), is_about_models)
+    if number == 1:
+        said = what if first.cause is None else f"{_one(first)} {_singular(what)}{listed}"
+        return CauseLine(level, first.where, fit(said), is_about_models)
+    said = (
+        f"files: {what}" if first.cause is None else f"{'agents' if has_agents else 'files'} {what}{listed}"
+    )
+    text = f"{number:,} {said} ({first.where} and {number - 1:,} more)"
+    return CauseLine(level, "", fit(text), is_about_models)
+
+
+def _one(problem: Problem) -> str:
+    return f"the agent {problem.agent!r}" if problem.agent else "the file"
+
+
+def _singular(what: str) -> str:
+    verb, blank, rest = what.partition(" ")
+    return {"have": "has", "are": "is"}.get(verb, f"{verb}s") + blank + rest
 
 
 def _listed(names: Sequence[str]) -> str:

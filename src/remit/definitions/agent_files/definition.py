@@ -145,6 +145,8 @@ class Draft:
     def check(self) -> None:
         """Tell of what an agent needs and does not have."""
         line = self.lines.get("name", 0)
+        if self.is_off:
+            return
         if not self.description and not self.has_errors:
             text = "There is no description; others do not learn what it is for."
             self.tell("warning", line, text, Cause("have no description"))
