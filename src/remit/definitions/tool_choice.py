@@ -6,7 +6,7 @@ import fnmatch
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -278,4 +278,4 @@ def _patterns(word: ToolWord) -> list[str]:
 
 
 def _part(word: ToolWord, text: str) -> ToolWord:
-    return ToolWord("tool", word.name, text, line=word.line, written=word.written)
+    return replace(word, kind="tool", within=text)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from remit import ApprovalRequest, allow, run_sync
 from remit.agent import Agent
 from remit.definitions import Definition, Loaded, Problem, Surroundings, build, check, load, load_agents
+from remit.testing import ScriptedModel, call, say
 from remit.tools.mcp import McpServer
 
 
@@ -281,7 +283,7 @@ def test_agents_inside_opencode_json_are_read(project: Path) -> None:
     assert (reviewer.description, reviewer.instructions) == ("Reviews.", "Look closely.")
     assert [word.name for word in reviewer.without] == ["edit", "write"]
     assert rules(reviewer) == ["ask terminal", "allow fetch"]
-    assert (reviewer.line("permission"), reviewer.line("description")) == (11, 8)
+    assert [reviewer.line(key) for key in ("name", "permission", "description")] == [7, 11, 8]
     told = [(problem.level, problem.line) for problem in loaded.problems]
     assert told == [("note", 6), ("error", 14)]
 
@@ -387,6 +389,22 @@ def test_modes_of_roo_code_are_read(project: Path) -> None:
     assert [p.line for p in odd.warnings] == [24]
     assert [p.line for p in loaded.errors] == [26]
     assert writer.line("instructions") in (4, 9)
+
+
+def test_a_group_for_certain_files_is_still_asked_about(project: Path) -> None:
+    """In Roo Code it says what a mode may change, not that nobody is asked; also in a file that is trusted."""
+    write(project, ".roomodes", ROO.replace("docs-writer", "w"))
+    agent, _ = made(project, "w")
+    steps = [call("write", path=path, content="x") for path in ("a.md", "a.py")]
+    asked: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> object:
+        asked.append(str(request.args["path"]))
+        return allow()
+
+    model = ScriptedModel([*steps, say("done")])
+    outcome = run_sync(agent, "go", model=model, workspace=project, approver=approver)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert ([one.success for one in outcome.calls], asked) == ([True, False], ["a.md"])
 
 
 def test_modes_may_be_json(project: Path) -> None:

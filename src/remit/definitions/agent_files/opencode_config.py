@@ -87,6 +87,7 @@ def read_agents(text: str, has_file: Callable[[str], bool], new: Callable[[], Dr
 
 def _read_agent(draft: Draft, name: str, node: Node, config: Config) -> None:
     draft.name = WrittenWord(name, node.line)
+    draft.lines["name"] = node.line
     if not isinstance(node.value, dict):
         draft.tell("error", node.line, f"agent.{name} must be an object.")
     elif name in _OWN and "prompt" not in node.value:

@@ -113,4 +113,4 @@ def _read_files(draft: Draft, name: str, regex: str, line: int) -> None:
         return
     assert draft.tools is not None
     for tool in _GROUPS[name]:
-        draft.tools.append(ToolWord("tool", tool, ", ".join(globs), line=line, written=name))
+        draft.tools.append(ToolWord("tool", tool, ", ".join(globs), line=line, written=name, asks=True))

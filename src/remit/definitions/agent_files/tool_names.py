@@ -89,6 +89,8 @@ class ToolWord:
     """For a server: the one tool of it that is meant."""
     line: int = 0
     written: str = ""
+    asks: bool = False
+    """Whether the pattern only narrows, so that what fits is asked about as ever."""
 
 
 def read_word(written: str, line: int) -> ToolWord:

@@ -114,6 +114,7 @@ def _server(table: Json) -> object:
 
 def _tool(word: ToolWord) -> str:
     kind = "" if word.kind == "tool" else f"{word.kind}:"
+    kind = f"ask {kind}" if word.asks else kind
     return (
         f"{kind}{word.name}{f'.{word.tool}' if word.tool else ''}{f'({word.within})' if word.within else ''}"
     )
