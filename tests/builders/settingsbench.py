@@ -15,6 +15,8 @@ FILES = {
     "remit.toml": 'agents.paths = ["team", "late"]\nsandbox = "workspace-write"\npolicy = ["deny fetch"]\n'
     '[mcp.servers.own]\ncommand = "sh"\nargs = ["tools/server.sh"]\n',
     "team/helper.md": AGENT,
+    "team/.kiro/agents/t.json": '{"description": "d", "prompt": "file://../../../texts/t.md"}\n',
+    "texts/t.md": "Be a team.\n",
     "tools/server.sh": "exit 0\n",
     "pkg/remit.toml": 'policy = ["deny terminal"]\n',
     "pkg/.claude/notes.md": "Notes.\n",

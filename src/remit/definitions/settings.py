@@ -410,7 +410,9 @@ def _join(layer: Layer, settings: Settings) -> None:
     for key, setting in layer.values.items():
         value = setting.value
         if key == "agents.paths":
-            value = tuple(Given(path, layer.trusted, layer.place) for path in cast("tuple[Path, ...]", value))
+            root = settings.project if layer.place == "project" else None
+            paths = cast("tuple[Path, ...]", value)
+            value = tuple(Given(path, layer.trusted, layer.place, root) for path in paths)
         settings.values[key] = Setting(value, setting.origin, setting.line)
     if layer.trusted:
         mentioned = {rule.partition(" ")[2] for rule, _ in layer.rules}

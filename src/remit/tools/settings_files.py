@@ -185,7 +185,9 @@ def _users(top: Path) -> Iterator[Path]:
             yield from _named_by(config / name, top)
         yield from _prompts(home / KIRO_FOLDER)
     for name in os.environ.get("REMIT_AGENTS", "").split(os.pathsep):
-        yield from _place(Path.cwd(), name) if name else ()
+        for place in _place(Path.cwd(), name) if name else ():
+            yield place
+            yield from _prompts_in(place)
 
 
 def _above(top: Path) -> list[Path]:
@@ -209,24 +211,26 @@ def _named_by(path: Path, top: Path) -> Iterator[Path]:
     agents = table.get("agents")
     paths = cast("dict[str, object]", agents).get("paths") if isinstance(agents, dict) else agents
     for name in cast("list[object]", paths) if isinstance(paths, list) else [paths]:
-        yield from _place(path.parent, name)
+        for place in _place(path.parent, name):
+            yield place
+            yield from _prompts_in(place)
     for server in _tables(table.get("mcpServers"), _mapping(table.get("mcp")).get("servers")):
         for folder in (top, path.parent):
             yield from _programs(server, folder)
 
 
 def _prompts(path: Path) -> Iterator[Path]:
-    """Files whose text is an agent's instructions, in opencode's and in Kiro's way to name them."""
-    name = path.name.casefold()
-    if name in OPENCODE_FILES:
-        files = [path]
-    elif path.parts[-2:] == tuple(KIRO_FOLDER.split("/")):
-        files = list(islice(path.rglob("*.json"), MOST_IN_FOLDERS))
-    else:
-        return
-    for file in files:
-        for word in named_files(_text(read_small(file))):
-            yield from (place for place in _place(file.parent, word) if not by_name(place))
+    """Files whose text is an agent's instructions, named by an opencode.json or by Kiro's agents."""
+    if path.name.casefold() in OPENCODE_FILES or "/".join(path.parts[-2:]).casefold() == KIRO_FOLDER:
+        yield from _prompts_in(path)
+
+
+def _prompts_in(path: Path) -> Iterator[Path]:
+    """The same for a JSON file, or for those in a folder."""
+    for file in islice(path.rglob("*.json*"), MOST_IN_FOLDERS) if path.is_dir() else (path,):
+        if file.suffix.casefold() in (".json", ".jsonc"):
+            for word in named_files(_text(read_small(file))):
+                yield from (place for place in _place(file.parent, word) if not by_name(place))
 
 
 def named_files(text: str) -> Iterator[str]:

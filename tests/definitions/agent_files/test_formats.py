@@ -451,6 +451,15 @@ def test_skills_and_commands_are_passed_over_with_a_note(project: Path) -> None:
     ]
 
 
+def test_a_folder_of_kiro_that_is_named_has_its_json_files(project: Path) -> None:
+    """A folder of agents is read in the same way whether remit finds it or somebody names it."""
+    for name in ("a", "sub/b"):
+        write(project, f".kiro/agents/{name}.json", {"description": "d", "prompt": "p"})
+    assert sorted(load(project / ".kiro/agents").agents) == ["a", "b"]
+    assert sorted(load(project / ".kiro/agents/sub").agents) == ["b"]
+    assert sorted(load(project / ".kiro/agents/a.json").agents) == ["a"]
+
+
 def test_a_folder_that_is_named_may_be_a_project(project: Path) -> None:
     """Its hidden folders of agents and its files of several agents are read, and no other hidden folder."""
     page = "---\nname: {0}\ndescription: d\n---\nDo.\n"

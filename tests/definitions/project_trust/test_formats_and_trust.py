@@ -184,6 +184,23 @@ def test_a_text_that_an_agent_names_is_inside_the_project(
     assert "s3cret" not in str(loaded.errors[0])
 
 
+def test_a_folder_that_trusted_settings_name_is_a_part_of_the_project(project: Path) -> None:
+    """Agents in `agents.paths` bring no text from elsewhere either; those that the user names may."""
+    (project.parent / "secret").write_text("s3cret")
+    (project / "team").mkdir()
+    (project / "team/x.json").write_text('{"description": "d", "prompt": "file://../../secret"}')
+    (project / "remit.toml").write_text('agents.paths = ["team/x.json"]\n')
+    home, environ = project.parent / "home", {"REMIT_TRUST": "1"}
+    assert load_settings(project, environ=environ, home=home).load_agents().agents == {}
+    (project / "text.md").write_text("Ours.")
+    (project / "team/x.json").write_text('{"description": "d", "prompt": "file://../text.md"}')
+    loaded = load_settings(project, environ=environ, home=home).load_agents()
+    assert loaded.agents["x"].instructions == "Ours."
+    (project / "team/x.json").write_text('{"description": "d", "prompt": "file://../../secret"}')
+    named = load_agents(project, extra=[project / "team/x.json"], home=home, environ={})
+    assert named.agents["x"].instructions == "s3cret"
+
+
 def test_variables_of_the_environment_reach_no_prompt(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """opencode's `{env:NAME}` is left as it is: a variable may be a key."""
     monkeypatch.setenv("TOKEN", "s3cret")

@@ -21,7 +21,7 @@ from remit.definitions.agent_files.opencode_config import (
 )
 from remit.definitions.agent_files.prompt_files import PromptFiles
 from remit.definitions.agent_files.roo_modes import read_modes
-from remit.definitions.agent_files.search_paths import Folder, agent_folders, files_in
+from remit.definitions.agent_files.search_paths import Folder, agent_folders, endings_of, files_in
 from remit.definitions.syntax.frontmatter import take_apart
 from remit.definitions.syntax.header_lines import plain_key
 from remit.definitions.syntax.nodes import Cause, Hints, Level, Node, Problem, Wrong
@@ -53,6 +53,8 @@ class Given(NamedTuple):
     trusted: bool = True
     place: Place = "given"
     """`user` for those of the user's own settings, which come after the project's."""
+    root: Path | None = None
+    """The project whose settings name it."""
 
 
 @dataclass(slots=True)
@@ -170,7 +172,7 @@ def _given(given: Given, problems: list[Problem]) -> Iterator[tuple[Path, Folder
     path = given.path
     remember(path)
     inside = None if given.trusted else path.resolve() if path.is_dir() else path.resolve().parent
-    folder = Folder(path, given.place, inside, (".md", ".toml"), is_named=True)
+    folder = Folder(path, given.place, inside, endings_of(path), is_named=True, root=given.root)
     if not path.exists():
         problems.append(Problem("error", path, 0, "There is no such file or folder."))
     yield from _found(folder, problems)
@@ -262,7 +264,7 @@ class _File:
         return draft.finish(called, self.folder.place, trusted=self.trusted)
 
     def _draft(self) -> Draft:
-        prompts = PromptFiles(self.path.parent, self.folder.inside, self.room.take)
+        prompts = PromptFiles(self.path.parent, self.folder.inside or self.folder.root, self.room.take)
         return Draft(self.path, format_of(self.path), prompts)
 
     def _drafts(self, found: Text) -> list[Draft]:

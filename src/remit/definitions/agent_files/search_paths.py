@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ class Folder(NamedTuple):
     endings: tuple[str, ...] = (".md",)
     is_named: bool = False
     """Whether somebody named it: then it may be a whole project, with folders of agents of its own."""
+    root: Path | None = None
+    """What texts that its files name may not lead out of, where links may."""
 
 
 def repository(workspace: Path, home: Path) -> Path:
@@ -109,6 +111,13 @@ def agent_folders(workspace: Path, home: Path, environ: Mapping[str, str]) -> It
         yield Folder(config / name, "user", None)
 
 
+def endings_of(path: Path) -> tuple[str, ...]:
+    """How agent files end in a folder that somebody names."""
+    parts = [part.lower() for part in path.absolute().parts]
+    inside = (_ENDINGS.get("/".join(pair), ()) for pair in pairwise(parts))
+    return tuple(dict.fromkeys((".md", ".toml", *(ending for endings in inside for ending in endings))))
+
+
 def files_in(folder: Folder, problems: list[Problem]) -> Iterator[Path]:
     """The agent files of a folder and those below it, in order; what is not looked into is told."""
     seen = set[Path]()
@@ -141,8 +150,9 @@ class _Visit:
     ) -> None:
         self._folder = folder
         self._depth = depth
-        self._inner = [entry for entry in listed if _is_folder(entry)]
-        self._listed = [entry for entry in listed if entry not in self._inner]
+        self._inner, self._listed = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
+        for entry in listed:
+            (self._inner if _is_folder(entry) else self._listed).append(entry)
         self._problems = problems
         # The other files of a skill are its own; agents of a skill are in a folder of that name.
         self._is_skill = depth > 0 and any(entry.name.lower() == SKILL for entry in self._listed)

@@ -83,6 +83,7 @@ SETTINGS_PATHS = [
     "oc/texts/r.txt",
     "oc/texts/s.txt",
     "ki/texts/k.md",
+    "texts/t.md",
     "sub/.roomodes",
     "team/new.md",
     "late/new.md",
