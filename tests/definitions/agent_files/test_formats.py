@@ -243,6 +243,8 @@ def test_a_kiro_prompt_beside_its_agent_is_no_agent(project: Path) -> None:
     loaded = found(project)
     assert {name: one.instructions for name, one in loaded.agents.items()} == {"dev": "# Dev\n\nDevelop."}
     assert [problem.level for problem in loaded.problems] == ["note"]
+    write(project, ".kiro/agents/alone/api.md", "# API\n\nDesign.\n")
+    assert sorted(found(project).agents) == ["api", "dev"]
 
 
 def test_the_meaning_of_allowed_tools_is_kiros_alone(project: Path) -> None:

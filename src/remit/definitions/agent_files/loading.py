@@ -285,6 +285,10 @@ class _File:
             self._read_page(draft, found.text)
         return [draft]
 
+    def _is_prompt(self, draft: Draft) -> bool:
+        """Whether a page without front matter is a text for another agent: Kiro's lie beside the JSON files that name them."""
+        return draft.format == "kiro" and any(self.path.parent.glob("*.json"))
+
     def _has_page(self, name: str) -> bool:
         """Whether an agent of an opencode.json has a Markdown file beside it."""
         folder = self.path.parent
@@ -309,8 +313,7 @@ class _File:
 
     def _read_page(self, draft: Draft, text: str) -> None:
         page = take_apart(text, VOCABULARY)
-        # Kiro's prompts lie beside the JSON files that name them.
-        if not page.has_header and (draft.file.stem.lower() in _PAPERS or draft.format == "kiro"):
+        if not page.has_header and (draft.file.stem.lower() in _PAPERS or self._is_prompt(draft)):
             draft.tell("note", 0, "There is no front matter, so that this is not taken for an agent.")
             draft.is_off = True
             return

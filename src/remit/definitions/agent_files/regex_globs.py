@@ -6,7 +6,7 @@ import re
 
 MOST_GLOBS = 50
 
-_PART = re.compile(r"\\([.\-/_ ])|(\.\*)|\((?:\?:)?([^()]*)\)|([\w/ _@:-])(\?)?")
+_PART = re.compile(r"\\([.\-/_ ])|(\.\*)|\((?:\?:)?([^()]*)\)|([\w/ @:&=%~#-])(\?)?|(\.)")
 
 
 def as_globs(regex: str) -> list[str] | None:
@@ -66,8 +66,8 @@ def _of_branch(branch: str) -> list[str] | None:
 
 
 def _options(part: re.Match[str]) -> list[str] | None:
-    if part[2]:
-        return ["*"]
+    if part[2] or part[6]:
+        return ["*" if part[2] else "?"]
     if part[3] is None:
         return [part[1] or part[4], *([""] if part[5] else [])]
     inner = [_of_branch(f"^{option}$") for option in part[3].split("|")]
