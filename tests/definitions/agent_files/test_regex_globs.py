@@ -49,6 +49,11 @@ TEXTS = [
             r"^a\.md$",
             r"docs\/",
             r"a_b\-c",
+            r"(.*\.(md|mdx)$|.*\.ts$)",
+            r"(?:\.md$)",
+            r"^a.md$",
+            r"^a.b$",
+            r"^(docs|a)/?",
         ),
     ],
 )
