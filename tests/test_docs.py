@@ -253,7 +253,7 @@ def test_the_guide_has_every_field_of_an_ad_hoc_child() -> None:
 _FILE = re.compile(r"`((?:[\w-]+/)*[\w.-]+\.(?:py|md|toml|txt)|(?:[\w.-]+/)+)`")
 PLACES = (ROOT, SRC, DOCS, ROOT / "tests")
 # What users have in their own projects.
-THEIRS = {"remit.toml", ".remit/agents/", ".claude/agents/", "config.toml"}
+THEIRS = {"remit.toml", ".remit/agents/", ".claude/agents/", "config.toml", "SKILL.md"}
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=_name)

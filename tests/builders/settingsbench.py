@@ -15,6 +15,8 @@ FILES = {
     "remit.toml": 'agents.paths = ["team", "late"]\nsandbox = "workspace-write"\npolicy = ["deny fetch"]\n'
     '[mcp.servers.own]\ncommand = "sh"\nargs = ["tools/server.sh"]\n',
     "team/helper.md": AGENT,
+    "team/.kiro/agents/t.json": '{"description": "d", "prompt": "file://../../../texts/t.md"}\n',
+    "texts/t.md": "Be a team.\n",
     "tools/server.sh": "exit 0\n",
     "pkg/remit.toml": 'policy = ["deny terminal"]\n',
     "pkg/.claude/notes.md": "Notes.\n",
@@ -22,6 +24,12 @@ FILES = {
     "table/pyproject.toml": '[project]\nname = "table"\n[tool.remit]\nsandbox = "read-only"\n',
     "prompts/linked.md": AGENT.replace("helper", "linked"),
     "sub/code.py": "print(1)\n",
+    "oc/opencode.json": '{"agent": {"r": {"description": "d", "prompt": "{file:./texts/r.txt} {\\u0066ile:./texts/s.txt}"}}}\n',
+    "oc/texts/r.txt": "Review.\n",
+    "oc/texts/s.txt": "Slowly.\n",
+    "ki/.kiro/agents/k.json": '{"description": "d", "prompt": "file://../../texts/k.md", "tools": ["read"]}\n',
+    "ki/texts/k.md": "Be kind.\n",
+    "roo/.roomodes": "customModes:\n- {slug: m, name: M, roleDefinition: Be., groups: [read]}\n",
 }
 
 

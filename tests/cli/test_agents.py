@@ -94,10 +94,60 @@ def test_check_tells_of_models_that_cannot_be_used(bench: Bench) -> None:
     file = _write(".remit/agents/one.md", GOOD.format(name="one", text="One."))
     code, out, err = remit("agents", "--check")
     assert (code, err) == (0, "1 agent: 0 errors, 1 warning.\n")
-    assert "is not used, but that of whoever delegates: its key is missing: set ANTHROPIC_API_KEY" in out
+    assert (
+        ".remit/agents/one.md:5: warning: The model 'anthropic:claude-haiku-4-5' is unavailable"
+        " (ANTHROPIC_API_KEY is not set); using the parent's model." in out
+    )
     assert remit("agents").err == ""
     file.write_text(GOOD.format(name="one", text="One.").replace("haiku", "ofline"))
     assert "Did you mean 'offline'?" in remit("agents", "--check").out
+
+
+def test_check_prints_one_line_for_each_cause(bench: Bench) -> None:
+    """Problems that many agents have are one line with their number, and are counted once; a single one has its file and line."""
+    for number in range(7):
+        text = GOOD.format(name=f"a{number}", text="Text.").replace("Grep", f"WebSearch, Tool{number}")
+        _write(f".claude/agents/a{number}.md", text.replace("haiku", "haiku" if number else "openai:gpt-5"))
+    code, out, err = remit("agents", "--check")
+    lines = out.splitlines()
+    assert (code, len(lines), err) == (0, 4, "7 agents: 0 errors, 4 warnings.\n")
+    models = [line for line in lines if line.startswith("warning: 6 agents name models")]
+    assert models[0].startswith("warning: 6 agents name models of Anthropic: set ANTHROPIC_API_KEY (")
+    assert models[0].endswith("a1.md:5 and 5 more)")
+    assert sum("a0.md:5: warning: The model 'openai:gpt-5'" in line for line in lines) == 1
+    assert any("7 agents use tools that remit does not have: WebSearch (" in line for line in lines)
+    assert any(
+        "7 agents use tools that are not here: Tool0, Tool1, Tool2, Tool3, Tool4 and 2 more (" in line
+        for line in lines
+    )
+    assert len(json.loads(remit("agents", "--check", "--json").out)["problems"]) == 21
+    assert remit("agents").err == "0 errors, 2 warnings in these files: remit agents --check\n"
+
+
+def test_check_looks_into_hidden_folders(bench: Bench) -> None:
+    """A project that is named is looked at with the folders of agents that it has, however they are called."""
+    for place in (".claude/agents/a.md", ".github/agents/b.agent.md", "sub/.cursor/agents/c.md"):
+        name = Path(place).name.partition(".")[0]
+        _write(f"clone/{place}", GOOD.format(name=name, text="Text.").replace("haiku", "inherit"))
+    assert remit("agents", "--check", "clone").err == "3 agents: 0 errors, 0 warnings.\n"
+
+
+def test_check_fails_only_for_what_stops_a_run(bench: Bench) -> None:
+    """An agent that cannot be run, and settings that name an agent which is not here, make the exit code 1."""
+    _write(".claude/agents/a.md", "---\nname: a\ntools: web/fetch, Task(b)\nmodel: opencode/x\nodd: 1\n---\n")
+    _write(".claude/agents/b.md", GOOD.format(name="b", text="B."))
+    _write(
+        "opencode.json", '{"agent": {"build": {"model": "x/y"}, "c": {"description": "d", "prompt": "p"}}}'
+    )
+    assert remit("agents", "--check").code == 0
+    _write("remit.toml", 'agent = "cc"\n')
+    code, out, _ = remit("agents", "--check")
+    assert code == 1
+    assert "remit.toml:1: error: agent = 'cc': no agent of that name can be used." in out
+    assert remit("run", "Go", "--model", "offline").code == 2
+    _write("remit.toml", "")
+    _write(".claude/agents/d.md", GOOD.format(name="d", text="D.").replace("Grep", "Grpe"))
+    assert remit("agents", "--check").code == 1
 
 
 def test_settings_that_are_broken_are_told(bench: Bench) -> None:

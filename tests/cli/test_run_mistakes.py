@@ -79,7 +79,7 @@ def test_an_agent_whose_file_has_an_error_is_not_said_to_be_none(folder: Path) -
     ("more", "words"),
     [
         ("", "The agent 'helper' names no model, and no key was found."),
-        ("model: haiku\n", "its key is missing: set ANTHROPIC_API_KEY"),
+        ("model: haiku\n", "ANTHROPIC_API_KEY is not set"),
         ("model: ofline\n", "Did you mean 'offline'?"),
     ],
 )
@@ -91,20 +91,20 @@ def test_an_agent_without_a_model_is_told_why(folder: Path, more: str, words: st
 
 
 def test_warnings_are_to_be_seen_where_it_is_said(folder: Path) -> None:
-    _agent(folder, "helper", "model: haiku\n")
+    _agent(folder, "helper", "maxTruns: 3\n")
     file = str(folder / ".remit" / "agents" / "helper.md")
     said = run("Go", "--agents", file, model=ScriptedModel([say("Done.")]))
     assert f"`remit agents --check {file}` shows them." in said.err
-    assert "its key is missing" in remit("agents", "--check", file).out
+    assert "maxTruns" in remit("agents", "--check", file).out
 
 
 def test_warnings_of_this_place_are_not_looked_for_in_files_that_were_named(folder: Path) -> None:
-    _agent(folder, "helper", "model: haiku\n")
+    _agent(folder, "helper", "maxTruns: 3\n")
     (folder / "team").mkdir()
     (folder / "team" / "other.md").write_text("---\nname: other\ndescription: D.\n---\nWork.\n")
     said = run("Go", "--agents", "team", model=ScriptedModel([say("Done.")]))
     assert "`remit agents --check` shows them." in said.err
-    assert "its key is missing" in remit("agents", "--check").out
+    assert "maxTruns" in remit("agents", "--check").out
 
 
 def test_the_offline_rules_are_not_asked_for_what_they_cannot_do() -> None:

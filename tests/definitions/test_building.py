@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit import Agent, Limits, UsageError, run, tool
-from remit.definitions import Loaded, Problem, Surroundings, build, build_all, check, load
+from remit.definitions import Loaded, Problem, Surroundings, Unusable, build, build_all, check, load
 from remit.testing import ScriptedModel, call, say
 from remit.tools.mcp import McpServer
 
@@ -141,7 +141,7 @@ def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["sql_read", "db_write", "new_task", "Batch", "terminalSelection", "Overwrite"]
+    "word", ["sql_read", "db_write", "new_task", "Batch", "terminalHistory", "Overwrite"]
 )
 @pytest.mark.parametrize("written", ["disallowedTools: {}", "policy: [ask {}]"])
 def test_a_denial_of_a_tool_whose_name_has_one_of_ours_in_it_is_no_error(
@@ -300,6 +300,22 @@ def test_servers_are_given_with_the_tools_that_are_named(tmp_path: Path) -> None
     assert names(agent) == ["read", "github"]
 
 
+def test_an_agent_gets_no_more_of_a_server_than_its_description_gives(tmp_path: Path) -> None:
+    """`tools` of a server and what an agent names hold together; patterns on either side are followed."""
+    docs = McpServer("docs", command="x", only=["find", "get_*"], without=["get_key"])
+    write(tmp_path, "a", "tools: mcp__docs__get_page, mcp__docs__drop\ndisallowedTools: mcp__docs__x\n")
+    write(tmp_path, "b", "tools: mcp__docs__f*\n")
+    write(tmp_path, "c", "tools: mcp__docs\n")
+    for name, only, without in (
+        ("a", ("get_page",), ("get_key", "x")),
+        ("b", ("find",), ("get_key",)),
+        ("c", ("find", "get_*"), ("get_key",)),
+    ):
+        (server,) = made(tmp_path, name, servers={"docs": docs})[0].tools
+        assert isinstance(server, McpServer)
+        assert (server.only, server.without) == (only, without)
+
+
 def test_an_unknown_server_is_told(tmp_path: Path) -> None:
     """A server among `mcpServers` must exist; one among the tools is left out, as is one that was set aside."""
     write(tmp_path, "a", "tools: Read, mcp__gihub__search\n")
@@ -341,6 +357,11 @@ def test_servers_in_a_file_are_started_for_trusted_files_only(tmp_path: Path) ->
         ("Best", "openai:gpt-5"),
         ("[fast, sonnet]", ("groq:llama", "anthropic:claude-sonnet-5")),
         ("http://localhost:8000/v1#m", "http://localhost:8000/v1#m"),
+        ("Claude Sonnet 4.5", "anthropic:claude-sonnet-4-5"),
+        ("Claude Opus 4.6 (Preview) (copilot)", "anthropic:claude-opus-4-6"),
+        ("GPT-4.1 (copilot)", "openai:gpt-4.1"),
+        ("GPT-4.1 | 'gpt-5'", ("openai:gpt-4.1", "openai:gpt-5")),
+        ("Auto (copilot)", None),
     ],
 )
 def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expected: object) -> None:
@@ -354,10 +375,24 @@ def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expe
 
 def test_a_model_that_cannot_be_used_is_the_parents(tmp_path: Path) -> None:
     """Where the caller says that a model cannot be used, the agent inherits one, and it is said why."""
+
+    def usable(name: str) -> Unusable | None:
+        return Unusable("KEY is not set", "models of X: set KEY") if "anthropic" in name else None
+
     write(tmp_path, "a", "model: sonnet\n")
-    agent, problems = made(tmp_path, "a", usable=lambda name: "no key." if "anthropic" in name else None)
+    agent, problems = made(tmp_path, "a", usable=usable)
     assert agent.model is None
-    assert (problems[0].line, "no key." in problems[0].text) == (4, True)
+    assert [(problem.level, problem.line, problem.text) for problem in problems] == [
+        (
+            "warning",
+            4,
+            "The model 'anthropic:claude-sonnet-5' is unavailable (KEY is not set); using the parent's model.",
+        )
+    ]
+    write(tmp_path, "b", "model: [sonnet, openai:gpt-5]\n")
+    agent, problems = made(tmp_path, "b", usable=usable)
+    assert (agent.model, [problem.level for problem in problems]) == ("openai:gpt-5", ["note"])
+    assert problems[0].text.endswith("using 'openai:gpt-5'.")
 
 
 def test_an_untrusted_file_only_narrows(tmp_path: Path) -> None:

@@ -131,6 +131,26 @@ def test_the_search_for_the_end_of_a_value_is_bounded(
     assert len(looks) < 40_000
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "a0: &a0 [x, x]\n"
+        + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+        + "settings: *a39\n",
+        "settings: &a\n  x: *a\n",
+        "settings: &a [*a]\n",
+    ],
+    ids=["doubled forty times", "inside itself", "a list inside itself"],
+)
+@pytest.mark.timeout(20)
+def test_aliases_make_no_value_large(project: Path, written: str) -> None:
+    """What aliases would make large, or endless, is not expanded: it is told, and the other keys are read."""
+    loaded = load(agent(project, f"---\nname: x\ndescription: d\n{written}---\nDo.\n"))
+    told = [str(problem) for problem in loaded.problems]
+    assert any("20,000 values" in text or "settings" in text for text in told)
+    assert all(one.description == "d" for one in loaded.agents.values())
+
+
 def test_a_long_list_that_ends_is_still_read(project: Path) -> None:
     """The bound on hostile values does not touch a schema over many lines, nor brackets in quotes."""
     schema = {"properties": {f"p{number}": {"enum": ["a]", "[["]} for number in range(40)}}

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from remit.errors import UsageError
-from remit.models.names import OFFLINE, key_variable, take_apart
+from remit.definitions.agent_files.model_names import Unusable
+from remit.models import Shelf
+from remit.models.names import (
+    OFFLINE,
+    Named,
+    Unavailable,
+    key_variable,
+    missing_key,
+    missing_package,
+    provider_shown,
+    take_apart,
+)
+from remit.types.text import one_line, shorten
 
 
 class Provider(NamedTuple):
@@ -70,19 +82,37 @@ def is_installed(package: str) -> bool:
         return False
 
 
-def why_not(name: str, environ: Mapping[str, str]) -> str | None:
-    """Why a model that an agent file names cannot be used here; None when nothing speaks against it."""
+def why_not(name: str, environ: Mapping[str, str]) -> Unusable | None:
+    """Why a model cannot be used here; None when it can. The one answer for a run, `agents --check` and `doctor`."""
     if name == OFFLINE:
         return None
     try:
         named = take_apart(name, {})
-    except UsageError as error:
-        return str(error)
+        _check_quickly(named, environ)
+        _shelf().find(name)
+    except Unavailable as error:
+        whose = (
+            f"models of {provider_shown(error.provider)}" if error.provider else "models without a provider"
+        )
+        return Unusable(error.why, f"{whose}: {error.fix or error.why}", str(error))
+    except Exception as error:  # noqa: BLE001 - libraries of providers raise what they like over what is missing
+        said = shorten(one_line(str(error)), 200, 197)
+        return Unusable(said.rstrip("."), f"the model {name!r}: {said}".rstrip("."), said)
+    return None
+
+
+def _check_quickly(named: Named, environ: Mapping[str, str]) -> None:
+    """What can be known of the usual providers without an import, which takes a second. Raises Unavailable."""
     known = next((p for p in PROVIDERS if p.model.startswith(f"{named.provider}:")), None)
     if known is None:
-        return None
+        return
     if not any(environ.get(key) for key in known.keys):
-        return f"its key is missing: set {key_variable(named.provider)}"
-    return (
-        None if is_installed(known.package) else f"its package is missing: pip install 'remit[{known.extra}]'"
-    )
+        raise missing_key(named, f"`{key_variable(named.provider)}`")
+    if not is_installed(known.package):
+        raise missing_package(named, ImportError(known.extra))
+
+
+@cache
+def _shelf() -> Shelf:
+    """One for all questions: it opens no connection."""
+    return Shelf()

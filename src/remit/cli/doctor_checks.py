@@ -20,9 +20,9 @@ import remit.cli.default_model as default_model
 from remit.cli.options import recall
 from remit.cli.resume_hints import way_on
 from remit.cli.run_lookup import Journal, hint
-from remit.definitions import Problem, Settings, check
+from remit.definitions import Problem, Settings, by_cause, check
 from remit.definitions.agent_files.model_names import read_model
-from remit.errors import RemitError, UsageError
+from remit.errors import RemitError
 from remit.models.names import KNOWN, key_variable
 from remit.stores import open_store
 from remit.types.ports import Store, TreeInfo
@@ -123,24 +123,14 @@ def models(settings: Settings) -> Iterator[Finding]:
         fix = 'write model = "anthropic:claude-sonnet-5" into remit.toml, or use --model'
         yield Finding(level, "model", f"none is set; `remit run` {said}", fix)
         return
-    from remit.models import Shelf  # noqa: PLC0415 - providers are heavy
-
-    shelf = Shelf(settings.models)
     origin = settings.origin("model")
     for written in (chosen,) if isinstance(chosen, str) else chosen:
         meant = read_model(written, settings.models)
-        name = written if meant is None else meant.name
-        # Without an import first: that of a provider takes seconds.
-        why = default_model.why_not(name, settings.environ)
-        try:
-            if why is None and name != default_model.OFFLINE:
-                shelf.find(name)
-        except UsageError as error:
-            why = str(error)
-        if why is None:
+        found = default_model.why_not(written if meant is None else meant.name, settings.environ)
+        if found is None:
             yield Finding("ok", "model", f"{written} (from {origin})")
         else:
-            yield Finding("problem", "model", f"{written} (from {origin}) cannot be used", why)
+            yield Finding("problem", "model", f"{written} (from {origin}) cannot be used", found.message)
 
 
 # --- What the machine has -------------------------------------------------------------------------
@@ -326,28 +316,20 @@ def _damage(path: Path) -> Iterator[Finding]:
 
 def agents(settings: Settings) -> Iterator[Finding]:
     loaded = settings.load_agents()
-    of_files = check(loaded, surroundings=settings.surroundings())
-    errors, warnings = _split(of_files)
+    here = settings.surroundings(usable=lambda name: default_model.why_not(name, settings.environ))
+    told = by_cause(check(loaded, surroundings=here))
+    errors = [one for one in told if one.level == "error"]
+    others = [one for one in told if one.level == "warning" and not one.is_about_models]
     if errors:
         first = f"{errors[0]}" + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else "")
-        yield Finding("problem", "agents", first, "remit agents --check tells everything")
-    if warnings:
-        yield Finding(
-            "warning",
-            "agents",
-            _count(len(warnings), "warning") + " about agent files",
-            "remit agents --check",
-        )
-    here = settings.surroundings(usable=lambda name: default_model.why_not(name, settings.environ))
-    for problem in check(loaded, surroundings=here):
-        if problem not in of_files:
-            yield Finding("warning", "agents", str(problem))
+        yield Finding("problem", "agents", first, "remit agents --check reports everything")
+    if others:
+        text = _count(len(others), "warning") + " about agent files"
+        yield Finding("warning", "agents", text, "remit agents --check")
+    for one in told:
+        if one.is_about_models and one.level == "warning":
+            yield Finding("warning", "agents", str(one))
     yield Finding("ok", "agents", _count(len(loaded.agents), "agent") + " found")
-
-
-def _split(told: Iterable[Problem]) -> tuple[list[Problem], list[Problem]]:
-    listed = list(told)
-    return [p for p in listed if p.level == "error"], [p for p in listed if p.level == "warning"]
 
 
 def consent(settings: Settings) -> Iterator[Finding]:

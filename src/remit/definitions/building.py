@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 
 from remit.agent import Agent
-from remit.definitions.agent_files.definition import Definition, WrittenWord
+from remit.definitions.agent_files.definition import Definition, WrittenWord, is_pattern
+from remit.definitions.agent_files.formats import FOREIGN
 from remit.definitions.agent_files.loading import Loaded
-from remit.definitions.agent_files.model_names import is_address, read_model
+from remit.definitions.agent_files.model_names import Unusable, is_address, read_model
 from remit.definitions.project_trust.untrusted_agents import (
     CONSENT,
     Only,
@@ -18,7 +20,7 @@ from remit.definitions.project_trust.untrusted_agents import (
     narrow_settings,
     why_not_output,
 )
-from remit.definitions.syntax.nodes import MOST_TOLD, Hints, Level, Problem, note_down, quoted
+from remit.definitions.syntax.nodes import MOST_TOLD, Cause, Hints, Level, Problem, note_down, quoted
 from remit.definitions.tool_choice import MOST_HINTS, Kit, Shelf, choose_tools
 from remit.errors import UsageError
 from remit.tools.policy import Policy
@@ -44,8 +46,8 @@ class Surroundings:
     """Servers that exist and may not be used, with the reason; agents go without them."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """What models may be called."""
-    usable: Callable[[str], str | None] = lambda name: None  # noqa: ARG005 - every model is taken to be
-    """Says why a model cannot be used; an agent that names it gets the model of whoever delegates to it."""
+    usable: Callable[[str], Unusable | None] = lambda name: None  # noqa: ARG005 - every model is taken to be
+    """Says why a model cannot be used; an agent that names it inherits its parent's model."""
 
 
 NOWHERE = Surroundings()
@@ -113,10 +115,12 @@ class _Builder:
             self._path.pop()
         return self._made[name]
 
-    def tell(self, definition: Definition, level: Level, line: int, text: str) -> None:
+    def tell(
+        self, definition: Definition, level: Level, line: int, text: str, cause: Cause | None = None
+    ) -> None:
         told = self._told.setdefault(definition.name, [])
         before = len(told)
-        note_down(told, Problem(level, definition.file, line, text))
+        note_down(told, Problem(level, definition.file, line, text, cause, definition.name))
         self.problems += told[before:]
 
     def _new(self, definition: Definition, *, is_root: bool, model: ModelChoice | None) -> Agent | None:
@@ -151,16 +155,18 @@ class _Builder:
     # --- Who is below -----------------------------------------------------------------------------
 
     def _children(self, definition: Definition, kit: Kit, *, is_root: bool) -> list[Agent]:
-        named = list(definition.subagents) + kit.agents if kit.may_delegate else []
+        said = [*definition.subagents, *kit.agents] if kit.may_delegate else []
+        patterns = [one.text for one in said if is_pattern(one)]
         found = dict[str, Agent]()
-        for said in named:
+        for one in said:
             if self._is_hopeless(definition):
                 break
-            child = self._child(definition, said)
+            child = None if is_pattern(one) else self._child(definition, one)
             if child is not None:
                 found.setdefault(child.name, child)
-        if is_root and kit.delegates and not named:
-            found |= {agent.name: agent for agent in self._everybody(definition)}
+        if is_root and kit.delegates and (patterns or not said):
+            # Below the root they would lead in circles, so that those who may delegate to anybody invent children.
+            found |= {agent.name: agent for agent in self._everybody(definition, patterns or ["*"])}
         return list(found.values())
 
     def _is_hopeless(self, definition: Definition) -> bool:
@@ -172,7 +178,9 @@ class _Builder:
         target = self.loaded.find(said.text)
         if target is None:
             text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"
-            self.tell(definition, "error", said.line, text)
+            # Files of other systems may name agents that come with those.
+            level: Level = "warning" if definition.format in FOREIGN else "error"
+            self.tell(definition, level, said.line, text, Cause("name agents that are not here", said.text))
             return None
         if target.name in self._path:
             circle = " -> ".join([*self._path[self._path.index(target.name) :], target.name])
@@ -191,19 +199,20 @@ class _Builder:
             self.tell(definition, "error", said.line, f"The agent {target.name!r} cannot be used{where}.")
         return child
 
-    def _everybody(self, definition: Definition) -> Iterable[Agent]:
+    def _everybody(self, definition: Definition, patterns: Sequence[str]) -> Iterable[Agent]:
         """For one that may delegate to whom it likes; others that cannot be built do not stand in its way."""
         apart = _Builder(self.loaded, self.around)
         apart._path = list(self._path)
         for other in self.loaded.agents.values():
-            if other is definition or other.is_primary:
+            is_wanted = any(fnmatchcase(other.name, pattern) for pattern in patterns)
+            if other is definition or other.is_primary or not is_wanted:
                 continue
             child = apart.make(other)
             if child is not None:
                 yield child
         for problem in apart.problems:
             level: Level = "warning" if problem.level == "error" else problem.level
-            self.problems.append(Problem(level, problem.file, problem.line, problem.text))
+            self.problems.append(replace(problem, level=level))
 
     # --- What it runs with ------------------------------------------------------------------------
 
@@ -212,7 +221,7 @@ class _Builder:
         return text if definition.trusted else unforge(text)
 
     def _models(self, definition: Definition) -> ModelChoice | None:
-        names, line = list[str](), definition.line("model")
+        names, unusable = list[str](), list[tuple[str, Unusable]]()
         for written in definition.models:
             meant = read_model(written, self.around.aliases)
             if meant is None:
@@ -220,13 +229,23 @@ class _Builder:
             name = meant.name
             if is_address(name) and not (definition.trusted or meant.by_alias):
                 text = f"The model {quoted(name)} is an address, which an untrusted file may not choose; {CONSENT}."
-                self.tell(definition, "warning", line, text)
+                self.tell(definition, "warning", definition.line("model"), text)
             elif (why := self.around.usable(name)) is not None:
-                text = f"The model {quoted(name)} is not used, but that of whoever delegates: {why}"
-                self.tell(definition, "warning", line, text)
+                unusable.append((name, why))
             else:
                 names.append(name)
+        self._tell_unusable(definition, unusable, names)
         return names[0] if len(names) == 1 else names or None
+
+    def _tell_unusable(
+        self, definition: Definition, unusable: Iterable[tuple[str, Unusable]], others: Sequence[str]
+    ) -> None:
+        """An agent with a list of models goes on to the next of them, and nothing need be done."""
+        instead = f"using {others[0]!r}" if others else "using the parent's model"
+        for name, why in unusable:
+            text = f"The model {quoted(name)} is unavailable ({why.why}); {instead}."
+            cause = Cause(f"name {why.cause}", topic="model")
+            self.tell(definition, "note" if others else "warning", definition.line("model"), text, cause)
 
     def _settings(self, definition: Definition) -> Mapping[str, Json] | None:
         if definition.trusted:
@@ -259,7 +278,10 @@ class _Builder:
             rules, allowing = narrow_rules(rules)
             for rule in allowing:
                 text = f"{quoted(rule.text)} is not obeyed: an untrusted file may not allow; {CONSENT}."
-                self.tell(definition, "warning", rule.line, text)
+                cause = Cause(
+                    f"ask for rules that allow, which untrusted files may not have ({CONSENT})", rule.text
+                )
+                self.tell(definition, "warning", rule.line, text, cause)
         texts = [rule.text for rule in rules]
         if kit.only:
             where = f"Agent {definition.name!r}"

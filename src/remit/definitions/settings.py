@@ -17,7 +17,7 @@ from typing import cast
 from remit.definitions.agent_files.definition import Definition, Place
 from remit.definitions.agent_files.limit_values import make_limits
 from remit.definitions.agent_files.loading import Given, Loaded, load_agents
-from remit.definitions.agent_files.model_names import read_model
+from remit.definitions.agent_files.model_names import Unusable, read_model
 from remit.definitions.agent_files.search_paths import repository, upwards
 from remit.definitions.building import Surroundings
 from remit.definitions.project_trust.trusted_content import agent_lines, setting_lines, tidy
@@ -161,7 +161,10 @@ class Settings:
         return loaded
 
     def surroundings(
-        self, *, tools: Mapping[str, Tool] | None = None, usable: Callable[[str], str | None] | None = None
+        self,
+        *,
+        tools: Mapping[str, Tool] | None = None,
+        usable: Callable[[str], Unusable | None] | None = None,
     ) -> Surroundings:
         """What agents of this workspace are built with."""
         made = Surroundings(
@@ -382,7 +385,7 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
         layer.tell("warning", 0, f"The file {error}." if isinstance(error, Wrong) else str(error))
         return layer
     settings.files.append(path)
-    for problem in found.problems:
+    for problem in (*found.problems, *found.warnings):
         layer.tell("warning", 0, problem)
     # remit's own files have the last word about a server of one name.
     layer.put_servers(found, 0, settings.values)
@@ -407,7 +410,9 @@ def _join(layer: Layer, settings: Settings) -> None:
     for key, setting in layer.values.items():
         value = setting.value
         if key == "agents.paths":
-            value = tuple(Given(path, layer.trusted, layer.place) for path in cast("tuple[Path, ...]", value))
+            root = settings.project if layer.place == "project" else None
+            paths = cast("tuple[Path, ...]", value)
+            value = tuple(Given(path, layer.trusted, layer.place, root) for path in paths)
         settings.values[key] = Setting(value, setting.origin, setting.line)
     if layer.trusted:
         mentioned = {rule.partition(" ")[2] for rule, _ in layer.rules}

@@ -220,6 +220,8 @@ class Layer:
         found = read_servers({name: to_json(node)}, where)
         for problem in found.problems:
             self.tell("error", node.line, problem)
+        for warning in found.warnings:
+            self.tell("warning", node.line, warning)
         self.put_servers(found, node.line)
 
     def put_servers(self, found: Servers, line: int, known: Container[str] = ()) -> None:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import fnmatch
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import remit.tools
-from remit.definitions.agent_files.definition import Definition, WrittenWord
+from remit.definitions.agent_files.definition import Definition, WrittenWord, is_pattern
+from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.permissions import removes
 from remit.definitions.agent_files.tool_names import ToolWord, known_words, read_word
 from remit.definitions.project_trust.untrusted_agents import CONSENT
-from remit.definitions.syntax.nodes import Hints, Level, quoted, split_list, to_json
+from remit.definitions.syntax.nodes import Cause, Hints, Level, quoted, split_list, to_json
 from remit.errors import UsageError
 from remit.tools.policy_rules import parse
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool, is_reserved
 from remit.types.spelling import slip_of
 
-Tell = Callable[[Level, int, str], None]
+
+class Tell(Protocol):
+    """Notes a problem of the definition."""
+
+    def __call__(self, level: Level, line: int, text: str, cause: Cause | None = None) -> None: ...
+
+
+_LIST_ALL: tuple[Format, ...] = ("copilot", "kiro")
 
 MOST_HINTS = 200
 """Different words for which what was meant is looked for, over all definitions that are built together."""
@@ -78,6 +89,7 @@ class _Chooser:
         """For servers: those that a file describes are its own."""
         self._names: dict[str, list[ToolWord]] = {}
         """Tools in order, each with the entries that ask for it."""
+        self._takes_all = definition.tools is None
         self._servers: dict[str, list[str] | None] = {}
         """Servers, each with the tools of it that are wanted; None for all."""
 
@@ -87,6 +99,7 @@ class _Chooser:
             words = tuple(ToolWord("tool", name) for name in (*self.shelf.built_in, *self.shelf.own))
         for word in words:
             self._take(word)
+        self.kit.delegates = self.kit.delegates or any(map(is_pattern, self.definition.subagents))
         for said in self.definition.servers:
             self._take_server(said.text, None, said.line, must_exist=True)
         without = self.definition.without
@@ -127,14 +140,14 @@ class _Chooser:
         if word.kind == "all":
             for name in (*self.shelf.built_in, *self.shelf.own):
                 self._names.setdefault(name, []).append(ToolWord("tool", name))
+            self._takes_all = True
         elif word.kind == "delegate":
             self._take_delegation(word)
         elif word.kind == "server":
             self._take_server(word.name, word.tool, word.line, must_exist=False)
         elif word.kind == "missing":
-            self.tell(
-                "warning", word.line, f"remit has no tool {quoted(word.name)}; the agent goes without it."
-            )
+            text = f"remit has no tool {quoted(word.name)}; the agent goes without it."
+            self.tell("warning", word.line, text, Cause("use tools that remit does not have", word.name))
         elif word.name in self.shelf.own or word.kind == "tool":
             self._take_tool(word)
         else:
@@ -154,14 +167,13 @@ class _Chooser:
         if server is not None:
             self._take_server(server, word.name[len(server) + 1 :].strip("*"), word.line, must_exist=False)
             return
-        hint = self.shelf.suggest(word.name)
-        if hint:
-            self.tell("error", word.line, f"There is no tool {quoted(word.written)}.{hint}")
-            return
+        hint, ours = self.shelf.suggest(word.name), self.definition.is_ours
+        tools = (*self.shelf.built_in, *self.shelf.own)
         # A tool of another program is no mistake in a file that was written for it.
-        level: Level = "error" if self.definition.is_ours else "warning"
-        tools = ", ".join((*self.shelf.built_in, *self.shelf.own))
-        self.tell(level, word.line, f"There is no tool {quoted(word.written)}; tools are {tools}.")
+        level: Level = "error" if ours or slip_of(word.name.lower(), (*tools, *known_words())) else "warning"
+        more = hint or (f" Tools are {', '.join(tools)}." if ours else " The agent goes without it.")
+        cause = None if level == "error" else Cause("use tools that are not here", word.written)
+        self.tell(level, word.line, f"There is no tool {quoted(word.written)}.{more}", cause)
 
     def _server_of(self, name: str) -> str | None:
         """Which server a name begins with, as opencode calls its tools."""
@@ -190,8 +202,9 @@ class _Chooser:
         else:
             near = self._hints.suggest(name, (*shelf.servers, *own))
             hint = near or " Describe it under [mcp.servers] in remit.toml."
-            level: Level = "error" if must_exist else "warning"
-            self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}")
+            level: Level = "error" if must_exist and self.definition.format not in FOREIGN else "warning"
+            cause = None if level == "error" else Cause("name MCP servers that are not here", name)
+            self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}", cause)
 
     def _give(self, name: str, asked: list[ToolWord]) -> None:
         self.kit.tools.append(self.shelf.own.get(name, name))
@@ -212,7 +225,8 @@ class _Chooser:
                 continue
             narrowed = getattr(server, "with_tools", None)
             if callable(narrowed) and (wanted is not None or less):
-                server = narrowed(only=wanted, without=less)
+                only, without_too = getattr(server, "only", None), getattr(server, "without", ())
+                server = narrowed(only=_both(wanted, only), without=[*without_too, *less])
             self.kit.tools.append(server)  # pyright: ignore[reportArgumentType]  # the same server with fewer tools
 
     def _own_servers(self) -> dict[str, ToolSource]:
@@ -222,17 +236,34 @@ class _Chooser:
             return {}
         line = definition.line("mcpServers")
         for name in own:
-            self._servers.setdefault(name, None)
+            # Some systems list tools of servers among the others, and give no more than that.
+            if self._takes_all or definition.format not in _LIST_ALL:
+                self._servers.setdefault(name, None)
         if not definition.trusted:
             text = f"The MCP servers {', '.join(own)} are not started: the file is not trusted; {CONSENT}."
-            self.tell("warning", line, text)
+            cause = Cause(
+                f"describe MCP servers, which untrusted files may not start ({CONSENT})", ", ".join(own)
+            )
+            self.tell("warning", line, text, cause)
             return {}
         from remit.tools.mcp import read_servers  # noqa: PLC0415 - few files describe servers
 
-        found = read_servers({name: to_json(node) for name, node in own.items()}, definition.where(line))
+        where = definition.where(line)
+        found = read_servers({name: to_json(node) for name, node in own.items()}, where, os.environ)
+        level: Level = "warning" if definition.format in FOREIGN else "error"
         for problem in found.problems:
-            self.tell("error", line, problem.removeprefix(f"{definition.where(line)}."))
+            self.tell(level, line, problem.removeprefix(f"{where}."))
+        for warning in found.warnings:
+            self.tell("warning", line, warning.removeprefix(f"{where}."))
         return dict(found.servers)
+
+
+def _both(wanted: list[str] | None, given: Sequence[str] | None) -> list[str] | None:
+    """The tools that an agent wants of those that its server gives; both may be patterns, and None is all."""
+    if wanted is None or given is None:
+        return wanted if given is None else list(given)
+    narrow = [one for one in wanted if any(fnmatch.fnmatchcase(one, pattern) for pattern in given)]
+    return narrow + [one for one in given if any(fnmatch.fnmatchcase(one, pattern) for pattern in wanted)]
 
 
 def _is_near(name: str, tool: str) -> bool:
@@ -247,4 +278,4 @@ def _patterns(word: ToolWord) -> list[str]:
 
 
 def _part(word: ToolWord, text: str) -> ToolWord:
-    return ToolWord("tool", word.name, text, line=word.line, written=word.written)
+    return replace(word, kind="tool", within=text)

@@ -77,10 +77,36 @@ _OTHER_NAMES = {
 }
 """What people call a provider."""
 
+_SHOWN = {
+    "anthropic": "Anthropic",
+    "openai": "OpenAI",
+    "google": "Google",
+    "openrouter": "OpenRouter",
+    "deepseek": "DeepSeek",
+    "github-copilot": "GitHub Copilot",
+    "groq": "Groq",
+    "mistral": "Mistral",
+    "cohere": "Cohere",
+    "xai": "xAI",
+    "bedrock": "Amazon Bedrock",
+    "moonshotai": "Moonshot AI",
+}
+
 OFFLINE = "offline"
 """The rules that need no provider."""
 
 EXAMPLE = '"anthropic:claude-sonnet-5"'
+
+
+class Unavailable(UsageError):
+    """Raised for a model that cannot be used here. `why` says what is missing and `fix` what to do, for lists of them."""
+
+    def __init__(self, message: str, *, provider: str, why: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.provider = provider
+        """Empty where the name does not say it."""
+        self.why = why
+        self.fix = fix
 
 
 class Named(Struct, frozen=True):
@@ -132,9 +158,12 @@ def take_apart(name: str, aliases: Mapping[str, str]) -> Named:
     hint = _guess(name)
     if near:
         hint = f" Did you mean {'' if near[0] == OFFLINE else 'the alias '}{near[0]!r}?"
-    raise UsageError(
+    raise Unavailable(
         f"The model name {name!r} does not say which provider has it. Write it as {EXAMPLE},"
-        f' or as the address of a server: "http://localhost:8000/v1#model".{hint}'
+        f' or as the address of a server: "http://localhost:8000/v1#model".{hint}',
+        provider="",
+        why=f"its name does not say which provider has it.{hint}".rstrip("."),
+        fix="write provider:model",
     )
 
 
@@ -185,7 +214,11 @@ def unknown_provider(named: Named) -> UsageError:
     hint = (
         f'Did you mean "{near[0]}:{named.model}"?' if near else f"Known are {', '.join(KNOWN[:6])} and more."
     )
-    return UsageError(f"There is no provider {named.provider!r} (in the model name {named.whole!r}). {hint}")
+    return Unavailable(
+        f"There is no provider {named.provider!r} (in the model name {named.whole!r}). {hint}",
+        provider=named.provider,
+        why=f"unknown provider {named.provider!r}",
+    )
 
 
 def missing_package(named: Named, error: ImportError) -> UsageError:
@@ -195,8 +228,12 @@ def missing_package(named: Named, error: ImportError) -> UsageError:
         return unknown_provider(named)
     extra = found[1] if found else _EXTRAS.get(provider, provider)
     package = "remit" if extra in (*_OWN_EXTRAS, "openrouter") else "pydantic-ai-slim"
-    return UsageError(
-        f"The model {named.whole!r} needs a package that is not installed. Run: pip install '{package}[{extra}]'"
+    fix = f"pip install '{package}[{extra}]'"
+    return Unavailable(
+        f"The model {named.whole!r} needs a package that is not installed. Run: {fix}",
+        provider=named.provider,
+        why="its package is not installed",
+        fix=fix,
     )
 
 
@@ -206,7 +243,17 @@ def missing_key(named: Named, said: str) -> UsageError:
     if found is None:
         return UsageError(f"The model {named.whole!r} cannot be used: {shorten(one_line(said), 300, 300)}")
     what = "the address of its server" if found[1].endswith(("_URL", "_ENDPOINT")) else "a key"
-    return UsageError(f"The model {named.whole!r} needs {what}: set the environment variable {found[1]}.")
+    return Unavailable(
+        f"The model {named.whole!r} needs {what}: set the environment variable {found[1]}.",
+        provider=named.provider,
+        why=f"{found[1]} is not set",
+        fix=f"set {found[1]}",
+    )
+
+
+def provider_shown(provider: str) -> str:
+    """A provider for people."""
+    return _SHOWN.get(provider) or repr(provider)
 
 
 def key_variable(provider: str) -> str:

@@ -62,7 +62,8 @@ PROTECTED_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "
 """In a git folder, for reading only: git outside would run, or obey, what is planted there."""
 
 PROTECTED = (
-    ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", ".vscode", ".idea", ".envrc",
+    ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", ".kiro", ".roo", ".vscode", ".idea",
+    ".envrc",
 )
 """The same for other programs, in a workspace and wherever else a repository begins. For remit: `settings_files.py`."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import cast
 
@@ -33,10 +34,21 @@ AGENT_FOLDERS = (
     ".qwen/agents",
     ".gemini/agents",
     ".codex/agents",
+    ".github/agents",
+    ".cursor/agents",
+    ".kiro/agents",
 )
 """In this order; the first that has an agent of a name has it."""
 USER_AGENT_FOLDERS = ("remit/agents", "opencode/agents", "opencode/agent")
 """The same in the folder of the user's configuration."""
+OPENCODE_FILES = ("opencode.json", "opencode.jsonc")
+ROO_FILE = ".roomodes"
+AGENT_FILES = (*(f"{folder}{name}" for folder in ("", ".opencode/") for name in OPENCODE_FILES), ROO_FILE)
+"""Files with several agents each, behind the folders."""
+USER_AGENT_FILES = tuple(f"opencode/{name}" for name in OPENCODE_FILES)
+KIRO_FOLDER = ".kiro/agents"
+KIRO_NAME = "file://"
+"""What stands before the name of a file, where Kiro takes an agent's instructions from one."""
 
 MOST_BYTES = 1_000_000
 """No agent file and no settings file is larger."""
@@ -45,13 +57,16 @@ MOST_IN_FOLDERS = 10_000
 
 Parts = tuple[str, ...]
 
-_FILES = frozenset({FILE, SERVERS_FILE})
+_FILES = frozenset({FILE, SERVERS_FILE, *OPENCODE_FILES, ROO_FILE})
 _INNER = {
     outer: frozenset(name.split("/")[1] for name in AGENT_FOLDERS if name.startswith(f"{outer}/"))
     for outer in (name.split("/")[0] for name in AGENT_FOLDERS)
 }
 NAMES = frozenset({*_FILES, TABLE_FILE, *_INNER})
 """Names in a folder, in lower case, behind which there may be settings. Some disks do not tell cases apart."""
+
+_STRING = re.compile(r'"(?:[^"\\\n]++|\\.)*+"')
+_OPENCODE_NAME = re.compile(r"\{file:([^{}\n]+)\}")
 
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _remembered: dict[Path, None] = {}
@@ -161,14 +176,18 @@ def _users(top: Path) -> Iterator[Path]:
     """The user's own settings, agents and trust, and what is named in them and in the environment."""
     for home in homes():
         config = config_folder(home, os.environ)
-        for name in ("remit", *USER_AGENT_FOLDERS):
+        for name in ("remit", *USER_AGENT_FOLDERS, *USER_AGENT_FILES):
             yield from _place(config, name)
         # People link these to a repository of their own settings, which may be the workspace.
         for name in AGENT_FOLDERS:
             yield from _place(home, name)
-        yield from _named_by(config / "remit" / "config.toml", top)
+        for name in ("remit/config.toml", *USER_AGENT_FILES):
+            yield from _named_by(config / name, top)
+        yield from _prompts(home / KIRO_FOLDER)
     for name in os.environ.get("REMIT_AGENTS", "").split(os.pathsep):
-        yield from _place(Path.cwd(), name) if name else ()
+        for place in _place(Path.cwd(), name) if name else ():
+            yield place
+            yield from _prompts_in(place)
 
 
 def _above(top: Path) -> list[Path]:
@@ -176,24 +195,52 @@ def _above(top: Path) -> list[Path]:
     found: list[Path] = []
     for folder in (top, *top.parents):
         if folder != top:
-            found += (folder / name for name in (FILE, TABLE_FILE, SERVERS_FILE, *AGENT_FOLDERS))
+            names = (FILE, TABLE_FILE, SERVERS_FILE, *AGENT_FOLDERS, *AGENT_FILES)
+            found += (folder / name for name in names)
         if (folder / ".git").exists():
             return found
     return []
 
 
 def _named_by(path: Path, top: Path) -> Iterator[Path]:
-    """Agents and programs that a settings file names."""
+    """Agents, texts and programs that a settings file names."""
+    yield from _prompts(path)
     if not path.name.casefold().endswith((".toml", ".json")):
         return
     table = _values(path.name.casefold(), read_small(path))
     agents = table.get("agents")
     paths = cast("dict[str, object]", agents).get("paths") if isinstance(agents, dict) else agents
     for name in cast("list[object]", paths) if isinstance(paths, list) else [paths]:
-        yield from _place(path.parent, name)
+        for place in _place(path.parent, name):
+            yield place
+            yield from _prompts_in(place)
     for server in _tables(table.get("mcpServers"), _mapping(table.get("mcp")).get("servers")):
         for folder in (top, path.parent):
             yield from _programs(server, folder)
+
+
+def _prompts(path: Path) -> Iterator[Path]:
+    """Files whose text is an agent's instructions, named by an opencode.json or by Kiro's agents."""
+    if path.name.casefold() in OPENCODE_FILES or "/".join(path.parts[-2:]).casefold() == KIRO_FOLDER:
+        yield from _prompts_in(path)
+
+
+def _prompts_in(path: Path) -> Iterator[Path]:
+    """The same for a JSON file, or for those in a folder."""
+    for file in islice(path.rglob("*.json*"), MOST_IN_FOLDERS) if path.is_dir() else (path,):
+        if file.suffix.casefold() in (".json", ".jsonc"):
+            for word in named_files(_text(read_small(file))):
+                yield from (place for place in _place(file.parent, word) if not by_name(place))
+
+
+def named_files(text: str) -> Iterator[str]:
+    """The files that the strings of a JSON document name: `{file:./prompt.txt}`, `file://./prompt.md`."""
+    for found in _STRING.finditer(text):
+        with suppress(ValueError):
+            value = str(cast(object, json.loads(found[0], strict=False)))
+            yield from _OPENCODE_NAME.findall(value)
+            if value.startswith(KIRO_NAME):
+                yield value.removeprefix(KIRO_NAME)
 
 
 def _values(name: str, data: bytes) -> dict[str, object]:

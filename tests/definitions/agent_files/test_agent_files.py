@@ -254,7 +254,7 @@ def test_reading_files_is_light(project: Path) -> None:
     (project / "remit.toml").write_text(
         'model = "openai:gpt-5"\n[agents.b]\ndescription = "d"\ninstructions = "x"\n'
     )
-    heavy = ("pydantic", "pydantic_ai", "httpx", "mcp", "jsonschema", "sqlite3", "yaml", "anyio.streams")
+    heavy = ("pydantic", "pydantic_ai", "httpx", "mcp", "jsonschema", "sqlite3", "anyio.streams")
     code = (
         "import sys; from remit.definitions import load_settings\n"
         f"loaded = load_settings({str(project)!r}, environ={{}}, home={str(project.parent)!r}).load_agents()\n"

@@ -289,10 +289,10 @@ SLOPPY = [
         ((4, "Did you mean 'disallowedTools'"),),
     ),
     Specimen(
-        "anchors and references",
-        "---\nname: a\ndescription: d\nmodel: &m opus\neffort: *m\n---\nx",
-        {"models": ("opus",)},
-        ((4, "anchor"), (5, "not followed")),
+        "a reference to nothing",
+        "---\nname: a\ndescription: d\nmodel: *m\n---\nx",
+        {"models": ()},
+        ((4, "refers to '*m', which is not here"),),
     ),
     Specimen(
         "a tag of YAML",

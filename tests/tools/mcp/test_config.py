@@ -132,7 +132,6 @@ def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
         ({"type": "sse", "url": "http://h/sse"}, '"sse" are not supported'),
         ({"type": "carrier-pigeon", "command": "x"}, "type must be"),
         ({"type": "http", "command": "x"}, "needs a url"),
-        ({"command": "x", "env": {"K": "${NOT_SET}"}}, "env.K needs NOT_SET, which is not set"),
         ({"comand": "x"}, "did you mean 'command'?"),
         ({"command": "x", "timeout": "1"}, "milliseconds"),
         ("npx", "it must be a table"),
@@ -145,6 +144,92 @@ def test_what_is_wrong_in_mcp_json_is_named(tmp_path: Path, entry: object, words
     assert list(found.servers) == ["good"]
     assert found.problems[0].startswith(f"{path}: mcpServers.bad: ")
     assert words in found.problems[0]
+
+
+def test_a_variable_that_is_not_set_is_no_mistake_of_the_file(tmp_path: Path) -> None:
+    """The server is missing, with a warning that names the variable; elsewhere the same file may be right."""
+    path = mcp_json(tmp_path, good={"command": "x"}, bad={"command": "x", "env": {"K": "${NOT_SET}"}})
+    found = read_mcp_json(path, {})
+    assert (list(found.servers), found.problems) == (["good"], ())
+    assert f"{path}: mcpServers.bad: env.K needs NOT_SET, which is not set" in found.warnings[0]
+
+
+OTHERS = {
+    "type and tools, as Copilot has them": (
+        {"type": "local", "command": "x", "tools": ["find", "get_*"], "env": {"K": "${{ secrets.TOKEN }}"}},
+        McpServer("s", command="x", only=["find", "get_*"], env={"K": "s3cret"}),
+    ),
+    "all tools": ({"type": "stdio", "command": "x", "tools": ["*"]}, McpServer("s", command="x")),
+    "Codex's times and tokens": (
+        {
+            "url": "https://h/mcp",
+            "bearer_token_env_var": "TOKEN",
+            "startup_timeout_sec": 7,
+            "tool_timeout_sec": 8,
+            "enabled_tools": ["a"],
+            "disabled_tools": ["b"],
+            "http_headers": {"X": "y"},
+        },
+        McpServer(
+            "s",
+            url="https://h/mcp",
+            headers_from={"Authorization": "Bearer ${TOKEN}"},
+            headers={"X": "y"},
+            start_s=7,
+            timeout_s=8,
+            only=["a"],
+            without=["b"],
+        ),
+    ),
+    "opencode's lists": (
+        {"type": "local", "command": ["npx", "-y", "p"], "environment": {"A": "b"}, "enabled": True},
+        McpServer("s", command="npx", args=["-y", "p"], env={"A": "b"}),
+    ),
+    "Gemini's names": (
+        {"httpUrl": "https://h/mcp", "includeTools": ["a"], "timeout": 500, "trust": False},
+        McpServer("s", url="https://h/mcp", only=["a"], timeout_s=0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_one_reader_knows_the_keys_of_other_programs(tmp_path: Path, how: str) -> None:
+    """In .mcp.json, in tables and in agent files, a key means the same, without a word."""
+    entry, expected = OTHERS[how]
+    environ = {"TOKEN": "s3cret"}
+    for found in (
+        read_mcp_json(mcp_json(tmp_path, s=entry), environ),
+        read_servers({"s": entry}, "f", environ),
+    ):
+        assert (found.servers, found.problems, found.warnings) == ({"s": expected}, (), ())
+    if "$" not in str(entry):
+        assert read_servers({"s": entry}, "f").servers == {"s": expected}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"trust": True}, "remit asks before a tool is used"),
+        ({"oauth": {"clientId": "x"}}, "remit does not log in"),
+        ({"gallery": "https://x"}, "'gallery' is not known"),
+    ],
+)
+def test_what_remit_does_not_do_is_passed_over_with_a_warning(more: dict[str, object], words: str) -> None:
+    """The server is there, and nothing is allowed because a file says so."""
+    found = read_servers({"s": {"command": "x", **more}}, "f", {})
+    assert (found.servers, found.problems) == ({"s": McpServer("s", command="x")}, ())
+    assert found.warnings[0].startswith("f.s: ")
+    assert words in found.warnings[0]
+
+
+def test_a_disabled_server_is_left_out_in_either_way() -> None:
+    """`enabled: false` and `disabled: true` say the same; anything but true and false is a mistake."""
+    table = {"a": {"command": "x", "enabled": False}, "b": {"command": "x", "disabled": True}}
+    assert read_servers(table, "f").servers == {}
+    assert (
+        "enabled must be true or false"
+        in read_servers({"a": {"command": "x", "enabled": 1}}, "f").problems[0]
+    )
 
 
 @pytest.mark.parametrize(

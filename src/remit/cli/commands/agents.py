@@ -14,7 +14,17 @@ import remit.cli.default_model as default_model
 import remit.cli.exits as exits
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
-from remit.definitions import Definition, Loaded, Problem, Settings, SettingsError, check, load, load_settings
+from remit.definitions import (
+    Definition,
+    Loaded,
+    Problem,
+    Settings,
+    SettingsError,
+    by_cause,
+    check,
+    load,
+    load_settings,
+)
 from remit.types.messages import JsonObject
 
 _LOOKS = {"error": "bad", "warning": "warn", "note": "dim"}
@@ -22,13 +32,13 @@ _LOOKS = {"error": "bad", "warning": "warn", "note": "dim"}
 
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--check", "checking", is_flag=True, help="Tell everything there is to say about the files.")
+@click.option("--check", "checking", is_flag=True, help="Report every problem in the files.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
     """List the agents of this folder, its project and yours: name, model, tools, file.
 
-    PATH is a file or folder of agents to look at instead. With --check every problem is told with its file and line, and
-    the exit code is 1 if there is an error.
+    PATH is a file, a folder of agents or a whole project to look at instead. With --check there is one line for each cause,
+    and the exit code is 1 only if an agent cannot be run.
     """
     settings: Settings | None = None
     problems: list[Problem] = []
@@ -41,6 +51,8 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
         problems += error.problems
     loaded = _load(paths, settings)
     problems += _told(loaded, settings, checking=checking) if settings else loaded.problems
+    if settings is not None and not paths:
+        problems += _no_such_agent(loaded, settings)
     errors = sum(problem.level == "error" for problem in problems)
     if as_json:
         columns.echo_json({"agents": [_item(one) for one in loaded.agents.values()], "problems": problems})
@@ -55,6 +67,15 @@ def _told(loaded: Loaded, settings: Settings, *, checking: bool) -> list[Problem
     """With --check as a run would have it: of models too that cannot be used here, which is nobody's mistake in a file."""
     usable = partial(default_model.why_not, environ=os.environ) if checking else None
     return check(loaded, surroundings=settings.surroundings(usable=usable))
+
+
+def _no_such_agent(loaded: Loaded, settings: Settings) -> list[Problem]:
+    """The agent that every run would start, if the settings name one that is not here."""
+    name = settings.agent
+    if not name or loaded.find(name) is not None:
+        return []
+    text = f"agent = {name!r}: no agent of that name can be used.{loaded.suggest(name)}"
+    return [Problem("error", settings.origin("agent"), 0, text)]
 
 
 def _load(paths: Sequence[Path], settings: Settings | None) -> Loaded:
@@ -97,8 +118,8 @@ def _print_agents(loaded: Loaded, problems: Sequence[Problem], where: str) -> No
             for one in loaded.agents.values()
         ]
         columns.echo_table([("NAME", "MODEL", "TOOLS", "FILE", "DESCRIPTION"), *rows], gives_way=4)
-    errors = sum(problem.level == "error" for problem in problems)
-    warnings = sum(problem.level == "warning" for problem in problems)
+    told = by_cause(problems)
+    errors, warnings = (sum(one.level == level for one in told) for level in ("error", "warning"))
     if errors or warnings:
         both = f"{words.count(errors, 'error')}, {words.count(warnings, 'warning')}"
         why = " (an agent whose file has an error is left out)" if errors else ""
@@ -127,9 +148,10 @@ def _short(file: Path) -> str:
 
 def _print_problems(problems: Sequence[Problem], agents: int) -> None:
     colour = words.has_colour(sys.stdout)
-    for problem in problems:
-        level = words.looked(problem.level, _LOOKS[problem.level], colour=colour)
-        columns.echo(f"{words.line(problem.where)}: {level}: {words.line(problem.text)}")
-    counts = {level: sum(p.level == level for p in problems) for level in ("error", "warning")}
+    told = by_cause(problems)
+    for one in told:
+        level = words.looked(one.level, _LOOKS[one.level], colour=colour)
+        columns.echo(f"{words.line(one.where)}: {level}: {words.line(one.text)}".removeprefix(": "))
+    counts = {level: sum(one.level == level for one in told) for level in ("error", "warning")}
     said = ", ".join(words.count(number, level) for level, number in counts.items())
     exits.tell(f"{words.count(agents, 'agent')}: {said}.")

@@ -21,8 +21,10 @@ from remit.definitions import (
     Problem,
     Settings,
     Surroundings,
+    Unusable,
     build,
     build_all,
+    by_cause,
     load_settings,
     parse_limits,
 )
@@ -183,7 +185,7 @@ def _named(name: str, settings: Settings, models: ModelSource | None) -> str:
         raise UsageError(f"--model {name!r} names no model. {default_model.HOW}")
     # Known before anything of the provider is imported, which takes a second.
     if why := default_model.why_not(meant.name, os.environ):
-        raise UsageError(f"The model {meant.name!r} cannot be used: {why}")
+        raise UsageError(f"The model {meant.name!r} cannot be used: {why.message}")
     return meant.name
 
 
@@ -204,7 +206,8 @@ def _without_model(options: Options, settings: Settings) -> str:
     name = options.agent or settings.agent or ""
     found = settings.load_agents(options.agents).find(name)
     meant = [read_model(written, settings.models) for written in (() if found is None else found.models)]
-    why = [f"{one.name!r}: {default_model.why_not(one.name, os.environ)}" for one in meant if one is not None]
+    found_why = ((one.name, default_model.why_not(one.name, os.environ)) for one in meant if one is not None)
+    why = [f"{model!r}: {one.why}" for model, one in found_why if one is not None]
     if not why:
         return f"The agent {name!r} names no model, and no key was found."
     return f"The agent {name!r} names no model that can be used here ({'; '.join(why)}), and no other key was found."
@@ -263,7 +266,7 @@ def _only_looking(loaded: Loaded) -> None:
         loaded.agents[name] = replace(one, without=(*one.without, *more))
 
 
-def _why_not(name: str, models: ModelSource | None) -> str | None:
+def _why_not(name: str, models: ModelSource | None) -> Unusable | None:
     if models is not None and (callable(models) or name in models):
         return None
     return default_model.why_not(name, os.environ)
@@ -318,17 +321,20 @@ def _lead(
 
 
 def _told(problems: list[Problem], paths: Sequence[str]) -> list[str]:
-    """Errors one by one, as far as they are few; of the rest how many there are."""
+    """Errors and models that cannot be used, a line for each cause as far as they are few; of the rest how many there are."""
     unique = list(dict.fromkeys(problems))
-    errors = [str(p) for p in unique if p.level == "error"]
-    warnings = sum(p.level == "warning" for p in unique)
+    causes = by_cause(unique)
+    errors = [str(one) for one in causes if one.level == "error"]
+    models = [f"{one}" for one in causes if one.level == "warning" and one.is_about_models]
+    warnings = sum(one.level == "warning" for one in causes) - len(models[:MOST_TOLD])
     more = len(errors) - MOST_TOLD
     told = errors[:MOST_TOLD]
     if errors:
         told.append("An agent whose file has an error is left out.")
-    if warnings or more > 0:
+    told += models[:MOST_TOLD]
+    if warnings > 0 or more > 0:
         parts = [f"{more} more problems"] if more > 0 else []
-        parts += [f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []
+        parts += [f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings > 0 else []
         checks = _checks(unique, paths)
         shown = f"{' and '.join(checks)} {'shows' if len(checks) == 1 else 'show'} them"
         told.append(f"Agent files: {' and '.join(parts)}. {shown}.")

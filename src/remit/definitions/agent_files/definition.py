@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from remit.agent import NAME
+from remit.definitions.agent_files.formats import FOREIGN, Format
 from remit.definitions.agent_files.limit_values import make_limits
+from remit.definitions.agent_files.prompt_files import PromptFiles
 from remit.definitions.agent_files.tool_names import ToolWord
-from remit.definitions.syntax.nodes import Hints, Level, Node, Problem, note_down
+from remit.definitions.syntax.nodes import Cause, Hints, Level, Node, Problem, note_down
 from remit.errors import UsageError
 from remit.types.limits import Limits
 from remit.types.messages import Json
@@ -31,6 +33,11 @@ class WrittenWord(NamedTuple):
     line: int
 
 
+def is_pattern(said: WrittenWord) -> bool:
+    """Whether it stands for several agents: `*`, `team-*`."""
+    return any(char in said.text for char in "*?[")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """What a file, or a table of remit.toml, says about one agent. Nothing in it has been looked up yet."""
@@ -39,6 +46,8 @@ class Definition:
     nickname: str | None
     """What the file calls it, where that is no name."""
     file: Path
+    format: Format
+    """Whose words the file has."""
     place: Place
     trusted: bool
     """Whether it may widen anything: allow, start servers, choose where its model is."""
@@ -96,6 +105,9 @@ class Draft:
     """A definition while its keys are read, one after the other."""
 
     file: Path
+    format: Format = "plain"
+    prompts: PromptFiles | None = None
+    """Reads texts that the file only names."""
     name: WrittenWord | None = None
     nickname: str | None = None
     description: str = ""
@@ -103,6 +115,8 @@ class Draft:
     models: list[str] = field(default_factory=list[str])
     settings: dict[str, Json] = field(default_factory=dict[str, Json])
     tools: list[ToolWord] | None = None
+    ceiling: list[ToolWord] | None = None
+    """Where everything else is denied: what is left."""
     without: list[ToolWord] = field(default_factory=list[ToolWord])
     only: list[ToolWord] = field(default_factory=list[ToolWord])
     subagents: list[WrittenWord] = field(default_factory=list[WrittenWord])
@@ -121,12 +135,24 @@ class Draft:
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: Hints = field(default_factory=Hints)
 
-    def tell(self, level: Level, line: int, text: str) -> None:
-        note_down(self.problems, Problem(level, self.file, line, text))
+    def tell(self, level: Level, line: int, text: str, cause: Cause | None = None) -> None:
+        note_down(self.problems, Problem(level, self.file, line, text, cause))
 
     @property
     def has_errors(self) -> bool:
         return any(problem.level == "error" for problem in self.problems)
+
+    def check(self) -> None:
+        """Tell of what an agent needs and does not have."""
+        line = self.lines.get("name", 0)
+        if self.is_off:
+            return
+        if not self.description and not self.has_errors:
+            text = "There is no description; others do not learn what it is for."
+            self.tell("warning", line, text, Cause("have no description"))
+        if not any(self.instructions) and not self.has_errors:
+            text = "There are no instructions: nothing stands below the front matter."
+            self.tell("warning", line, text, Cause("have no instructions"))
 
     def narrow(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox if self.sandbox is None else sandbox.within(self.sandbox)
@@ -138,13 +164,14 @@ class Draft:
             name=name,
             nickname=self.nickname,
             file=self.file,
+            format=self.format,
             place=place,
             trusted=trusted,
             description=self.description,
             instructions="\n\n".join(part for part in self.instructions if part),
             models=tuple(self.models),
             settings=self.settings,
-            tools=None if self.tools is None else tuple(self.tools),
+            tools=self._tools(),
             without=tuple(self.without),
             only=tuple(self.only),
             subagents=tuple(dict.fromkeys(self.subagents)),
@@ -159,22 +186,36 @@ class Draft:
             output=self.output,
             is_primary=self.is_primary,
             lines=self.lines,
-            problems=tuple(self.problems),
+            problems=tuple(replace(problem, agent=name) for problem in self.problems),
         )
 
     def _name(self, fallback: str) -> str:
-        written = fallback if self.name is None else self.name.text
-        name = as_name(written) or as_name(fallback)
         if self.name is None:
-            self.tell("warning", 0, f"There is no name; it is called {name!r} after its file.")
-        elif name != written:
-            self.nickname = self.nickname or written
-            self.tell(
-                "warning",
-                self.name.line,
-                f"The name {written!r} has characters that names do not have; it is {name!r}.",
-            )
+            name = as_name(fallback)
+            if self.format not in FOREIGN:
+                text = f"There is no name; it is called {name!r} after its file."
+                self.tell("warning", 0, text, Cause("have no name, and are called after their files"))
+            return name
+        written = self.name.text
+        name = as_name(written) or as_name(fallback)
+        if name == written:
+            return name
+        self.nickname = self.nickname or written
+        if self.format in FOREIGN:
+            # Elsewhere names are titles, and agents are told apart by their files: `C# Expert`, `C++ Expert`.
+            return name if _TITLE.fullmatch(written) else as_name(fallback)
+        text = f"The name {written!r} has characters that names do not have; it is {name!r}."
+        cause = Cause("have names with characters that names do not have", written)
+        self.tell("warning", self.name.line, text, cause)
         return name
+
+    def _tools(self) -> tuple[ToolWord, ...] | None:
+        wanted, ceiling = self.tools, self.ceiling
+        if wanted is None or ceiling is None:
+            found = ceiling if wanted is None else wanted
+            return None if found is None else tuple(found)
+        left = {(word.kind, word.name) for word in ceiling}
+        return tuple(word for word in wanted if (word.kind, word.name) in left)
 
     def _limits(self) -> Limits | None:
         try:
@@ -185,6 +226,8 @@ class Draft:
 
 
 _BAD = re.compile(r"[^A-Za-z0-9_-]+")
+_TITLE = re.compile(r"[A-Za-z0-9_ -]+")
+"""A name of which nothing is lost but blanks."""
 
 
 def as_name(written: str) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, cast
 
+import remit.definitions.agent_files.kiro as kiro
 import remit.definitions.agent_files.permissions as permissions
 import remit.definitions.syntax.nodes as nodes
 from remit.definitions.agent_files.definition import Draft, WrittenWord
+from remit.definitions.agent_files.formats import Format
 from remit.definitions.agent_files.limit_values import read_limit, read_named, read_pairs, seconds
 from remit.definitions.agent_files.model_names import INHERIT
+from remit.definitions.agent_files.tool_names import ToolWord
 from remit.definitions.syntax.header_lines import Vocabulary, plain_key
-from remit.definitions.syntax.nodes import Level, Node, Wrong, quoted
+from remit.definitions.syntax.nodes import Cause, Level, Node, Wrong, quoted
 from remit.tools.bounded_toml import DEEPEST
 from remit.types.messages import Json
 from remit.types.text import clean
@@ -39,7 +42,8 @@ def _description(draft: Draft, node: Node) -> None:
             node.line,
             f"description has {len(written):,} characters; the first {MOST_DESCRIPTION:,} count.",
         )
-    draft.description = written[:MOST_DESCRIPTION]
+    before = draft.description if "when_to_use" in draft.lines else ""
+    draft.description = f"{written[:MOST_DESCRIPTION]}\n\n{before}".strip()[:MOST_DESCRIPTION]
 
 
 def _when_to_use(draft: Draft, node: Node) -> None:
@@ -58,7 +62,12 @@ def shown(written: str) -> str:
 
 
 def _instructions(draft: Draft, node: Node) -> None:
-    draft.instructions.append(nodes.text(node).strip())
+    written = nodes.text(node).strip()
+    if draft.prompts is not None and draft.format == "kiro":
+        written = draft.prompts.of_kiro(written, node.line)
+    elif draft.prompts is not None and draft.format == "opencode":
+        written = draft.prompts.of_opencode(written, node.line)
+    draft.instructions.append(written)
 
 
 def _model(draft: Draft, node: Node) -> None:
@@ -76,9 +85,9 @@ def _model(draft: Draft, node: Node) -> None:
             },
         )
         return
-    written = [
-        nodes.text(word).strip() for word in (nodes.words(node) if isinstance(node.value, list) else [node])
-    ]
+    words = nodes.words(node) if isinstance(node.value, list) else [node]
+    # Some write several as `GPT-4.1 | 'gpt-5'`.
+    written = [name.strip(" \t'\"") for word in words for name in nodes.text(word).split("|")]
     draft.models += [name for name in written if name.lower() not in INHERIT]
 
 
@@ -155,6 +164,9 @@ def _servers(draft: Draft, node: Node) -> None:
 
 
 def _subagents(draft: Draft, node: Node) -> None:
+    """Names of agents; `*` for all of them. In Copilot, an empty list is none."""
+    if draft.format == "copilot" and node.value == []:
+        draft.without.append(ToolWord("delegate", "agent", line=node.line, written="agents"))
     if isinstance(node.value, dict):
         chosen = {name: inner for name, inner in node.value.items() if inner.value not in (False, "false")}
         draft.subagents += [WrittenWord(name, inner.line) for name, inner in chosen.items()]
@@ -172,6 +184,14 @@ def _mode(draft: Draft, node: Node) -> None:
             node.line,
             f"mode {quoted(word)} is none of subagent, primary and all; it was passed over.",
         )
+
+
+def _by_people_only(draft: Draft, node: Node) -> None:
+    draft.is_primary = nodes.flag(node)
+
+
+def _by_models_too(draft: Draft, node: Node) -> None:
+    draft.is_primary = not nodes.flag(node)
 
 
 def _off(draft: Draft, node: Node) -> None:
@@ -250,7 +270,8 @@ def _ignored(draft: Draft, node: Node) -> None:
 
 def _unused(what: str) -> Setter:
     def tell(draft: Draft, node: Node) -> None:
-        draft.tell("note", node.line, f"remit has no {what}; this key changes nothing.")
+        text = f"remit has no {what}; this key changes nothing."
+        draft.tell("note", node.line, text, Cause("have keys that change nothing here", what))
 
     return tell
 
@@ -310,7 +331,25 @@ _SETTERS: dict[str, tuple[Setter, str]] = {
     "background": (_unused("background runs"), "background runInBackground"),
     "initialPrompt": (_unused("first prompts"), "initialPrompt"),
     "features": (_unused("such switches"), "features"),
+    "handoffs": (_unused("handoffs"), "handoffs"),
+    "resources": (_unused("resources"), "resources"),
 }
+_OF_FORMAT: dict[Format, dict[str, Setter]] = {
+    "kiro": {
+        "allowedTools": kiro.read_allowed,
+        "toolsSettings": kiro.read_tools_settings,
+        "permissions": kiro.read_rules,
+        **dict.fromkeys(("toolAliases", "includeMcpJson", "useLegacyMcpJson"), _ignored),
+        **dict.fromkeys(("welcomeMessage", "keyboardShortcut", "$schema"), _ignored),
+    },
+    "copilot": {"disableModelInvocation": _by_people_only, "infer": _by_models_too},
+    "cursor": {"isBackground": _unused("background runs")},
+    "roo": {
+        "customInstructions": _instructions,
+        **dict.fromkeys(("source", "rulesFiles", "iconName"), _ignored),
+    },
+}
+"""Keys that mean something else in the files of one system, or mean something only there."""
 _SILENT = (
     "color colour icon emoji avatar kind version author tags tag category categories license metadata hidden priority"
     " argumentHint userInvocable disableModelInvocation tier id date created updated createdAt updatedAt lastUpdated"
@@ -342,8 +381,13 @@ _BY_KEY: dict[str, tuple[str, Setter]] = {
     for spelling in spellings.split()
 }
 
+_BY_FORMAT = {
+    form: {plain_key(key): (key, setter) for key, setter in setters.items()}
+    for form, setters in _OF_FORMAT.items()
+}
+
 VOCABULARY = Vocabulary(
-    known=frozenset(_BY_KEY) - frozenset(_HEADINGS.split()),
+    known=frozenset(_BY_KEY).union(*_BY_FORMAT.values()) - frozenset(_HEADINGS.split()),
     texts=frozenset(map(plain_key, ["description", "whenToUse", "instructions", "prompt", "systemPrompt"])),
 )
 
@@ -351,11 +395,13 @@ VOCABULARY = Vocabulary(
 def read_keys(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "warning") -> None:
     """Set in the draft what each entry says, and tell of those that cannot be used."""
     for written, node in entries.items():
-        found = _BY_KEY.get(plain_key(written))
+        plain = plain_key(written)
+        found = _BY_FORMAT.get(draft.format, {}).get(plain) or _BY_KEY.get(plain)
         if found is None:
             hint = draft.hints.suggest(written, (key for key, _ in _BY_KEY.values()))
             passed = "; it was passed over" if unknown == "warning" else ""
-            draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}")
+            cause = Cause("have keys that remit does not know", written) if passed else None
+            draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}", cause)
             continue
         key, setter = found
         if key in draft.lines:

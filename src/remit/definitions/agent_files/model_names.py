@@ -34,6 +34,8 @@ _FAMILIES = (
 )
 _SLASH = re.compile(r"([a-z][a-z0-9-]*)/([^\s/].*)")
 _SUFFIX = re.compile(r"\[\d+m\]$")
+_VENDOR = re.compile(r"(?:\s*\([^()]*\))+$")
+"""What VS Code writes behind a model: `Claude Sonnet 4.5 (Preview) (copilot)`."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
@@ -50,12 +52,25 @@ class Meant(NamedTuple):
     """Whether an alias of the user's chose it."""
 
 
+class Unusable(NamedTuple):
+    """Why a model cannot be used here."""
+
+    why: str
+    """In a few words: `ANTHROPIC_API_KEY is not set`."""
+    cause: str
+    """Which models that is true of, and what to do: `models of Anthropic: set ANTHROPIC_API_KEY`."""
+    message: str = ""
+    """In a sentence, for a person who asked for this very model."""
+
+
 def read_model(written: str, aliases: Mapping[str, str]) -> Meant | None:
     """What a word means, None for the parent's model; what has no known form is left as it is.
 
     Raises UsageError for aliases that lead in a circle.
     """
     name = written.strip()
+    if name not in aliases:
+        name = _VENDOR.sub("", name)
     found = _by_alias(name, aliases) or _by_alias(_SUFFIX.sub("", name).lower(), aliases)
     if found is not None:
         return Meant(found, by_alias=True)
@@ -90,7 +105,9 @@ def _in_form(name: str) -> str:
         return f"{found[1]}:{found[2]}"
     if ":" in name:
         return name
+    plain = re.sub(r"\s+", "-", name.lower())
     for beginning, provider in _FAMILIES:
-        if name.lower().startswith(beginning):
-            return f"{provider}:{name}"
+        if plain.startswith(beginning):
+            # Anthropic writes versions with a hyphen, others write its names with a dot.
+            return f"{provider}:{plain.replace('.', '-') if provider == 'anthropic' else plain}"
     return name

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import remit.definitions.syntax.nodes as nodes
 from remit.definitions.agent_files.definition import Draft, WrittenWord
-from remit.definitions.agent_files.tool_names import ALSO, ToolWord, read_word
+from remit.definitions.agent_files.tool_names import ALSO, ToolWord, read_word, read_words
 from remit.definitions.syntax.nodes import Node, Wrong, quoted
 from remit.errors import UsageError
 from remit.tools.policy_rules import parse
@@ -36,7 +36,11 @@ def read_tools(draft: Draft, node: Node) -> None:
     elif value in (False, None, "false", "none", ""):
         draft.tools = []
     else:
-        words = [read_word(nodes.text(word), word.line) for word in nodes.words(node)]
+        words = [
+            word
+            for item in nodes.words(node)
+            for word in read_words(nodes.text(item), item.line, draft.format)
+        ]
         draft.tools = None if any(word.kind == "all" for word in words) and len(words) == 1 else words
 
 
@@ -53,11 +57,11 @@ def _read_switches(draft: Draft, switches: dict[str, Node]) -> None:
 
 def read_without(draft: Draft, node: Node) -> None:
     for word in nodes.words(node):
-        found = read_word(nodes.text(word), word.line)
-        if found.within and found.kind == "tool":
-            draft.rules.append(WrittenWord(f"deny {found.name}({found.within})", word.line))
-        else:
-            draft.without.append(found)
+        for found in read_words(nodes.text(word), word.line, draft.format):
+            if found.within and found.kind == "tool":
+                draft.rules.append(WrittenWord(f"deny {found.name}({found.within})", word.line))
+            else:
+                draft.without.append(found)
 
 
 def read_mode(draft: Draft, node: Node) -> None:
@@ -83,7 +87,7 @@ def read_permission(draft: Draft, node: Node) -> None:
     if not isinstance(node.value, dict):
         draft.rules.append(WrittenWord(f"{nodes.choice(node, _VERDICTS)} *", node.line))
         return
-    for name, inner in node.value.items():
+    for name, inner in _after_star(draft, node.value):
         word = read_word(name, inner.line)
         if word.kind == "delegate":
             _read_task_permission(draft, inner)
@@ -94,6 +98,23 @@ def read_permission(draft: Draft, node: Node) -> None:
             draft.tell(
                 "note", inner.line, f"The permission for {quoted(name)} is about nothing that remit has."
             )
+
+
+def _after_star(draft: Draft, entries: dict[str, Node]) -> Iterable[tuple[str, Node]]:
+    """The entries that count. In opencode the last one that fits decides, so what stands behind `"*": deny` is all there is."""
+    star = entries.get("*")
+    if star is None or star.value != "deny":
+        return entries.items()
+    names = list(entries)
+    left = [(name, entries[name]) for name in names[names.index("*") + 1 :]]
+    draft.ceiling = [
+        ToolWord(word.kind, tool, word.within, word.tool, node.line, name)
+        for name, node in left
+        if node.value != "deny"
+        for word in read_words(name, node.line, draft.format)
+        for tool in ((word.name, *ALSO.get(word.name, ())) if word.kind == "tool" else (word.name,))
+    ]
+    return left
 
 
 def _tools_of(word: ToolWord) -> Iterable[str]:

@@ -4,31 +4,51 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from remit.definitions.agent_files.definition import Place
+from remit.definitions.agent_files.formats import COMMAND_FOLDERS, SKILL, why_no_agent
 from remit.definitions.syntax.nodes import Problem
-from remit.tools.settings_files import AGENT_FOLDERS, USER_AGENT_FOLDERS, config_folder
+from remit.tools.settings_files import (
+    AGENT_FILES,
+    AGENT_FOLDERS,
+    KIRO_FOLDER,
+    OPENCODE_FILES,
+    ROO_FILE,
+    USER_AGENT_FILES,
+    USER_AGENT_FOLDERS,
+    config_folder,
+)
 
-_ENDINGS = {".codex/agents": (".toml",), ".remit/agents": (".md", ".toml")}
+_ENDINGS = {
+    ".codex/agents": (".toml",),
+    ".remit/agents": (".md", ".toml"),
+    KIRO_FOLDER: (".md", ".json"),
+}
 
 MOST_DEEP = 8
 MOST_FILES = 2_000
-"""Files of one folder; more is no folder of agents."""
+"""Agent files of one folder; more is no folder of agents."""
+MOST_ENTRIES = 50_000
+"""Names that are looked at in one folder and those below it."""
 
 _HIGHEST = 64
 
 
 class Folder(NamedTuple):
-    """A folder to look into."""
+    """A folder to look into, or a file with several agents."""
 
     path: Path
     place: Place
     inside: Path | None
     """What links may not lead out of."""
     endings: tuple[str, ...] = (".md",)
+    is_named: bool = False
+    """Whether somebody named it: then it may be a whole project, with folders of agents of its own."""
+    root: Path | None = None
+    """What texts that its files name may not lead out of, where links may."""
 
 
 def repository(workspace: Path, home: Path) -> Path:
@@ -73,45 +93,108 @@ def upwards(workspace: Path, root: Path) -> Iterator[Path]:
 
 
 def agent_folders(workspace: Path, home: Path, environ: Mapping[str, str]) -> Iterator[Folder]:
-    """Every folder that may have agents, the nearest first, the user's own last."""
+    """Every place that may have agents, the nearest first, the user's own last."""
     root = repository(workspace, home)
     for folder in upwards(workspace, root):
         if folder == home:
             break
         for name in AGENT_FOLDERS:
             yield Folder(folder / name, "project", root, _ENDINGS.get(name, (".md",)))
+        for name in AGENT_FILES:
+            yield Folder(folder / name, "project", root)
     for name in AGENT_FOLDERS:
         yield Folder(home / name, "user", None, _ENDINGS.get(name, (".md",)))
     config = config_folder(home, environ)
     for name in USER_AGENT_FOLDERS:
         yield Folder(config / name, "user", None, (".md", ".toml") if name.startswith("remit") else (".md",))
+    for name in USER_AGENT_FILES:
+        yield Folder(config / name, "user", None)
+
+
+def endings_of(path: Path) -> tuple[str, ...]:
+    """How agent files end in a folder that somebody names."""
+    parts = [part.lower() for part in path.absolute().parts]
+    inside = (_ENDINGS.get("/".join(pair), ()) for pair in pairwise(parts))
+    return tuple(dict.fromkeys((".md", ".toml", *(ending for endings in inside for ending in endings))))
 
 
 def files_in(folder: Folder, problems: list[Problem]) -> Iterator[Path]:
     """The agent files of a folder and those below it, in order; what is not looked into is told."""
     seen = set[Path]()
-    left = MOST_FILES
-    todo = [(folder.path, 0)]
+    entries, files = MOST_ENTRIES, MOST_FILES
+    todo = [(folder, 0)]
     while todo:
         here, depth = todo.pop(0)
-        real = _real_folder(here, folder.inside, problems)
+        real = _real_folder(here.path, here.inside, problems)
         if real is None or real in seen:
             continue
         seen.add(real)
-        below = list[tuple[Path, int]]()
-        for entry in _entries(real, left):
-            left -= 1
-            if left < 0:
+        listed = _entries(real, entries)
+        entries -= len(listed)
+        visit = _Visit(here, depth, listed, problems)
+        for path in visit.files():
+            files -= 1
+            if files < 0 or entries < 0:
                 text = f"There are more than {MOST_FILES:,} files here; the rest was not looked at."
                 problems.append(Problem("warning", folder.path, 0, text))
                 return
-            if entry.name.startswith("."):
+            yield path
+        todo = [*visit.folders(), *todo]
+
+
+class _Visit:
+    """One folder: which of its files may be agents, and which folders below it may hold some."""
+
+    def __init__(
+        self, folder: Folder, depth: int, listed: list[os.DirEntry[str]], problems: list[Problem]
+    ) -> None:
+        self._folder = folder
+        self._depth = depth
+        self._inner, self._listed = list[os.DirEntry[str]](), list[os.DirEntry[str]]()
+        for entry in listed:
+            (self._inner if _is_folder(entry) else self._listed).append(entry)
+        self._problems = problems
+        # The other files of a skill are its own; agents of a skill are in a folder of that name.
+        self._is_skill = depth > 0 and any(entry.name.lower() == SKILL for entry in self._listed)
+
+    def files(self) -> Iterator[Path]:
+        for entry in self._listed:
+            path, name = self._folder.path / entry.name, entry.name.lower()
+            if not self._is_candidate(name):
                 continue
-            if _is_folder(entry):
-                below += [(here / entry.name, depth + 1)] if depth < MOST_DEEP else []
-            elif entry.name.lower().endswith(folder.endings):
-                yield here / entry.name
-        todo = below + todo
+            why = why_no_agent(name)
+            if why:
+                self._problems.append(Problem("note", path, 0, why))
+            elif not self._is_skill:
+                yield path
+
+    def _is_candidate(self, name: str) -> bool:
+        if self._folder.is_named and name in (*OPENCODE_FILES, ROO_FILE):
+            return True
+        return not name.startswith(".") and name.endswith(self._folder.endings)
+
+    def folders(self) -> Iterator[tuple[Folder, int]]:
+        if self._depth >= MOST_DEEP:
+            return
+        for entry in self._inner:
+            path, name = self._folder.path / entry.name, entry.name.lower()
+            if name.startswith("."):
+                yield from self._hidden(path, name)
+            elif name in COMMAND_FOLDERS:
+                text = "This is a folder of commands, not of agents; it was passed over."
+                self._problems.append(Problem("note", path, 0, text))
+            elif name != "node_modules" and (not self._is_skill or name in ("agents", "agent")):
+                yield self._folder._replace(path=path), self._depth + 1
+
+    def _hidden(self, path: Path, name: str) -> Iterator[tuple[Folder, int]]:
+        """Of hidden folders only those of agents; a project has others, whose files look like agents."""
+        for place in AGENT_FOLDERS if self._folder.is_named else ():
+            outer, inner = place.split("/")
+            if outer == name:
+                endings = _ENDINGS.get(place, (".md",))
+                yield self._folder._replace(path=path / inner, endings=endings), self._depth + 1
+        if self._folder.is_named and name == ".opencode":
+            yield Folder(path, self._folder.place, self._folder.inside, (), is_named=True), MOST_DEEP
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -1,25 +1,31 @@
-"""What tools are called elsewhere, and which of remit's are meant: `Bash(git *)`, `read_file`, `mcp__github__search`."""
+"""What tools are called elsewhere, and which of remit's are meant: `Bash(git *)`, `web/fetch`, `@git/log`, `mcp__x__y`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from remit.definitions.agent_files.formats import Format
+
 _MEANT = {
-    "read": "read readfile readmanyfiles readfiles view viewfile openfile cat notebookread readmediafile",
-    "write": "write writefile createfile create savefile newfile",
+    "read": "read readfile readmanyfiles readfiles readmultiplefiles view viewfile openfile cat notebookread readmediafile"
+    " getnotebooksummary readnotebookcelloutput",
+    "write": "write writefile createfile create savefile newfile writetofile fsappend createdirectory",
     "edit": "edit multiedit editfile editfiles replace strreplace strreplaceeditor strreplacefile applypatch patch"
-    " update replaceinfile searchreplace",
+    " update replaceinfile searchreplace editcode editnotebook insertedit applydiff",
     "glob": "glob globfiles findfiles find filesearch",
-    "grep": "grep grepsearch searchfilecontent search searchfiles searchcode ripgrep codesearch",
+    "grep": "grep grepsearch searchfilecontent search searchfiles searchcode ripgrep textsearch codebase codebasesearch"
+    " findtextinfiles",
     "ls": "ls list listdirectory listdir listfiles dir",
     "terminal": "terminal bash shell sh runshellcommand runcommand runcommands execute executecommand exec"
-    " execcommand runterminalcmd runinterminal shellcommand localshell powershell cmd process",
+    " execcommand runterminalcmd runinterminal runterminalcommand shellcommand localshell powershell cmd process executebash"
+    " executecmd executepwsh",
     "fetch": "fetch webfetch fetchurl fetchwebpage readurl web",
 }
-_DELEGATE = "task agent subagent spawnagent delegate delegatetask"
+_SEVERAL = {"fsread": "read ls grep", "fswrite": "write edit"}
+_DELEGATE = "task agent subagent spawnagent delegate delegatetask runsubagent customagent usesubagent"
 _MISSING = (
     "websearch googlewebsearch searchweb todowrite todoread todo todos updateplan plan notebookedit slashcommand skill skills"
     " activateskill exitplanmode enterplanmode askuserquestion askuser question lsp savememory memory listmcpresources"
@@ -28,16 +34,41 @@ _MISSING = (
     " exitworktree structuredoutput computer browser croncreate crondelete cronlist pushnotification workflow"
     " generateimage imagegeneration viewimage codeinterpreter think thinking completetask attemptcompletion"
     " teamcreate teamdelete usebrowser listcodedefinitionnames externaldirectory doomloop"
+    # opencode's search of public code
+    " codesearch"
+    # VS Code's
+    " problems usages changes testfailure findtestfiles searchresults githubrepo githubtextsearch extensions new vscodeapi"
+    " terminallastcommand terminalselection terminalcommand opensimplebrowser runtests runtasks runtask createandruntask"
+    " gettaskoutput getterminaloutput awaitterminal killterminal sendtoterminal runnotebooks runnotebookcell readcelloutput"
+    " vscode getprojectsetupinfo installextension newworkspace askquestions activepullrequest copilotcodingagent"
+    " createjupyternotebook rename searchsubagent switchagent"
+    # Kiro's and Roo Code's
+    " useaws aws knowledge introspect reportissue todolist context code session getdiagnostics deletefile"
+    " remotewebsearch controlpwshprocess browseraction switchmode askfollowupquestion updatetodolist"
 )
 
 _BY_WORD = {
     **{word: ours for ours, listed in _MEANT.items() for word in listed.split()},
+    **_SEVERAL,
     **dict.fromkeys(_DELEGATE.split(), "delegate"),
     **dict.fromkeys(_MISSING.split(), "missing"),
 }
+_OF_FORMAT: dict[Format, dict[str, str]] = {
+    "copilot": {
+        **dict.fromkeys(("edit", "editfiles"), "edit write"),
+        "search": "grep glob ls",
+    },
+    "kiro": {"read": "read ls glob grep", "write": "write edit"},
+}
+"""Words that are the name of one tool elsewhere, and of several here."""
 
-ALSO = {"edit": ("write",), "grep": ("glob",)}
-"""What a word means besides, where a system has one for both: opencode's `edit`, VS Code's `search`."""
+_SETS = frozenset(("read", "edit", "search", "execute", "web", "agent", "todo", "runcommands", "runtasks"))
+"""Sets of tools in VS Code, which stand before a slash; any other word there is a server."""
+_EDITORS = frozenset(("vscode", "browser"))
+"""Sets of which remit has nothing: their `runCommand` is not a shell."""
+
+ALSO = {"edit": ("write",)}
+"""What a permission is about besides: in opencode, `edit` is every change of a file."""
 
 _CALL = re.compile(r"([\w.*?/@-]+)\s*\((.*)\)", re.DOTALL)
 _MCP = re.compile(r"mcp__(.+?)(?:__(.*))?", re.DOTALL)
@@ -58,32 +89,61 @@ class ToolWord:
     """For a server: the one tool of it that is meant."""
     line: int = 0
     written: str = ""
+    asks: bool = False
+    """Whether the pattern only narrows, so that what fits is asked about as ever."""
 
 
 def read_word(written: str, line: int) -> ToolWord:
-    """What an entry means; it may still be a tool of the user's own (`other`)."""
+    """What an entry means; it may still be a tool of the user's own (`other`). Of several tools, the first."""
+    return read_words(written, line)[0]
+
+
+def read_words(written: str, line: int, form: Format = "plain") -> list[ToolWord]:
+    """The same for a file of some system, where one word may stand for several tools."""
     name, within = written.strip(), ""
     if found := _CALL.fullmatch(name):
         name, within = found[1], found[2].strip()
         within = "" if within == "*" else within
-    if name in ("*", "all", "default"):
-        return ToolWord("all", "*", line=line, written=written)
+    base = ToolWord("other", name, within, line=line, written=written)
+    if name in ("*", "all", "default", "@builtin"):
+        return [ToolWord("all", "*", line=line, written=written)]
+    server = _server(name)
+    if server is not None:
+        return [replace(base, kind="server", name=server[0], tool="" if server[1] == "*" else server[1])]
+    plain = _plain(name)
+    # Only VS Code writes edit/editFiles, wherever the file is.
+    form = "copilot" if "/" in name else form
+    meant = "missing" if plain is None else _OF_FORMAT.get(form, {}).get(plain) or _BY_WORD.get(plain)
+    if meant is None:
+        return [base]
+    if meant == "delegate":
+        return [replace(base, kind="delegate")]
+    if meant == "missing":
+        return [replace(base, kind="missing")]
+    return [replace(base, kind="tool", name=tool) for tool in meant.split()]
+
+
+def _server(name: str) -> tuple[str, str] | None:
+    """A server, and the tool of it that is meant: `mcp__git__log`, `@git/log`, `git/log`, `@mcp` for all of them."""
     if found := _MCP.fullmatch(name):
-        tool = found[2] or ""
-        return ToolWord("server", found[1], within, "" if tool == "*" else tool, line, written)
-    ours = _BY_WORD.get(_plain(name))
-    if ours == "delegate":
-        return ToolWord("delegate", name, within, line=line, written=written)
-    if ours == "missing":
-        return ToolWord("missing", name, within, line=line, written=written)
-    if ours is None:
-        return ToolWord("other", name, within, line=line, written=written)
-    return ToolWord("tool", ours, within, line=line, written=written)
+        return found[1], found[2] or ""
+    if name == "@mcp":
+        return "*", ""
+    first, slash, tool = name.removeprefix("@").partition("/")
+    if name.startswith("@"):
+        return (first, tool) if first else None
+    if slash and first and tool and first.lower() not in (*_SETS, *_EDITORS):
+        return first, tool
+    return None
 
 
-def _plain(name: str) -> str:
-    name = name.lower().rpartition(".")[2]
-    return name.replace("_", "").replace("-", "").replace(" ", "").removesuffix("tool")
+def _plain(name: str) -> str | None:
+    """A word without its dress; None for a tool of an editor."""
+    prefix, slash, rest = name.lower().partition("/")
+    if slash and prefix in _EDITORS:
+        return None
+    word = (rest if slash else prefix).rpartition(".")[2]
+    return word.replace("_", "").replace("-", "").replace(" ", "").removesuffix("tool")
 
 
 def known_words() -> Iterable[str]:

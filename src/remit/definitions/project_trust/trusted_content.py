@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from remit.definitions.settings_layer import Layer, Setting
 
 _TEXTS = {"description", "instructions", "nickname"}
-_PROVENANCE = {"name", "file", "place", "trusted", "lines", "problems"}
+_PROVENANCE = {"name", "file", "format", "place", "trusted", "lines", "problems"}
 _COUNTED = tuple(f.name for f in fields(Definition) if f.name not in _TEXTS | _PROVENANCE)
 _SILENT = Draft(Path("agent.md")).finish("agent", "project", trusted=True)
 """An agent of which nothing is said."""
 
-_SECRET = ("env", "headers")
+_SECRET = ("env", "environment", "headers", "http_headers")
 """Tables of a server whose values are never shown."""
 _REPLACED = "takes the place of your own agent"
 
@@ -114,6 +114,7 @@ def _server(table: Json) -> object:
 
 def _tool(word: ToolWord) -> str:
     kind = "" if word.kind == "tool" else f"{word.kind}:"
+    kind = f"ask {kind}" if word.asks else kind
     return (
         f"{kind}{word.name}{f'.{word.tool}' if word.tool else ''}{f'({word.within})' if word.within else ''}"
     )

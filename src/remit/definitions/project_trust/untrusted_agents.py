@@ -101,7 +101,8 @@ class Only(Rules):
 
     def __init__(self, rules: Sequence[str], only: Sequence[ToolWord], *, allows: bool, where: str) -> None:
         super().__init__(_compiled(rules, where))
-        self._allows = allows
+        asking = {word.name for word in only if word.asks}
+        self._allowing = {word.name for word in only if allows} - asking
         self._within = {
             name: Rules(_compiled([f"allow {name}({w.within})" for w in only if w.name == name], where))
             for name in dict.fromkeys(word.name for word in only)
@@ -115,7 +116,7 @@ class Only(Rules):
         found = within.decide(call, tool, scope)
         if found is None:
             return Ruling("deny", (f"only {call.name}({', '.join(r.pattern for r in within.rules)})",))
-        return found if said is None and self._allows else said
+        return found if said is None and call.name in self._allowing else said
 
 
 def _compiled(rules: Sequence[str], where: str) -> list[Rule]:

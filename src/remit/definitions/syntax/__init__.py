@@ -1,1 +1,1 @@
-"""Front matter and TOML as people write them, read into values that know their line."""
+"""Front matter, TOML and JSON as people write them, read into values that know their line."""

@@ -76,6 +76,11 @@ class HeaderLines:
         """The next line with the end of this tag."""
         return self._next(self._closings.get(tag, []), at)
 
+    def next_known(self, at: int) -> int:
+        """The next line with a known key at the top level; the number of lines where there is none."""
+        found = self._next(self._known, at)
+        return len(self.all) if found is None else found
+
     def _next(self, places: list[int], at: int) -> int | None:
         found = bisect_left(places, at + 1)
         return places[found] if found < len(places) else None
@@ -83,6 +88,10 @@ class HeaderLines:
     @cached_property
     def _solid(self) -> list[int]:
         return [at for at, line in enumerate(self.all) if not is_void(line)]
+
+    @cached_property
+    def _known(self) -> list[int]:
+        return [at for at in self._solid if indent_of(self.all[at]) <= self.base and self.is_known(at)]
 
     @cached_property
     def _written(self) -> list[int]:

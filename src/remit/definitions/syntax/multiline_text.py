@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from remit.definitions.syntax.header_lines import CLOSING_TAG, GLUED_KEY, WORD_KEY, HeaderLines, indent_of
-from remit.definitions.syntax.yaml_flow import fold
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _SPEECH = frozenset(
@@ -88,3 +87,19 @@ class RunningText:
         if self.lines.is_key(key):
             return False
         return self.loose or key[0].isupper() or key.lower() in _SPEECH
+
+
+def fold(lines: list[str]) -> str:
+    """Lines as YAML joins them: a line break is a blank, empty lines are line breaks."""
+    if len(lines) == 1:
+        return lines[0]
+    out, empty = [lines[0].rstrip()], 0
+    for line in lines[1:]:
+        stripped = line.strip()
+        if not stripped:
+            empty += 1
+            continue
+        out.append("\n" * empty if empty else " ")
+        out.append(stripped)
+        empty = 0
+    return "".join(out) + (" " if empty == 0 and lines[-1] != lines[-1].rstrip() else "")

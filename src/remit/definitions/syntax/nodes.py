@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from remit.tools.words import show
 from remit.types.messages import Json
@@ -32,6 +32,16 @@ class Node:
     """Whether it was written without quotes, so that `3` may be a number."""
 
 
+class Cause(NamedTuple):
+    """What several problems have in common, so that they can be told in one line: `12 agents name ...`."""
+
+    what: str
+    """What is to be said of those agents: `use tools that remit does not have`."""
+    about: str = ""
+    """What differs between them, to be listed behind: the name of the tool."""
+    topic: Literal["", "model"] = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something to tell about a file: an `error` means that it was not used, a `note` that nothing need be done."""
@@ -41,6 +51,9 @@ class Problem:
     line: int
     """From 1; 0 when it is about the whole file."""
     text: str
+    cause: Cause | None = None
+    agent: str = ""
+    """Which agent it is about, where the file has one that can be named."""
 
     @property
     def where(self) -> str:

@@ -1,4 +1,7 @@
-"""MCP servers from files: `[mcp.servers.x]` of remit.toml, and the `.mcp.json` that other programs write."""
+"""MCP servers from files: `[mcp.servers.x]` of remit.toml, agent files, and the `.mcp.json` that other programs write.
+
+One reader for all of them, which knows the keys of other programs.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,52 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from remit.errors import UsageError
 from remit.tools.mcp.server import McpServer
 from remit.types.messages import JsonObject
+from remit.types.text import one_line, shorten
 
 KEYS = (
     *("command", "args", "env", "env_from", "cwd", "url", "headers", "headers_from"),
-    *("timeout_s", "start_s", "roots", "trusted", "disabled"),
+    *("timeout_s", "start_s", "only", "without", "roots", "trusted", "disabled"),
 )
+"""remit's own; the keys of other programs are read as these."""
 
-_JSON_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers", "timeout", "roots", "disabled")
-_IGNORED = ("description", "alwaysAllow", "autoApprove")
-"""Keys of other programs that change nothing here; what they would allow, remit still asks for."""
-_WAYS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
+_OTHER_NAMES = {
+    "environment": "env",
+    "env_vars": "env_from",
+    "httpUrl": "url",
+    "serverUrl": "url",
+    "http_headers": "headers",
+    "env_http_headers": "headers_from",
+    "tool_timeout_sec": "timeout_s",
+    "startup_timeout_sec": "start_s",
+    **dict.fromkeys(("includeTools", "enabled_tools"), "only"),
+    **dict.fromkeys(("excludeTools", "disabled_tools", "disabledTools"), "without"),
+}
+_OTHERS = ("type", "tools", "timeout", "startup_timeout_ms", "bearer_token_env_var", "enabled")
+"""Keys of other programs that mean something here, in another way than ours."""
+_SILENT = ("description", "name", "alwaysAllow", "autoApprove", "$schema", "required")
+"""Keys that change nothing here; what they would allow, remit still asks for."""
+_NO_LOGIN = 'remit does not log in; give it a token: headers_from = {Authorization = "Bearer ${TOKEN}"}'
+_UNUSED = {
+    "trust": "remit asks before a tool is used; allow it with a rule, such as `allow mcp__NAME__*`",
+    **dict.fromkeys(("oauth", "auth", "authProviderType", "scopes"), _NO_LOGIN),
+    "envFile": "remit reads no such file; name the variables in env_from",
+}
+_WAYS = {
+    **dict.fromkeys(("stdio", "local"), "command"),
+    **dict.fromkeys(("http", "streamable-http", "streamable_http", "streamableHttp", "remote"), "url"),
+}
 _HARMLESS = ("HOME", "PWD", "USER", "LOGNAME", "PATH", "TMPDIR", "SHELL", "LANG", "TZ")
 _MOST_BYTES = 1_000_000
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REFERENCE = re.compile(
+    r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{\{\s*(?:secrets|vars|env)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}"
+)
 
 
 class Servers(NamedTuple):
@@ -34,6 +63,8 @@ class Servers(NamedTuple):
 
     servers: dict[str, McpServer]
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Keys that were passed over, and servers that lack a variable of this environment: no mistakes of the file."""
     written: Mapping[str, Mapping[str, object]] = {}
     """What the file says of each, before variables of the environment are put in."""
 
@@ -42,32 +73,29 @@ class _Bad(Exception):
     """Raised for one entry; the others are read on."""
 
 
-def read_servers(mapping: Mapping[str, object], where: str) -> Servers:
-    """The servers of a table such as `[mcp.servers]`; `where` names it in messages. A bad one does not hide the others."""
+class _Unset(_Bad):
+    """Raised for a variable that is not set here."""
+
+
+def read_servers(
+    mapping: Mapping[str, object], where: str, environ: Mapping[str, str] | None = None
+) -> Servers:
+    """The servers of a table such as `[mcp.servers]`; `where` names it in messages. A bad one does not hide the others.
+
+    With `environ`, `${VAR}` and `${VAR:-default}` are replaced.
+    """
     if not isinstance(cast(object, mapping), Mapping):
         raise UsageError(f"{where}: it must be a table, with one table for each server.")
-    return _each(mapping, where, _from_toml)
-
-
-def read_mcp_json(path: str | Path, environ: Mapping[str, str] | None = None) -> Servers:
-    """The servers of a `.mcp.json`: `${VAR}` and `${VAR:-default}` are replaced. Raises UsageError for the file itself."""
-    known = os.environ if environ is None else environ
-    entries = _load(Path(path)).get("mcpServers")
-    if not isinstance(entries, Mapping):
-        raise UsageError(f'{path}: it must have a table "mcpServers", with one table for each server.')
-    table = cast("Mapping[str, object]", entries)
-    return _each(table, f"{path}: mcpServers", lambda name, entry: _from_json(name, entry, known))
-
-
-def _each(
-    mapping: Mapping[str, object], where: str, read: Callable[[str, JsonObject], McpServer | None]
-) -> Servers:
-    found, problems, written = dict[str, McpServer](), list[str](), dict[str, Mapping[str, object]]()
+    found, problems, warnings = dict[str, McpServer](), list[str](), list[str]()
+    written = dict[str, Mapping[str, object]]()
     for name, entry in mapping.items():
         try:
             if not isinstance(entry, Mapping):
                 raise _Bad("it must be a table")
-            server = read(name, dict(cast("Mapping[str, object]", entry)))
+            table = dict(cast("Mapping[str, object]", entry))
+            server = _Entry(name, table, environ, where, warnings).server()
+        except _Unset as bad:
+            warnings.append(f"{where}.{name}: {bad}.")
         except _Bad as bad:
             problems.append(f"{where}.{name}: {bad}.")
         except UsageError as error:
@@ -76,58 +104,129 @@ def _each(
             if server is not None:
                 found[name] = server
                 written[name] = cast("Mapping[str, object]", entry)
-    return Servers(found, tuple(problems), written)
+    return Servers(found, tuple(problems), tuple(warnings), written)
 
 
-def _from_toml(name: str, entry: JsonObject) -> McpServer | None:
-    _check_keys(entry, KEYS)
-    if _disabled(entry):
-        return None
-    return _server(name, entry)
+def read_mcp_json(path: str | Path, environ: Mapping[str, str] | None = None) -> Servers:
+    """The servers of a `.mcp.json`, with variables of the environment. Raises UsageError for the file itself."""
+    entries = _load(Path(path)).get("mcpServers")
+    if not isinstance(entries, Mapping):
+        raise UsageError(f'{path}: it must have a table "mcpServers", with one table for each server.')
+    table = cast("Mapping[str, object]", entries)
+    return read_servers(table, f"{path}: mcpServers", os.environ if environ is None else environ)
 
 
-def _from_json(name: str, entry: JsonObject, environ: Mapping[str, str]) -> McpServer | None:
-    entry = {key: value for key, value in entry.items() if key not in _IGNORED}
-    _check_keys(entry, _JSON_KEYS)
-    if _disabled(entry):
-        return None
-    kind = entry.pop("type", None)
-    if kind == "sse":
-        raise _Bad(
-            'servers of type "sse" are not supported; ask for its streamable HTTP address (type "http")'
-        )
-    if kind is not None and kind not in _WAYS:
-        raise _Bad(f'type must be "stdio" or "http", not {kind!r}')
-    if isinstance(kind, str) and _WAYS[kind] not in entry:
-        raise _Bad(f'a server of type "{kind}" needs a {_WAYS[kind]}')
-    timeout = entry.pop("timeout", None)
-    if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise _Bad("timeout must be a number of milliseconds")
-        entry["timeout_s"] = timeout / 1000
-    expanded = _Expanded(environ)
-    entry = {key: expanded.value(key, value) for key, value in entry.items()}
-    return _server(name, {**entry, "secrets": expanded.filled})
+class _Entry:
+    """What a file says of one server, key by key in our words."""
 
+    def __init__(
+        self, name: str, table: JsonObject, environ: Mapping[str, str] | None, where: str, warnings: list[str]
+    ) -> None:
+        self._name = name
+        self._table = table
+        self._environ = environ
+        self._where = where
+        self._warnings = warnings
 
-def _server(name: str, entry: JsonObject) -> McpServer:
-    # McpServer checks every value that it is given.
-    return McpServer(name, **cast("dict[str, Any]", entry))
+    def server(self) -> McpServer | None:
+        """None when it is disabled. Raises _Bad and UsageError."""
+        table = self._table
+        self._check_keys()
+        if _flag(table, "disabled", False) or not _flag(table, "enabled", True):
+            return None
+        self._read_type()
+        for other, ours in _OTHER_NAMES.items():
+            if other in table:
+                table.setdefault(ours, table.pop(other))
+        self._read_command()
+        self._read_times()
+        self._read_tools()
+        self._read_token()
+        table = {key: value for key, value in table.items() if key in KEYS}
+        expanded = None if self._environ is None else _Expanded(self._environ)
+        if expanded is not None:
+            # The variables of headers_from are looked up when the server is opened.
+            for key in table.keys() - {"headers_from"}:
+                table[key] = expanded.value(key, table[key])
+        # McpServer checks every value that it is given.
+        secrets = [] if expanded is None else expanded.filled
+        return McpServer(self._name, **cast("dict[str, Any]", table), secrets=secrets)
 
-
-def _disabled(entry: JsonObject) -> bool:
-    disabled = entry.pop("disabled", False)
-    if not isinstance(disabled, bool):
-        raise _Bad("disabled must be true or false")
-    return disabled
-
-
-def _check_keys(entry: JsonObject, keys: Collection[str]) -> None:
-    for key in entry:
-        if key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it may have: {', '.join(keys)}"
+    def _check_keys(self) -> None:
+        known = (*KEYS, *_OTHERS, *_OTHER_NAMES, *_SILENT, *_UNUSED)
+        for key in self._table:
+            if key in _UNUSED and self._table[key] not in (False, None):
+                self._warn(f"{key} is not used: {_UNUSED[key]}")
+            if key in known:
+                continue
+            near = difflib.get_close_matches(key, known, n=1)
+            # Files of other programs have keys that nobody here has heard of; remit.toml has none.
+            if not near and self._environ is not None:
+                self._warn(f"the key {shorten(one_line(key), 60, 57)!r} is not known and was passed over")
+                continue
+            hint = f"did you mean {near[0]!r}?" if near else f"it may have: {', '.join(KEYS)}"
             raise _Bad(f"there is no key {key!r}; {hint}".rstrip("."))
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(f"{self._where}.{self._name}: {text}.")
+
+    def _read_type(self) -> None:
+        kind = self._table.get("type")
+        if kind == "sse":
+            raise _Bad(
+                'servers of type "sse" are not supported; ask for its streamable HTTP address (type "http")'
+            )
+        if kind is not None and kind not in _WAYS:
+            raise _Bad(f'type must be "stdio" or "http", not {kind!r}')
+        names = [key for key in self._table if key in ("command", "url") or _OTHER_NAMES.get(key) == "url"]
+        ways = [_OTHER_NAMES.get(key, key) for key in names]
+        if isinstance(kind, str) and _WAYS[kind] not in ways:
+            raise _Bad(f'a server of type "{kind}" needs a {_WAYS[kind]}')
+
+    def _read_command(self) -> None:
+        """A command may be a list, with its arguments."""
+        command = self._table.get("command")
+        if isinstance(command, list) and command:
+            first, *rest = cast("list[object]", command)
+            more = self._table.get("args")
+            self._table["command"] = first
+            self._table["args"] = rest + (cast("list[object]", more) if isinstance(more, list) else [])
+
+    def _read_times(self) -> None:
+        for key, ours in (("timeout", "timeout_s"), ("startup_timeout_ms", "start_s")):
+            value = self._table.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise _Bad(f"{key} must be a number of milliseconds")
+            self._table.setdefault(ours, value / 1000)
+
+    def _read_tools(self) -> None:
+        """Which of its tools are given: a list; a star is all of them."""
+        tools = self._table.get("tools")
+        if tools is None or tools == "*" or (isinstance(tools, list) and "*" in tools):
+            return
+        self._table.setdefault("only", [tools] if isinstance(tools, str) else cast(object, tools))
+
+    def _read_token(self) -> None:
+        variable = self._table.get("bearer_token_env_var")
+        if variable is None:
+            return
+        if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
+            raise _Bad("bearer_token_env_var must be the name of a variable")
+        headers = self._table.get("headers_from")
+        known = cast("dict[str, object]", headers) if isinstance(headers, dict) else {}
+        self._table["headers_from"] = {"Authorization": f"Bearer ${{{variable}}}", **known}
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _flag(table: JsonObject, key: str, default: bool) -> bool:
+    value = table.pop(key, default)
+    if not isinstance(value, bool):
+        raise _Bad(f"{key} must be true or false")
+    return value
 
 
 class _Expanded:
@@ -148,11 +247,11 @@ class _Expanded:
         return value
 
     def _filled(self, key: str, found: re.Match[str]) -> str:
-        name, default = found[1], cast("str | None", found[2])
+        name, default = found[1] or found[3], cast("str | None", found[2])
         # As in a shell: a default stands in for what is empty, too.
         value = self._environ.get(name) or default
         if value is None and name not in self._environ:
-            raise _Bad(
+            raise _Unset(
                 f"{key} needs {name}, which is not set in the environment; a default is written ${{{name}:-...}}"
             )
         if name not in _HARMLESS:

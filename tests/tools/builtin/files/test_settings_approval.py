@@ -11,6 +11,7 @@ from cagebench import use
 from settingsbench import FILES, followed, make_project
 from shellbench import Shell
 
+import remit.tools.settings_files as settings_files
 from remit import Agent, ApprovalRequest, Outcome, allow, deny, run_sync
 from remit.testing import ScriptedModel, call, say
 from remit.testing.scripted import Answer
@@ -72,6 +73,18 @@ SETTINGS_PATHS = [
     "sub/.mcp.json",
     ".remit/agents/new.md",
     "sub/.claude/agents/new.md",
+    ".github/agents/new.agent.md",
+    "sub/.GitHub/Agents/new.md",
+    ".cursor/agents/new.md",
+    "sub/.kiro/agents/new.json",
+    "opencode.json",
+    "sub/opencode.jsonc",
+    "sub/.opencode/opencode.json",
+    "oc/texts/r.txt",
+    "oc/texts/s.txt",
+    "ki/texts/k.md",
+    "texts/t.md",
+    "sub/.roomodes",
     "team/new.md",
     "late/new.md",
     "prompts/linked.md",
@@ -165,8 +178,12 @@ def test_every_file_that_is_read_is_settings(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", noting)
         followed(project, tmp_path / "home")
+    # Another process would not have read them.
+    monkeypatch.setattr(settings_files, "_remembered", {})
     inside = {path for path in opened if path.is_relative_to(project)}
-    assert {path.name for path in inside} >= {"remit.toml", ".mcp.json", "helper.md", "linked.md", "x.md"}
+    names = {path.name for path in inside}
+    assert names >= {"remit.toml", ".mcp.json", "helper.md", "linked.md", "x.md"}
+    assert names >= {"opencode.json", "r.txt", "s.txt", "k.json", "k.md", ".roomodes"}
     for path in inside:
         old = path.read_bytes()
         changed = changes_settings(

@@ -36,6 +36,12 @@ ATTACKS = {
     "an agent in a folder below": "mkdir -p sub/.claude/agents; cp evil.txt sub/.claude/agents/x.md",
     "agents in a folder that had none": "mkdir pkg/.claude/agents; cp evil.txt pkg/.claude/agents/x.md",
     "servers in a folder below": 'echo \'{"mcpServers": {"evil": {"command": "touch"}}}\' > sub/.mcp.json',
+    "agents of other systems": "mkdir -p sub/.github/agents sub/.cursor/agents sub/.kiro/agents sub/.opencode;"
+    " for f in .github/agents/x.agent.md .cursor/agents/x.md .kiro/agents/x.md; do cp evil.txt sub/$f; done;"
+    ' echo \'{"agent": {"x": {"prompt": "p"}}}\' | tee sub/opencode.json > sub/.opencode/opencode.jsonc;'
+    ' echo "customModes: [{slug: x, roleDefinition: p}]" > sub/.roomodes',
+    "texts that agents name": "for f in oc/texts/r.txt oc/texts/s.txt ki/texts/k.md; do echo evil > $f; done;"
+    " mv oc/texts was; mkdir oc/texts; echo evil > oc/texts/r.txt",
     "a folder that settings name and nobody made": "mkdir late; cp evil.txt late/x.md",
     "a rename of a file": "mv server.txt sub/remit.toml",
     "a rename of a folder": "mkdir -p x/agents; cp evil.txt x/agents/x.md; mv x sub/.codex; mv sub/.codex/agents/x.md"
@@ -67,6 +73,33 @@ async def test_no_command_changes_what_the_next_run_follows(shell: Shell, tmp_pa
     before = followed(shell.workspace, tmp_path / "home")
     await run(shell, WRITE, ATTACKS[how])
     assert changes(before, followed(shell.workspace, tmp_path / "home")) == []
+
+
+PLANTED = {
+    "sub/.github/agents/x.agent.md": "sub/.github/agents",
+    "sub/.cursor/agents/x.md": "sub/.cursor/agents",
+    "sub/.kiro/agents/x.json": "sub/.kiro/agents",
+    "sub/opencode.json": "sub/opencode.json",
+    "sub/.opencode/opencode.jsonc": "sub/.opencode/opencode.jsonc",
+    "sub/.roomodes": "sub/.roomodes",
+}
+
+
+@pytest.mark.parametrize("path", PLANTED)
+def test_agents_of_any_system_are_guarded(tmp_path: Path, path: str) -> None:
+    """Without a sandbox to try it in: what is there is for reading only, and what is planted is put aside."""
+    workspace = tmp_path / "ws"
+    make_project(workspace)
+    guard = protected_files.Guard(workspace)
+    (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+    (workspace / path).write_text(EVIL)
+    assert [name.partition(" was put aside")[0] for name in guard.put_aside()] == [PLANTED[path]]
+    (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+    (workspace / path).write_text(EVIL)
+    read = [mount.path for mount in protected_files.Guard(workspace).mounts() if mount.how == "read"]
+    assert any((workspace / path).is_relative_to(place) for place in read)
+    for text in ("oc/texts/r.txt", "oc/texts/s.txt", "ki/texts/k.md"):
+        assert workspace / text in read
 
 
 @works
