@@ -11,10 +11,10 @@ from typing import cast
 MOST_CALLS = 10_000
 """Calls of one reply; the others are left out."""
 
-MOST_ARGS = 4_000_000
+MOST_ARGS = 2_000_000
 """Characters in the arguments of one reply, all calls together. No model writes that much in one reply."""
 
-MOST_TEXT = 5_000_000
+MOST_TEXT = 2_000_000
 """Characters of a reply's text, of its thinking and of a result's details; a longer text is cut."""
 
 TURN_CHARS = 2_000_000
