@@ -92,8 +92,8 @@ class TreeOwned(StoreError):
 
 
 class OutcomeError(RemitError):
-    """Raised by `Outcome.raise_for_status()`; the outcome is attached."""
+    """Raised by `raise_for_status()`; the outcome is attached, unless the delegation was rejected before it started."""
 
-    def __init__(self, message: str, outcome: Outcome) -> None:
+    def __init__(self, message: str, outcome: Outcome | None) -> None:
         super().__init__(message)
         self.outcome = outcome

@@ -174,6 +174,35 @@ class Phase(Breath):
             timer.cancel()
 
 
+class SubPhase(Phase):
+    """A part of a phase that can also be stopped by itself. `leave` it when its work is done."""
+
+    __slots__ = ("_above", "_link")
+
+    def __init__(self, above: Phase) -> None:
+        super().__init__(above.alarm, above.owner)
+        self._above = above
+        self._link = _Link(self)
+        above.join(self._link)
+        if above.stopped:
+            self.stop()
+
+    def leave(self) -> None:
+        """A stop of the phase above does not reach it any more."""
+        self._above.part(self._link)
+
+
+class _Link:
+    """Passes a stop on to a part of a phase."""
+
+    def __init__(self, below: Phase) -> None:
+        self._below = below
+
+    def stop(self, grace_s: float) -> None:
+        self._below.grace_s = grace_s
+        self._below.stop()
+
+
 def stop_together(phases: Sequence[Phase]) -> None:
     """Stop them all, now. Their waits are ended a few at a time, so that the event loop is not blocked by thousands."""
     waits: list[tuple[Phase, Waiting]] = []

@@ -150,12 +150,7 @@ class Deadline:
     ) -> None:
         clock = alarm.clock
         now = clock()
-        if parent is None:
-            left = inf
-        else:
-            # Its share is what the parent has up to its soft end, less a margin.
-            left = parent.hard - (parent._since if parent._pauses else now) - parent.kept_s  # noqa: SLF001 - one of its own
-            left -= MOST_MARGIN_S if left > LONG_MARGIN_S else left / 20
+        left = inf if parent is None else parent.share()
         if seconds is not None and seconds - elapsed_s < left:
             left = seconds - elapsed_s
         if left < 0:
@@ -185,6 +180,11 @@ class Deadline:
     def soft_left(self) -> float:
         clock = self._alarm.clock
         return self.hard - (self._since if self._pauses else clock()) - self.kept_s
+
+    def share(self) -> float:
+        """Seconds that a child would have from now on: up to the soft end, less a margin."""
+        left = self.soft_left()
+        return left - (MOST_MARGIN_S if left > LONG_MARGIN_S else left / 20)
 
     def pause(self) -> None:
         """Stop the clock. Pauses of several askers count as long as any of them waits."""

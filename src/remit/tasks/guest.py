@@ -35,6 +35,9 @@ _unclosed: list[object] = []
 Expires = Callable[[], float | None]
 """The loop time at which the code has had its time; asked again whenever that time comes."""
 
+Settle = Callable[[], Awaitable[bool]]
+"""Waits for what the code itself has started, its children; whether there was anything to wait for. Raises nothing."""
+
 _Work: TypeAlias = "Guest | _ThreadWork"
 
 
@@ -71,11 +74,13 @@ async def run(
     name: str,
     expires: Expires | None = None,
     poked: Callable[[Callable[[], None]], None] | None = None,
+    settle: Settle | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
     """Run an awaitable in a task of its own. Raises Stopped, after the grace period, if the phase is stopped.
 
-    `poked` receives a function that makes `run` ask `expires` again at once.
+    `poked` receives a function that makes `run` ask `expires` again at once. `settle` is awaited before the grace period
+    of stopped code begins.
     """
     if phase.stopped:
         _close(awaitable)
@@ -84,7 +89,9 @@ async def run(
         guest = Guest(awaitable, phase)
     except Exception as error:  # noqa: BLE001 - in its first step the code awaited something that is broken
         return Ended("raised", None, error)
-    return await _attend(guest, phase, name=name, expires=expires, poked=poked, on_abandoned=on_abandoned)
+    return await _attend(
+        guest, phase, name=name, expires=expires, poked=poked, settle=settle, on_abandoned=on_abandoned
+    )
 
 
 async def run_in_thread(
@@ -96,6 +103,8 @@ async def run_in_thread(
     on_begin: Callable[[], None] | None = None,
     urgent: bool = False,
     hears: bool = True,
+    poked: Callable[[Callable[[], None]], None] | None = None,
+    settle: Settle | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
     """Run a function in a daemon thread. Raises Stopped, after the grace period, if the phase is stopped.
@@ -104,7 +113,9 @@ async def run_in_thread(
     hear that its time is up (`hears`) is abandoned at that moment.
     """
     work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent, hears=hears)
-    return await _attend(work, phase, name=name, expires=expires, on_abandoned=on_abandoned)
+    return await _attend(
+        work, phase, name=name, expires=expires, poked=poked, settle=settle, on_abandoned=on_abandoned
+    )
 
 
 async def _attend(
@@ -112,8 +123,9 @@ async def _attend(
     phase: Phase,
     *,
     name: str,
-    expires: Expires | None = None,
-    poked: Callable[[Callable[[], None]], None] | None = None,
+    expires: Expires | None,
+    poked: Callable[[Callable[[], None]], None] | None,
+    settle: Settle | None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
     """Wait for the work to finish, its time to come or its phase to be stopped. Raises Stopped."""
@@ -130,7 +142,7 @@ async def _attend(
     if not work.finished and not stopped and not work.hears:
         _abandon(work, name, on_abandoned)
     elif not work.finished:
-        await _stop(work, phase, name, on_abandoned)
+        await _stop(work, phase, name, settle, on_abandoned)
     own = _kept(work.ended)
     if stopped or phase.stopped:
         raise Stopped(own)
@@ -156,10 +168,14 @@ async def _waited(work: _Work, phase: Phase, at: float | None) -> bool:
     return not phase.stopped
 
 
-async def _stop(work: _Work, phase: Phase, name: str, on_abandoned: Callable[[str], None]) -> None:
+async def _stop(
+    work: _Work, phase: Phase, name: str, settle: Settle | None, on_abandoned: Callable[[str], None]
+) -> None:
     """Cancel the work, allow half of the grace period for cleaning up, insist for the other half, then abandon it."""
     work.cancel()
-    for attempt in range(work.stopping, 11):
+    settled = settle is not None and await settle()
+    # A stop of the phase has begun the grace period; what was settled since begins it anew.
+    for attempt in range(work.stopping and not settled, 11):
         if not work.finished:
             work.waiter = phase.loop.create_future()
             work.at = phase.alarm.clock() + phase.grace_s / (20 if attempt else 2)

@@ -94,7 +94,11 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     task: UserMessage
     label: str = ""
     call: str = ""
-    """The id of the parent's call that asked for it; empty for the root."""
+    """The id of the parent's call that asked for it; empty for the root and for children of a program."""
+    key: str = ""
+    """Not empty if code asked for the run: its name among the children of that call or program."""
+    program: bool = False
+    """Whether the run is a program: code instead of turns of a model."""
     nickname: str = ""
     model: str = ""
     instructions: str = ""
@@ -258,6 +262,8 @@ class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="chi
     call: str
     child: str
     waiting: int
+    key: str = ""
+    """As `RunStarted.key`."""
 
 
 class DelegationRejected(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delegation_rejected"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, final
 
 from msgspec import Struct
 
@@ -74,6 +74,23 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
     message: str
     limit: int | float | None = None
     used: int | float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """False, as for an outcome that is not `completed`: code that delegates may get either."""
+        return False
+
+    @property
+    def text(self) -> str:
+        return ""
+
+    @property
+    def reason(self) -> str:
+        return self.message
+
+    def raise_for_status(self) -> NoReturn:
+        """Raises OutcomeError."""
+        raise OutcomeError(f"The delegation was rejected ({self.kind}): {self.message}", None)
 
 
 class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -37,7 +37,7 @@ class Bad(NamedTuple):
     kind: str = "invalid_input"
 
 
-BIG = "x" * 2_000_000
+BIG = "x" * 1_500_000
 OK_TASK = {"agent": "explorer", "prompt": "go"}
 OK_ADHOC = {"label": "part", "task_prompt": "go"}
 NON_STRINGS = (3, 1.5, math.nan, True, None, [], ["explorer"], {}, {"a": None})

@@ -328,17 +328,9 @@ def look(account: Account) -> Over | None:
     return None
 
 
-def admit(account: Account) -> Over | None:
-    """Count one child and the call that asks for it, if there is anything that it could do."""
-    for b in account.capped:
-        if b.overran or b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
-            return look(account) or charge(account, 1, 1)
-        if b.free_calls < 1 or b.free_delegations < 1:
-            return look(account) or charge(account, 1, 1)
-    for b in account.capped:
-        b.free_calls -= 1
-        b.free_delegations -= 1
-    return None
+def admit(account: Account, *, calls: int = 1) -> Over | None:
+    """Count one child and the calls that ask for it, if there is anything that it could do."""
+    return look(account) or charge(account, calls, 1)
 
 
 def is_at_its_last_word(account: Account) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from math import inf
+
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.engine.budget.ledger import Over
 from remit.engine.budget.slots import Pool
-from remit.engine.run.runtime_tool import Plan
+from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run
 from remit.tasks.cancel import Stopped
 from remit.types.events import ChildQueued
@@ -17,42 +20,53 @@ Admitted = tuple[Pool, ...]
 """A child that may start: it holds a slot in each of these pools."""
 
 
-async def admit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
-    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
-    node, life, account = parent.node, parent.node.life, parent.node.means.account
-    if not node.bounds.may_delegate:
-        return _too_deep(parent, plan)
-    if life.phase.stopped:
+def refused(delegation: Delegation) -> Rejection | None:
+    """Why a child cannot start, as far as that is known before it waits for a place: depth, cancelled, no time or budget."""
+    parent, life = delegation.parent, delegation.parent.node.life
+    if not parent.node.bounds.may_delegate:
+        return _too_deep(parent, delegation.plan)
+    if life.phase.stopped or delegation.phase.stopped:
         return _cancelled(parent)
     if parent.turn.no_children or life.deadline.soft_left() <= 0:
         return _no_use(parent)
-    above = node.means.seat.pools
+    return None
+
+
+async def admit(delegation: Delegation) -> Admitted | Rejection:
+    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
+    if (rejected := refused(delegation)) is not None:
+        return rejected
+    parent, account = delegation.parent, delegation.parent.node.means.account
+    above = parent.node.means.seat.pools
     if not slots.step_in(above):
         # A first look, so that no child queues for nothing.
         if (over := ledger.look(account)) is not None:
             return _over(over)
-        if (rejected := await _slot(parent, plan, call_id, above)) is not None:
+        if (rejected := await _slot(delegation, above)) is not None:
             return rejected
-    # From here to the end nothing is awaited: what is held is charged, or given back.
-    over = None if life.phase.stopped else ledger.admit(account)
-    if life.phase.stopped or over is not None:
+    # From here to the end nothing is awaited: what is held is charged, or given back. A call of a model is charged with
+    # its child; code that delegates was charged when its own call began.
+    rejected = refused(delegation)
+    if rejected is None and (over := ledger.admit(account, calls=0 if delegation.key else 1)) is not None:
+        rejected = _over(over)
+    if rejected is not None:
         slots.give_back(above)
-        return _cancelled(parent) if over is None else _over(over)
-    return _with_own(plan.agent.limits, above)
+        return rejected
+    return _with_own(delegation.plan.agent.limits, above)
 
 
-async def readmit(parent: Run, plan: Plan, call_id: str) -> Admitted | Rejection:
+async def readmit(delegation: Delegation) -> Admitted | Rejection:
     """A place for a child that was admitted, and charged, before its tree was resumed. Raises nothing."""
-    above, life = parent.node.means.seat.pools, parent.node.life
-    if life.phase.stopped:
+    parent, above = delegation.parent, delegation.parent.node.means.seat.pools
+    if delegation.phase.stopped:
         return _cancelled(parent)
-    rejected = await _slot(parent, plan, call_id, above, queue=True)
+    rejected = await _slot(delegation, above, queue=True)
     if rejected is not None:
         return rejected
-    if life.phase.stopped:
+    if delegation.phase.stopped:
         slots.give_back(above)
         return _cancelled(parent)
-    return _with_own(plan.agent.limits, above)
+    return _with_own(delegation.plan.agent.limits, above)
 
 
 def _too_deep(parent: Run, plan: Plan) -> Rejection:
@@ -90,10 +104,8 @@ def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...
     return (Pool(own, working=1), *above)
 
 
-async def _slot(
-    parent: Run, plan: Plan, call_id: str, pools: tuple[Pool, ...], *, queue: bool = False
-) -> Rejection | None:
-    node, phase = parent.node, parent.node.life.phase
+async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool = False) -> Rejection | None:
+    parent, node = delegation.parent, delegation.parent.node
     if slots.is_full(pools):
         full = max(pools, key=lambda p: p.working - p.size)
         if node.bounds.limits.when_full == "reject" and not queue:
@@ -103,12 +115,47 @@ async def _slot(
                 limit=full.size,
                 used=full.working,
             )
-        place = slots.waiting(pools) + 1
-        node.emit(ChildQueued(*node.stamp(), call=call_id, child=plan.agent.name, waiting=place))
+        name, place = delegation.plan.agent.name, slots.waiting(pools) + 1
+        queued = ChildQueued(
+            *node.stamp(), call=delegation.call, child=name, waiting=place, key=delegation.key
+        )
+        node.emit(queued)
+    # Code gets its rejection while it still has time to use what it has; a model's calls end with its turn anyway.
+    timer = _Patience(delegation) if delegation.key else None
     try:
-        await slots.wait_for(pools, phase)
+        await slots.wait_for(pools, delegation.phase)
     except Stopped:
-        if phase.stopped:
+        if delegation.late:
+            return _no_use(parent)
+        if node.life.phase.stopped:
             return _cancelled(parent)
         return Rejection("cancelled", "Cancelled while it waited for a place.")
+    finally:
+        if timer is not None:
+            timer.close()
     return None
+
+
+class _Patience:
+    """Ends the wait for a place at the deadline that the child would have had when it was asked for."""
+
+    def __init__(self, delegation: Delegation) -> None:
+        self._delegation = delegation
+        self._deadline = delegation.parent.node.life.deadline
+        left = self._deadline.soft_left()
+        self._kept = left - self._deadline.share()
+        """How much of the parent's time is left then."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._arm()
+
+    def _arm(self) -> None:
+        left = self._deadline.soft_left() - self._kept
+        if left <= 0:
+            self._delegation.late = True
+            self._delegation.phase.stop()
+        elif left < inf:
+            self._timer = self._delegation.phase.loop.call_later(left, self._arm)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

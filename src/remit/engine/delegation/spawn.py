@@ -17,14 +17,14 @@ import remit.engine.budget.slots as slots
 from remit.agent import Agent
 from remit.engine.budget.model_choice import Chain, Models
 from remit.engine.budget.slots import Pool
-from remit.engine.delegation.admission import Admitted, admit, readmit
+from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
 from remit.engine.delegation.report import HAD, PREFIX_BYTES
 from remit.engine.delegation.sources import borrow_tools
 from remit.engine.run.artifacts import keep
 from remit.engine.run.loop import drive
 from remit.engine.run.loop_ending import Ending
-from remit.engine.run.runtime_tool import Plan
+from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run, new_run
 from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants
 from remit.engine.tree.bounds import Bounds
@@ -35,7 +35,7 @@ from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_wit
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
 from remit.tools.schema import output_schema
-from remit.types.events import DelegationRejected, RunEnded, RunResumed, RunStarted, Terms
+from remit.types.events import RunEnded, RunResumed, RunStarted, Terms
 from remit.types.limits import OWN, Limits, total
 from remit.types.messages import Json, Message
 from remit.types.outcome import Outcome, Rejection, Status
@@ -89,23 +89,23 @@ class Engine:
             pools=(Pool(most, working=1),) if isinstance(most, int) else (),
             elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
         )
-        return self._execute(self._prepare(node, plan, record, history), None, "")
+        return self._execute(self._prepare(node, plan, record, history), None)
 
-    async def delegate(self, parent: Run, plan: Plan, call_id: str) -> Outcome | Rejection:
-        """Let a child do a plan for its parent's call. Raises nothing."""
+    def refused(self, delegation: Delegation) -> Rejection | None:
+        return refused(delegation)
+
+    async def delegate(self, delegation: Delegation) -> Outcome | Rejection:
+        """Let a child do the plan for its parent. Raises nothing."""
+        parent = delegation.parent
         # A resumed parent: the journal may have the child already.
-        past = parent.recorded(call_id)
+        past = parent.recorded(delegation.call)
         record = None if past is None else self.tree.past.runs.get(past.child)
         if past is not None and record is not None and not past.goes_on:
             return self._recorded(parent, record)
-        admitted = await (admit if record is None else readmit)(parent, plan, call_id)
+        admitted = await (admit if record is None else readmit)(delegation)
         if not isinstance(admitted, Rejection):
-            return await self._execute(self._spawn(parent, plan, admitted, record), parent, call_id)
-        if record is not None:
-            return self._recorded(parent, record)
-        node = parent.node
-        node.emit(DelegationRejected(*node.stamp(), call=call_id, rejection=admitted))
-        return admitted
+            return await self._execute(self._spawn(delegation, admitted, record), delegation)
+        return admitted if record is None else self._recorded(parent, record)
 
     def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
         """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it."""
@@ -122,8 +122,9 @@ class Engine:
         parent.children.append(outcome)
         return outcome
 
-    def _spawn(self, parent: Run, plan: Plan, admitted: Admitted, record: RunRecord | None) -> Run:
+    def _spawn(self, delegation: Delegation, admitted: Admitted, record: RunRecord | None) -> Run:
         """Narrow the bounds and make the child. From here on the child holds the slots."""
+        parent, plan = delegation.parent, delegation.plan
         above, agent = parent.node, plan.agent
         try:
             key = agent, plan.kit, plan.turns
@@ -146,6 +147,7 @@ class Engine:
             slots.give_back(admitted)
             raise
         try:
+            delegation.node = node
             if record is not None and parent.replay is not None:
                 parent.replay.left_open.pop(record.id, None)
             return self._prepare(node, plan, record, ())
@@ -210,33 +212,34 @@ class Engine:
             self.spending, self.outcomes = tree.past.spending(), tree.past.outcomes()
         restore(run, record, self.outcomes, self.spending[record.id])
 
-    async def _execute(self, run: Run, parent: Run | None, call_id: str) -> Outcome:
+    async def _execute(self, run: Run, delegation: Delegation | None) -> Outcome:
         """Run it to its end. However it ends, there is one outcome."""
         node = run.node
         before = current_run.get()
         current_run.set(node.run_id)
         try:
-            ending = await self._drive(run, call_id)
+            ending = await self._drive(run, delegation)
         finally:
             # Its parent may continue in the same task.
             current_run.set(before)
         node.life.ended, node.hears = True, False
         self._warn_at_end(node, ending)
         try:
-            if parent is not None and _is_long(run, ending, parent):
+            # A model reads only the head of a long answer, code the whole.
+            if delegation is not None and not delegation.key and _is_long(run, ending, delegation.parent):
                 await keep(run, "text", ending.text or run.talk.text)
             outcome = self._end(run, ending)
         finally:
             node.close()
-        if parent is None:
+        if delegation is None:
             return await self._stored(outcome)
-        parent.children.append(outcome)
+        delegation.parent.children.append(outcome)
         return outcome
 
-    async def _drive(self, run: Run, call_id: str) -> Ending:
+    async def _drive(self, run: Run, delegation: Delegation | None) -> Ending:
         try:
             if run.replay is None:
-                _tell_started(run, call_id)
+                _tell_started(run, delegation)
             if run.plan.kit is None and run.agent.sources:
                 # The loop meets a stop again and says what it comes to.
                 with suppress(Stopped):
@@ -280,14 +283,15 @@ class Engine:
         return outcome
 
 
-def _tell_started(run: Run, call_id: str) -> None:
+def _tell_started(run: Run, delegation: Delegation | None) -> None:
     node, plan, agent = run.node, run.plan, run.agent
     node.emit(
         RunStarted(
             *node.stamp(),
             task=plan.prompt,
             label=plan.label,
-            call=call_id,
+            call="" if delegation is None else delegation.call,
+            key="" if delegation is None else delegation.key,
             nickname=agent.nickname or "",
             model=run.asking.model.name,
             instructions=agent.instructions,

@@ -17,6 +17,8 @@ from remit.types.outcome import Outcome, Rejection
 
 if TYPE_CHECKING:
     from remit.engine.run.state import Run
+    from remit.engine.tree.node import Node
+    from remit.tasks.cancel import Phase
 
 
 class RuntimeTool(Tool):
@@ -76,9 +78,37 @@ class Plan(Struct, frozen=True, gc=False):
     """How much of the answer the parent reads inline; None: the parent's `result_chars`."""
 
 
+class Delegation(Struct, eq=False):
+    """One request for a child, from a model's call or from code."""
+
+    parent: Run
+    plan: Plan
+    call: str
+    """The id of the parent's call; empty if the parent is a program."""
+    phase: Phase
+    """The waits of the request, until the child has started."""
+    key: str = ""
+    """Not empty if code asks: the child's name among the children of the same call or program."""
+    late: bool = False
+    """Whether it waited for a place until there was no time left for the child."""
+    node: Node | None = None
+    """The child, once it has started."""
+
+    def stop(self, by: str, reason: str) -> None:
+        """Stop the child, or the wait for its place."""
+        if self.node is None:
+            self.phase.stop()
+        else:
+            self.node.life.cancel(by, reason)
+
+
 class Delegator(Protocol):
     """Starts the children of runs."""
 
-    def delegate(self, parent: Run, plan: Plan, call_id: str) -> Awaitable[Outcome | Rejection]:
-        """Let a child do a plan for its parent's call. Raises nothing."""
+    def refused(self, delegation: Delegation) -> Rejection | None:
+        """Why the child cannot start, as far as that is known before it waits for a place."""
+        ...
+
+    def delegate(self, delegation: Delegation) -> Awaitable[Outcome | Rejection]:
+        """Let a child do the plan. Raises nothing."""
         ...

@@ -15,16 +15,16 @@ import msgspec
 
 from remit.engine.run.gate import may_run
 from remit.engine.run.parallel_calls import Together
-from remit.engine.run.runtime_tool import DelegateTool, RuntimeTool
+from remit.engine.run.runtime_tool import DelegateTool, Delegation, RuntimeTool
 from remit.engine.run.state import Run
 from remit.engine.run.tool_run import check, execute
 from remit.history.records import CallRecord
 from remit.tasks.cancel import Stopped
 from remit.tools.result import ToolResult
 from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
-from remit.types.events import CallEnded, CallStarted
+from remit.types.events import CallEnded, CallStarted, DelegationRejected
 from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
-from remit.types.outcome import ToolCallLog
+from remit.types.outcome import Rejection, ToolCallLog
 from remit.types.text import call_context, clean, describe_error, result_summary, shorten
 
 log = logging.getLogger("remit")
@@ -200,7 +200,11 @@ async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject,
     plan = tool.plan(run, call.id, args)
     if isinstance(plan, ToolResult):
         return plan
-    return tool.report(run, plan, await run.engine.delegate(run, plan, call.id))
+    node = run.node
+    done = await run.engine.delegate(Delegation(run, plan, call.id, node.life.phase))
+    if isinstance(done, Rejection):
+        node.emit(DelegationRejected(*node.stamp(), call=call.id, rejection=done))
+    return tool.report(run, plan, done)
 
 
 async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> ToolResult:

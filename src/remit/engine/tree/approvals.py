@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 import remit.tasks.guest as foreign
-from remit.tasks.cancel import Phase, Stopped, wake
+from remit.tasks.cancel import Phase, Stopped, SubPhase, wake
 from remit.tools.policy import ApprovalRequest, Decision, allow, deny
 from remit.tools.policy_rules import NO_RULE, SETTINGS, UNCLEAR
 from remit.types.events import ApprovalAnswered, ApprovalRequested
@@ -275,22 +275,10 @@ class _Question:
         self.reasons = reasons
         self.answer: tuple[Decision, str] | None = None
         """From another process, with the command it came by."""
-        self.phase = Phase(node.tree.alarm, node.life)
-        self._above = node.life.phase
-        self._link: asyncio.Future[None] = node.tree.loop.create_future()
-        self._link.add_done_callback(self._stopped_above)
-        node.life.phase.join(self._link)
-        if node.life.phase.stopped:
-            self.phase.stop()
-
-    def _stopped_above(self, _: object) -> None:
-        self.phase.grace_s = self._above.grace_s
-        self.phase.stop()
+        self.phase = SubPhase(node.life.phase)
 
     def close(self) -> None:
-        self._link.remove_done_callback(self._stopped_above)
-        self._link.cancel()
-        self._above.part(self._link)
+        self.phase.leave()
 
 
 def what(tool: Tool, reasons: Iterable[str]) -> set[object]:
