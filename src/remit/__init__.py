@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from remit.engine.terminal_prompt import ask_in_terminal
     from remit.engine.tree.approvals import Approver
     from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
+    from remit.tools.contexts import ProgramContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
     from remit.tools.result import ToolResult
-    from remit.tools.signature import ToolContext
     from remit.tools.tool import Tier, Tool, tool
     from remit.types.events import Event
-    from remit.types.limits import Limits, Usage
+    from remit.types.limits import Left, Limits, Usage
     from remit.types.messages import (
         AssistantMessage,
         Call,
@@ -46,12 +46,14 @@ __all__ = [
     "Event",
     "FilePart",
     "ImagePart",
+    "Left",
     "Limits",
     "Model",
     "ModelError",
     "Outcome",
     "OutcomeError",
     "Price",
+    "ProgramContext",
     "Rejection",
     "RemitError",
     "Reply",
@@ -92,7 +94,7 @@ _ROOMS = {
     "engine.start": "run run_sync start",
     "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
     "types.events": "Event",
-    "types.limits": "Limits Usage",
+    "types.limits": "Left Limits Usage",
     "types.messages": "AssistantMessage Call Delta FilePart ImagePart Reply Request TextPart ToolMessage UserMessage",
     "types.outcome": "Outcome Rejection Status ToolCallLog",
     "tools.policy": "ApprovalRequest allow deny",
@@ -101,7 +103,7 @@ _ROOMS = {
     "tools.result": "ToolResult",
     "engine.handle": "Running",
     "types.sandbox": "Sandbox",
-    "tools.signature": "ToolContext",
+    "tools.contexts": "ProgramContext ToolContext",
     "tools.tool": "Tier Tool tool",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

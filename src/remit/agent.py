@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, ParamSpec, cast
+from typing import Any, Literal, ParamSpec, cast, get_type_hints
+from weakref import WeakKeyDictionary
 
 import remit.agent_data as agent_data
 from remit.errors import UsageError
+from remit.tasks.guest import is_async
+from remit.tools.contexts import ProgramContext
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
 from remit.tools.schema import output_schema
 from remit.tools.source import ToolSource
@@ -24,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
 """Characters of instructions or description; more is a mistake."""
 
-Surface = Literal["task", "subagent"]
+Program = Callable[[ProgramContext], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
 
 OTHER_NAMES = {
@@ -110,6 +114,8 @@ class Agent:
     policy: PolicyFunction | None
     sandbox: Sandbox | None
     """What its tools may touch; its parent's holds too. None: its parent's."""
+    program: Program | None
+    """An async function that runs instead of turns of a model; `model`, `settings` and `limits` are for its descendants."""
 
     @_named
     def __init__(
@@ -130,6 +136,7 @@ class Agent:
         output: object = None,
         policy: Policy | None = None,
         sandbox: SandboxChoice | None = None,
+        program: Program | None = None,
     ) -> None:
         where = f"Agent {name!r}"
         if not isinstance(cast(object, name), str) or not NAME.fullmatch(name):
@@ -147,6 +154,14 @@ class Agent:
         _choose(where, "summary", summary, ("never", "auto", "always"))
         if not isinstance(cast(object, adhoc), bool):
             raise UsageError(f"{where}: adhoc must be True or False, not {adhoc!r}.")
+        if program is not None:
+            not_used = {
+                "instructions": instructions,
+                "tools": tools,
+                "adhoc": adhoc,
+                "summary": summary != "never",
+            }
+            output = _check_program(where, program, not_used, output)
         if output is not None:
             _check_output(where, output)
         values: dict[str, object] = {
@@ -166,12 +181,29 @@ class Agent:
             "output": output,
             "policy": compile_policy(policy, where),
             "sandbox": read_sandbox(sandbox, where),
+            "program": program,
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def narrowed(self, limits: Limits | None, model: ModelChoice | None) -> Agent:
+        """The same agent with tighter limits or another model. The same arguments give the same agent."""
+        _check_model(f"Agent {self.name!r}", model)
+        chosen = tuple(model) if isinstance(model, list) else model
+        twins = _twins.setdefault(self, {})
+        twin = twins.get((limits, chosen)) if isinstance(chosen, Hashable) else None
+        if twin is None:
+            twin = copy.copy(self)
+            if limits is not None:
+                object.__setattr__(twin, "limits", limits.tighter(self.limits))
+            if chosen is not None:
+                object.__setattr__(twin, "model", chosen)
+            if isinstance(chosen, Hashable):
+                twins[limits, chosen] = twin
+        return twin
 
     def to_dict(self) -> JsonObject:
         """The agent and its subagents as data that fits into JSON; tools, sources of tools and models by name.
@@ -199,6 +231,10 @@ class Agent:
     def json_schema() -> JsonObject:
         """The JSON schema of the dictionaries that `to_dict` makes and `from_dict` reads."""
         return agent_data.json_schema()
+
+
+_twins: WeakKeyDictionary[Agent, dict[tuple[Limits | None, object], Agent]] = WeakKeyDictionary()
+"""Agents that `narrowed` made: siblings of one agent share what is computed for it."""
 
 
 def _check_text(where: str, field: str, value: object, *, optional: bool = False) -> None:
@@ -238,6 +274,28 @@ def _check_model(where: str, model: object) -> None:
             f"{where}: model must be a string such as 'anthropic:claude-haiku-4-5', or an object with `name` and"
             f" `async reply(request, emit)`, not {model!r}.{model_hint(model)}"
         )
+
+
+def _check_program(where: str, program: object, not_used: Mapping[str, object], output: object) -> object:
+    """The type of a program's result: `output`, else its return annotation. Raises UsageError."""
+    if not callable(program) or not is_async(program):
+        raise UsageError(
+            f"{where}: program must be an async function of one ProgramContext, not {program!r}."
+        )
+    for field, value in not_used.items():
+        if value:
+            raise UsageError(
+                f"{where}: a program has no {field}: it is code, and no model reads them. Leave {field} out."
+            )
+    if output is not None:
+        return output
+    try:
+        hint = get_type_hints(program).get("return")
+    except Exception as error:
+        raise UsageError(
+            f"{where}: the return annotation of its program cannot be resolved ({error})."
+        ) from error
+    return None if hint in (None, str, object, Any, type(None)) else hint
 
 
 def _check_output(where: str, output: object) -> None:

@@ -62,7 +62,9 @@ def json_schema() -> JsonObject:
 
 
 def to_dict(agent: Agent) -> JsonObject:
-    """The agent without what has its default. Raises UsageError for a policy that is a function."""
+    """The agent without what has its default. Raises UsageError for a program, and for a policy that is a function."""
+    if agent.program is not None:
+        raise UsageError(f"Agent {agent.name!r}: it is a program, which is not data.")
     found: dict[str, object] = {
         "name": agent.name,
         "nickname": agent.nickname,

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
-import msgspec
-
 from remit.agent import Agent
 from remit.engine.delegation.delegate_tools import built_in, kit_for
 from remit.errors import UsageError
@@ -19,23 +17,16 @@ from remit.tools.tool import is_reserved
 from remit.types.limits import Limits
 from remit.types.messages import (
     AssistantMessage,
-    FilePart,
-    ImagePart,
     Message,
-    Part,
-    TextPart,
     ToolMessage,
     UserMessage,
 )
 from remit.types.ports import Store
 from remit.types.spelling import suggest
-from remit.types.text import clean, describe_error
+from remit.types.task_message import check_message
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MOST_TASK = 5_000_000
-"""Characters of a task; more is a mistake."""
 
 
 def check_call(agent: object, limits: object, approver: object, on_event: object) -> None:
@@ -101,7 +92,10 @@ def check_matches(agent: Agent, past: Tree) -> None:
     """See that the agent still has what the runs that go on were started with."""
     from remit.history.fold import going_on  # noqa: PLC0415 - for trees that go on
 
-    wrong = [words for record in going_on(past) for words in _missing(agent, record)]
+    # The agents of children that code asked for, and of the runs below them, need not be declared.
+    by_code = tuple(f"{run}." for run, record in past.runs.items() if record.start.key)
+    records = [r for r in going_on(past) if not r.start.key and not r.id.startswith(by_code)]
+    wrong = [words for record in records for words in _missing(agent, record)]
     if wrong:
         raise UsageError(
             f"The agent is not the one that {past.root} was started with. " + " ".join(dict.fromkeys(wrong))
@@ -120,6 +114,9 @@ def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
             yield f"{who}: {agent.name!r} has no subagent {name!r} any more."
             return
         agent = below or agent
+    if record.start.program != (agent.program is not None):
+        yield f"{who}: it was {'a program' if record.start.program else 'an agent with a model'}, and is not any more."
+        return
     adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
     lost = [] if adhoc else sorted(set(record.start.subagents) - {a.name for a in agent.subagents})
     gone = sorted(set(record.start.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
@@ -188,58 +185,11 @@ def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, whe
         )
 
 
-def as_message(task: object) -> UserMessage:
-    if isinstance(task, str):
-        if len(task) > MOST_TASK or not task.isascii():
-            _check_text(task)
-        if not task.strip():
-            raise UsageError(_EMPTY)
-        return UserMessage((TextPart(clean(task)),))
-    if not isinstance(task, Sequence):
-        raise UsageError(f"task must be a string or a list of parts, not {task!r}.")
-    checked: list[Part] = []
-    for part in cast("Sequence[object]", task):
-        if not isinstance(part, (TextPart, ImagePart, FilePart)):
-            raise UsageError(f"task has {part!r}, which is not a TextPart, ImagePart or FilePart.")
-        if isinstance(part, TextPart):
-            _check_text(cast(object, part.text))
-        checked.append(part)
-    message = UserMessage(tuple(checked))
-    _check_message(message, "task")
-    if not message.text.strip() and not any(not isinstance(p, TextPart) for p in checked):
-        raise UsageError(_EMPTY)
-    return message
-
-
-_EMPTY = "task is empty: say what is to be done."
-
-
-def _check_text(text: object) -> None:
-    if not isinstance(text, str):
-        raise UsageError(f"task must be text, not {text!r}.")
-    if len(text) > MOST_TASK:
-        raise UsageError(f"task has {len(text):,} characters; at most {MOST_TASK:,} are allowed.")
-    if text.isascii():
-        return
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"task has an unpaired surrogate at position {error.start}.") from None
-
-
-def _check_message(message: object, where: str) -> None:
-    """See that it can be written down and read back. Raises UsageError."""
-    try:
-        msgspec.json.decode(msgspec.json.encode(message), type=type(message))
-    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
-        raise UsageError(f"{where} cannot be recorded: {describe_error(error)}") from None
-
-
 def check_history(history: object) -> tuple[Message, ...]:
     if isinstance(history, Sequence) and not isinstance(history, str):
         found = tuple(cast("Sequence[object]", history))
         if all(isinstance(m, (UserMessage, AssistantMessage, ToolMessage)) for m in found):
             for number, message in enumerate(found):
-                _check_message(message, f"history[{number}]")
+                check_message(message, f"history[{number}]")
             return cast("tuple[Message, ...]", found)
     raise UsageError("history must be the messages of an earlier outcome (outcome.messages).")

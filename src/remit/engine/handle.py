@@ -17,7 +17,7 @@ from remit.engine.tree.node import Node, current_run
 from remit.engine.tree.stream_progress import ChildProgress, ProgressReader
 from remit.errors import UsageError
 from remit.history.records import is_within
-from remit.tasks.cancel import wake
+from remit.tasks.cancel import settled, wake
 from remit.types.events import Event, MessageSent
 from remit.types.messages import user
 from remit.types.outcome import Outcome
@@ -109,7 +109,8 @@ class Running:
             by = "the caller" if isinstance(error, asyncio.CancelledError) else "the block that started it"
             if root:
                 root.life.cancel(by, "it was left before the run had ended")
-            await _settled(self._task)
+            if (cancelled := await settled([self._task])) is not None:
+                raise cancelled
 
     def events(self) -> AsyncIterator[Event]:
         """Everything that happens, from the beginning; ends when the root has ended. For several readers, call it again."""
@@ -239,18 +240,3 @@ async def _deafen(ears: asyncio.Task[None]) -> None:
     await asyncio.wait({ears})
     if not ears.cancelled():
         ears.exception()
-
-
-async def _settled(task: asyncio.Task[Outcome]) -> None:
-    """Wait for the tree to end, whatever is wished of us meanwhile; pass a cancellation on afterwards."""
-    from anyio import CancelScope  # noqa: PLC0415 - for those who leave early
-
-    wished: asyncio.CancelledError | None = None
-    with CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError as error:
-                wished = error
-    if wished:
-        raise wished

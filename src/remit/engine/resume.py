@@ -22,7 +22,7 @@ from remit.tools.policy import compile_policy
 from remit.tools.schema import parse_output
 from remit.types.events import Terms
 from remit.types.limits import ROOT_DEFAULTS, Limits
-from remit.types.outcome import Outcome
+from remit.types.outcome import Outcome, Status
 from remit.types.ports import Posted, Store
 
 
@@ -103,6 +103,9 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
 
 
 def _is_resumed(past: Tree) -> bool:
+    if past.status is Status.FAILED:
+        # Its code may have been mended since.
+        return past.runs[past.root].start.program
     return past.status is None or past.status in REOPENED
 
 

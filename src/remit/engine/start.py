@@ -32,10 +32,11 @@ from remit.tools import built_in
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
 from remit.types.events import Event
 from remit.types.limits import ROOT_DEFAULTS, Limits
-from remit.types.messages import Message, Part
+from remit.types.messages import Message
 from remit.types.outcome import Outcome
 from remit.types.ports import Model, ModelChoice, Store, new_root_id
 from remit.types.sandbox import OPEN, Sandbox, SandboxChoice, read_sandbox
+from remit.types.task_message import Task, as_message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +47,6 @@ else:
     from os import PathLike as Path
 
 kit.built_in.source = built_in
-
-Task = str | Sequence[Part]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -227,8 +226,12 @@ def _checked(name: str, agent: Agent, task: Task, options: RunOptions) -> _Openi
     ready = prepare(agent, options, options.get("store"))
     limits = root_limits(agent, options.get("limits"), ROOT_DEFAULTS)
     ready.models.check(agent, needs_price=limits.usd is not None)
-    prompt = checks.as_message(task)
+    prompt = as_message(task)
     history = checks.check_history(options.get("history", ()))
+    if history and agent.program is not None:
+        raise UsageError(
+            f"Agent {agent.name!r} is a program: it has no conversation that history= could continue."
+        )
     text = task if isinstance(task, str) else prompt.text
     plan = Plan(agent=agent, prompt=prompt, task=text, summary=agent.summary)
     return _Opening(ready, plan, limits, history, options)

@@ -14,7 +14,7 @@ import msgspec
 import remit.types.events as events
 from remit.history.records import REOPENED, CallRecord, ClockRecord, Grant, RunRecord, TalkRecord, Tree
 from remit.types.events import Event
-from remit.types.messages import AssistantMessage, ToolMessage, UserMessage, user
+from remit.types.messages import AssistantMessage, Call, ToolMessage, UserMessage, user
 from remit.types.outcome import Status
 
 E = TypeVar("E", bound=Event)
@@ -74,6 +74,8 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
         if died:
             calls = [c for c in calls if c.ended is None or c.ended.unfinished]
         found += [c.child for c in calls if _goes_on(tree, c, died=died)]
+        code = record.children if record.start.program else [child for c in calls for child in c.code]
+        found += [child for child in code if can_go_on(tree, child, died=died)]
 
 
 def _has_died(record: RunRecord) -> bool:
@@ -122,7 +124,9 @@ def _started(tree: Tree, event: events.RunStarted) -> None:
     if parent is not None:
         parent.children.append(event.run)
         call = parent.find(event.call)
-        if call is not None:
+        if call is not None and event.key:
+            call.code.append(event.run)
+        elif call is not None:
             call.child = event.run
 
 
@@ -195,6 +199,12 @@ def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
 @_changes_run(events.CallStarted)
 def _call_started(record: RunRecord, event: events.CallStarted) -> None:
     call = record.find(event.call)
+    if call is None and record.start.program:
+        # A step: no reply of a model asked for it.
+        call = CallRecord(Call(event.call, event.tool, {}), 0)
+        record.turn.places[event.call] = len(record.calls)
+        record.calls.append(call)
+        record.turn.open += 1
     if call is not None:
         call.started, call.tier, call.delegates = True, event.tier, event.delegates
 
@@ -206,7 +216,7 @@ def _call_ended(record: RunRecord, event: events.CallEnded) -> None:
         return
     call.ended = event
     record.turn.open -= 1
-    if not record.turn.open:
+    if not record.turn.open and not record.start.program:
         record.talk.messages += [m for m in (c.message for c in record.last_turn()) if m is not None]
 
 
@@ -392,5 +402,16 @@ def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
     child = tree.runs.get(call.child)
     if child is None or child.cancelled is not None:
         return False
-    statuses = {Status.CANCELLED} if died else REOPENED
-    return call.goes_on or child.outcome is None or child.outcome.status in statuses
+    return call.goes_on or can_go_on(tree, call.child, died=died)
+
+
+def can_go_on(tree: Tree, run: str, *, died: bool) -> bool:
+    """Whether a run is resumed with its parent, which had ended or `died`."""
+    child = tree.runs[run]
+    if child.cancelled is not None:
+        return False
+    if child.outcome is None:
+        return True
+    # A program that failed is run again, once its code is mended, if code asks for it again.
+    mended = child.start.program and bool(child.start.key) and child.outcome.status is Status.FAILED
+    return mended or child.outcome.status in ({Status.CANCELLED} if died else REOPENED)

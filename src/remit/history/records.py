@@ -46,9 +46,16 @@ class CallRecord(Struct, omit_defaults=True):
     answer: ApprovalAnswered | None = None
     child: str = ""
     """The run it started."""
+    code: list[str] = []
+    """The runs that its tool's code started."""
     ended: CallEnded | None = None
     goes_on: bool = False
     """Set when the run is resumed: whether the child it started does too."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a recorded step of a program, not a call of a model."""
+        return self.tier == "step"
 
     @property
     def message(self) -> ToolMessage | None:
@@ -301,7 +308,8 @@ class Tree(Struct, omit_defaults=True):
         found: dict[str, Spending] = {}
         for record in reversed(self.runs.values()):
             parts = [found[child] for child in record.children]
-            parts.append(_own_spending(record))
+            asked = sum(not self.runs[child].start.key for child in record.children)
+            parts.append(_own_spending(record, asked))
             found[record.id] = Spending(*map(sum, zip(*parts, strict=True)))
         return found
 
@@ -328,12 +336,13 @@ def elapsed(record: RunRecord, at: float) -> float:
     return record.clock.worked_s + (0.0 if record.clock.since is None else max(0.0, at - record.clock.since))
 
 
-def _own_spending(record: RunRecord) -> Spending:
+def _own_spending(record: RunRecord, asked: int) -> Spending:
+    """`asked`: children that calls of a model asked for. A child that code asked for is not a call."""
     micros = sum(to_micros(u.usd) for u in record.usage if u.usd is not None)
     children = len(record.children)
-    calls = sum(c.started and not c.delegates for c in record.calls)
+    calls = sum(c.started and not c.delegates and not c.is_step for c in record.calls)
     tokens = sum(u.tokens for u in record.usage)
-    return Spending(len(record.usage), tokens, micros, calls + children, children)
+    return Spending(len(record.usage), tokens, micros, calls + asked, children)
 
 
 def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:

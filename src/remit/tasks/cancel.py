@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 import types
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from remit.tasks.deadline import Alarm
@@ -239,6 +239,23 @@ def wake(future: asyncio.Future[None]) -> None:
         except asyncio.InvalidStateError:
             # A signal's handler cancelled it in between.
             pass
+
+
+async def settled(tasks: Iterable[asyncio.Future[Any]]) -> asyncio.CancelledError | None:
+    """Wait for tasks to end, whatever cancels this one meanwhile. The caller raises the cancellation that is returned."""
+    from anyio import CancelScope  # noqa: PLC0415 - only if a caller was cancelled
+
+    cancelled: asyncio.CancelledError | None = None
+    left: set[asyncio.Future[Any]] = {task for task in tasks if not task.done()}
+    # Shielded from anyio too, whose scopes would cancel this wait in every round of the loop.
+    with CancelScope(shield=True):
+        while left:
+            try:
+                await asyncio.wait(left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            left = {task for task in left if not task.done()}
+    return cancelled
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> bool:

@@ -8,81 +8,15 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Literal, Union, cast, get_args, get_origin
 
 from msgspec import Struct
 
 from remit.errors import UsageError
+from remit.tools.contexts import ToolContext
 from remit.tools.schema import Field, fields_shape, resolve
-from remit.types.sandbox import OPEN, Sandbox
-from remit.types.text import clean
-
-if TYPE_CHECKING:
-    from pathlib import Path
-else:
-    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
-    from os import PathLike as Path
 
 Function = Callable[..., object]
-
-AllowedBy = Literal["default", "pattern", "person"]
-"""A person approved this call, or a rule with a pattern allowed it; otherwise its tool may be used for anything."""
-
-
-class ToolContext:
-    """What a tool may know of the run that called it; a parameter with this annotation is given one."""
-
-    __slots__ = (
-        "_cancelled",
-        "_emit",
-        "allowed_by",
-        "approved",
-        "deps",
-        "depth",
-        "path",
-        "run_id",
-        "sandbox",
-        "workspace",
-    )
-
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        path: tuple[str, ...],
-        depth: int,
-        workspace: Path | None,
-        deps: object,
-        emit: Callable[[str], None],
-        cancelled: Callable[[], bool],
-        sandbox: Sandbox = OPEN,
-        approved: str = "",
-        allowed_by: AllowedBy = "default",
-    ) -> None:
-        self.run_id = run_id
-        self.path = path
-        """Agent names from the root down to this run."""
-        self.depth = depth
-        self.workspace = workspace
-        self.deps = deps
-        """The caller's own object, as given to `run(deps=...)`."""
-        self.sandbox = sandbox
-        """What the run's tools may touch: for tools of your own to heed."""
-        self.approved = approved
-        """What `must_ask` named, once a person has approved it for this very call; empty otherwise."""
-        self.allowed_by = allowed_by
-        """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern says."""
-        self._emit = emit
-        self._cancelled = cancelled
-
-    def emit(self, text: str) -> None:
-        """Say how far the work is, to whoever watches the run. The model does not read it."""
-        self._emit(clean(text))
-
-    @property
-    def cancelled(self) -> bool:
-        """True once the run is to stop: a long tool in a thread should look, and return."""
-        return self._cancelled()
 
 
 class Signature(Struct, frozen=True):

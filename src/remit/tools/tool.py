@@ -30,13 +30,13 @@ from msgspec import Struct
 
 from remit.errors import RemitError, UsageError
 from remit.tasks.semaphore import Gate
+from remit.tools.contexts import ToolContext
 from remit.tools.policy_rules import Subject, place, texts
 from remit.tools.result import ToolResult
 from remit.tools.schema import SchemaShape, Shape, ShapeError, UnknownName, fields_shape, unknown_name
 from remit.tools.signature import (
     Function,
     Signature,
-    ToolContext,
     called,
     docstring_of,
     is_plain,

@@ -197,6 +197,19 @@ class Limits(
         return msgspec.structs.replace(self, **both)
 
 
+class Left(Struct, frozen=True, kw_only=True):
+    """What a run may still spend, the remainder of every run above it included; None is unlimited."""
+
+    depth: int | None = None
+    delegations: int | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    calls: int | None = None
+    seconds: float | None = None
+    """Until the run has to wrap up."""
+
+
 ROOT_DEFAULTS = Limits(
     depth=3,
     delegations=64,

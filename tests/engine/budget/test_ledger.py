@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import remit.engine.budget.ledger as ledger
-from remit.engine.budget.account import LEAST_OUTPUT, NOTHING, Amount, Left, Want, cost
+from remit.engine.budget.account import LEAST_OUTPUT, NOTHING, Amount, Want, cost
 from remit.engine.budget.ledger import Account, Over, Reservation, Ticket
-from remit.types.limits import Limits
+from remit.types.limits import Left, Limits
 from remit.types.ports import Price
 
 ONE_A_TOKEN = Price(1.0, 1.0)

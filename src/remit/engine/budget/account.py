@@ -65,16 +65,6 @@ def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
     return ceil(input_tokens * price.input + output_tokens * price.output)
 
 
-class Left(Struct, frozen=True):
-    """What an account can still spend; None where nothing caps it."""
-
-    delegations: int | None = None
-    requests: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    calls: int | None = None
-
-
 class Over(Struct, frozen=True):
     """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
 

@@ -27,7 +27,6 @@ from remit.engine.budget.account import (
     Account,
     Amount,
     Book,
-    Left,
     Over,
     Overrun,
     Reservation,
@@ -39,7 +38,7 @@ from remit.engine.budget.account import (
     least_free,
     overrun_of,
 )
-from remit.types.limits import NO_CAP
+from remit.types.limits import NO_CAP, Left
 
 ROOMY_OUTPUT = 256
 """A call that may delegate gives up output down to this, so that its last word is safe."""
@@ -343,16 +342,23 @@ def is_at_its_last_word(account: Account) -> bool:
     return False
 
 
-def left(account: Account) -> Left:
-    """The smallest remainder of each resource over the account and its ancestors."""
+def left(account: Account, *, own_word: bool = True) -> Left:
+    """The smallest remainder of each resource over the account and its ancestors, its own last word included or not."""
     delegations, requests, tokens, micros, calls = remainders(account)
+    if account.has_word and not own_word:
+        requests, tokens, micros = requests - 1, tokens - account.word_tokens, micros - account.word_micros
     return Left(
-        None if delegations > ENDLESS else max(0, delegations),
-        None if requests > ENDLESS else max(0, requests),
-        None if tokens > ENDLESS else max(0, tokens),
-        None if micros > ENDLESS else max(0, micros) / 1_000_000,
-        None if calls > ENDLESS else max(0, calls),
+        delegations=None if delegations > ENDLESS else max(0, delegations),
+        requests=None if requests > ENDLESS else max(0, requests),
+        tokens=None if tokens > ENDLESS else max(0, tokens),
+        usd=None if micros > ENDLESS else max(0, micros) / 1_000_000,
+        calls=None if calls > ENDLESS else max(0, calls),
     )
+
+
+def limits_money(account: Account) -> bool:
+    """Whether a limit of money holds for the account."""
+    return any(b.caps.micros < NO_CAP for b in account.capped)
 
 
 def remainders(account: Account) -> tuple[int, int, int, int, int]:

@@ -96,7 +96,10 @@ class Models:
                     found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - seen when the agent was made
                 self._chains[agent] = found
             return found
-        chain = self._default if parent is None else parent
+        chain = parent or self._default
+        if chain is None and agent.program is not None:
+            # A program asks no model itself.
+            return ()
         if chain is None:
             raise UsageError(
                 f"Agent {agent.name!r} has no model. Give it one, Agent(model=...), or give one for all: run(..., model=...),"
@@ -107,11 +110,11 @@ class Models:
     def check(self, agent: Agent, *, needs_price: bool) -> None:
         """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
         chain = self.find(agent, None)
-        _check(agent, chain, needs_price or _limits_money(agent))
+        check_chain(agent, chain, needs_price or _limits_money(agent))
         if agent.subagents:
             for one in _below(agent):
-                models = chain if one.owner is None else self.find(one.owner, None)
-                _check(one.agent, models, needs_price or one.limited)
+                models = self.find(one.agent, chain) if one.owner is None else self.find(one.owner, None)
+                check_chain(one.agent, models, needs_price or one.limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
         where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
@@ -198,7 +201,7 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
     return found
 
 
-def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
+def check_chain(agent: Agent, chain: Chain, needs_price: bool) -> None:
     settings = agent.settings
     for known in chain:
         if settings:
@@ -218,6 +221,15 @@ def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) ->
             look(settings)
         except UsageError as error:
             raise UsageError(f"Agent {agent.name!r}: {error}") from None
+
+
+async def _no_reply(request: Request, emit: Emit) -> object:
+    del emit
+    raise AssertionError(f"a program asks no model, but {request.agent} did")
+
+
+NO_MODEL = Known(model=cast(Model, None), name="", ask=_no_reply)
+"""In the place of the model of a program that has none."""
 
 
 def look_at(model: Model) -> Known:

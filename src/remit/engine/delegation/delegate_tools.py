@@ -21,13 +21,12 @@ from remit.engine.run.state import Run
 from remit.engine.run.tokens import text_tokens
 from remit.engine.tree.bounds import Kit
 from remit.errors import UsageError
-from remit.tools.arguments import MOST_LABEL, MOST_PROMPT, Bad, Field
+from remit.tools.arguments import MOST_LABEL, Bad, Field
 from remit.tools.result import ToolResult
 from remit.tools.tool import Tier, Tool
 from remit.types.events import DelegationRejected
 from remit.types.messages import Json, JsonObject, ToolSpec, user
 from remit.types.outcome import Outcome, Rejection
-from remit.types.text import clean
 
 ADHOC_TURNS = 10
 MOST_ADHOC_TURNS = 50
@@ -59,13 +58,6 @@ class TaskTool(DelegateTool):
         super().__init__("task", display_name="Task", tier=Tier.OBSERVE, spec=self._spec())
 
     def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
-        # A call as it should be, two sound texts under their proper names, is seen at a glance.
-        name, prompt = args.get("agent"), args.get("prompt")
-        if isinstance(name, str) and isinstance(prompt, str) and len(args) == 2:
-            agent = self.agents.get(name)
-            sound = prompt.isascii() or clean(prompt) is prompt
-            if agent is not None and sound and prompt.strip() and len(prompt) <= MOST_PROMPT:
-                return Plan(agent, user(prompt), prompt, "", None, agent.summary)
         try:
             return self._sort_out(args)
         except Bad as bad:

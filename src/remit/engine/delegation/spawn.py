@@ -13,9 +13,10 @@ from contextlib import suppress
 
 import msgspec
 
+import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.agent import Agent
-from remit.engine.budget.model_choice import Chain, Models
+from remit.engine.budget.model_choice import Chain, Models, check_chain
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
@@ -24,17 +25,19 @@ from remit.engine.delegation.sources import borrow_tools
 from remit.engine.run.artifacts import keep
 from remit.engine.run.loop import drive
 from remit.engine.run.loop_ending import Ending
+from remit.engine.run.program import run_program
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run, new_run
 from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants
-from remit.engine.tree.bounds import Bounds
+from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
-from remit.history.fold import apply
+from remit.errors import UsageError
+from remit.history.fold import apply, can_go_on
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
-from remit.tools.schema import output_schema
+from remit.tools.schema import output_schema, parse_output
 from remit.types.events import RunEnded, RunResumed, RunStarted, Terms
 from remit.types.limits import OWN, Limits, total
 from remit.types.messages import Json, Message
@@ -88,6 +91,7 @@ class Engine:
             run_id=tree.root,
             pools=(Pool(most, working=1),) if isinstance(most, int) else (),
             elapsed_s=elapsed(record, tree.past.at) if record else 0.0,
+            program=agent.program is not None,
         )
         return self._execute(self._prepare(node, plan, record, history), None)
 
@@ -97,18 +101,51 @@ class Engine:
     async def delegate(self, delegation: Delegation) -> Outcome | Rejection:
         """Let a child do the plan for its parent. Raises nothing."""
         parent = delegation.parent
-        # A resumed parent: the journal may have the child already.
-        past = parent.recorded(delegation.call)
-        record = None if past is None else self.tree.past.runs.get(past.child)
-        if past is not None and record is not None and not past.goes_on:
-            return self._recorded(parent, record)
+        if (trouble := self._model_trouble(delegation)) is not None:
+            return trouble
+        record, goes_on = self._past(delegation)
+        if record is not None and not goes_on:
+            return self._recorded(parent, record, delegation.plan.agent)
         admitted = await (admit if record is None else readmit)(delegation)
         if not isinstance(admitted, Rejection):
             return await self._execute(self._spawn(delegation, admitted, record), delegation)
-        return admitted if record is None else self._recorded(parent, record)
+        return admitted if record is None else self._recorded(parent, record, delegation.plan.agent)
 
-    def _recorded(self, parent: Run, record: RunRecord) -> Outcome:
-        """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it."""
+    def _past(self, delegation: Delegation) -> tuple[RunRecord | None, bool]:
+        """What the journal has of the child, and whether the child is resumed, if its parent is a resumed run."""
+        parent, runs = delegation.parent, self.tree.past.runs
+        if parent.replay is None:
+            return None, False
+        if delegation.key:
+            record = parent.replay.code.get(delegation.call, {}).pop(delegation.key, None)
+            died = runs[parent.node.run_id].died
+            return record, record is not None and can_go_on(self.tree.past, record.id, died=died)
+        call = parent.recorded(delegation.call)
+        return (None, False) if call is None else (runs.get(call.child), call.goes_on)
+
+    def _model_trouble(self, delegation: Delegation) -> Rejection | None:
+        """Why a child that code asks for has no usable model. The agents that models delegate to were checked before."""
+        if not delegation.key:
+            return None
+        above, agent = delegation.parent.node, delegation.plan.agent
+        try:
+            models = self.models.find(agent, above.bounds.models)
+            limited = ledger.limits_money(above.means.account)
+            check_chain(agent, models, needs_price=limited)
+        except UsageError as error:
+            return Rejection("invalid_input", str(error))
+        return None
+
+    def give_up(self, parent: Run, call: str) -> list[Outcome]:
+        """Take over the recorded children of a call or program that code did not ask for again: their outcomes."""
+        left = {} if parent.replay is None else parent.replay.code.pop(call, {})
+        return [self._recorded(parent, record, None) for record in left.values()]
+
+    def _recorded(self, parent: Run, record: RunRecord, agent: Agent | None) -> Outcome:
+        """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it.
+
+        The journal has no structured answers: that of an `agent` is parsed again from its text.
+        """
         if parent.replay is not None:
             parent.replay.left_open.pop(record.id, None)
         outcomes = self.outcomes
@@ -119,6 +156,9 @@ class Engine:
             known = msgspec.structs.replace(outcomes[one.id], children=children)
             outcomes[one.id] = interrupt(self.tree, one, known)
         outcome = outcomes[record.id]
+        if agent is not None and agent.output is not None and outcome.ok:
+            value, _ = parse_output(agent.output, outcome.text)
+            outcome = msgspec.structs.replace(outcome, output=value)
         parent.children.append(outcome)
         return outcome
 
@@ -142,6 +182,7 @@ class Engine:
                 pools=admitted,
                 elapsed_s=elapsed(record, self.tree.past.at) if record else 0.0,
                 shares_task=parent.turn.lends_task,
+                program=agent.program is not None,
             )
         except BaseException:
             slots.give_back(admitted)
@@ -189,10 +230,16 @@ class Engine:
             sandbox=sandbox,
             settings=settings,
             models=models,
-            kit=plan.kit or kit_for(agent, depth_left is None or depth_left > 0),
+            kit=plan.kit or self._kit(agent, depth_left),
             output_schema=None if agent.output is None else output_schema(agent.output),
             below={},
         )
+
+    def _kit(self, agent: Agent, depth_left: int | None) -> Kit:
+        if agent.program is not None:
+            # No model reads it.
+            return Kit({}, (), 0, subagents=tuple(one.name for one in agent.subagents))
+        return kit_for(agent, depth_left is None or depth_left > 0)
 
     def _prepare(self, node: Node, plan: Plan, record: RunRecord | None, history: Sequence[Message]) -> Run:
         run = new_run(node, plan, self, history)
@@ -240,6 +287,8 @@ class Engine:
         try:
             if run.replay is None:
                 _tell_started(run, delegation)
+            if run.agent.program is not None:
+                return await run_program(run)
             if run.plan.kit is None and run.agent.sources:
                 # The loop meets a stop again and says what it comes to.
                 with suppress(Stopped):
@@ -276,7 +325,9 @@ class Engine:
         node = run.node
         if run.replay is not None:
             for child in tuple(run.replay.left_open):
-                self._recorded(run, self.tree.past.runs[child])
+                self._recorded(run, self.tree.past.runs[child], None)
+            for call in tuple(run.replay.code):
+                self.give_up(run, call)
         outcome = _outcome(run, ending)
         told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
         node.emit(RunEnded(*node.stamp(), outcome=told))
@@ -292,6 +343,7 @@ def _tell_started(run: Run, delegation: Delegation | None) -> None:
             label=plan.label,
             call="" if delegation is None else delegation.call,
             key="" if delegation is None else delegation.key,
+            program=agent.program is not None,
             nickname=agent.nickname or "",
             model=run.asking.model.name,
             instructions=agent.instructions,

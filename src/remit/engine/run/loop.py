@@ -115,7 +115,7 @@ async def _ask(run: Run) -> Reply | Ending | Limit:
 async def _run_calls(run: Run, calls: Sequence[Call]) -> None:
     """Raises Stopped."""
     run.node.life.check_clock()
-    run.turn = turn = Turn(TURN_CHARS // len(calls), run.delegates(calls))
+    run.turn = turn = Turn(TURN_CHARS // len(calls), run.delegates(calls), len(calls))
     if turn.delegates and not run.node.means.account.word_full:
         await _last_word(run, len(calls))
     run.looping = await run_calls(run, calls)

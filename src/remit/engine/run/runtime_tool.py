@@ -109,6 +109,10 @@ class Delegator(Protocol):
         """Why the child cannot start, as far as that is known before it waits for a place."""
         ...
 
+    def give_up(self, parent: Run, call: str) -> list[Outcome]:
+        """Take over the recorded children of a call or program that code did not ask for again: their outcomes."""
+        ...
+
     def delegate(self, delegation: Delegation) -> Awaitable[Outcome | Rejection]:
         """Let a child do the plan. Raises nothing."""
         ...

@@ -12,16 +12,16 @@ from msgspec import Struct, field
 
 import remit.engine.budget.ledger as ledger
 from remit.agent import Agent
-from remit.engine.budget.model_choice import Known, window_of
+from remit.engine.budget.model_choice import NO_MODEL, Known, window_of
 from remit.engine.budget.rate_limit import Lane
 from remit.engine.run.runtime_tool import Delegator, Plan
 from remit.engine.run.tokens import message_tokens
 from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node
-from remit.history.records import CallRecord
+from remit.history.records import CallRecord, RunRecord
+from remit.tools.contexts import AllowedBy
 from remit.tools.result import ToolResult
-from remit.tools.signature import AllowedBy
 from remit.types.events import MessageJoined, Purpose
 from remit.types.messages import Call, Message, Reply, user
 from remit.types.outcome import Artifact, Outcome, ToolCallLog
@@ -103,6 +103,10 @@ class Turn(Struct, eq=False):
     """How much of each result the model reads at most."""
     delegates: bool = False
     """Whether any of the calls asks for a child."""
+    size: int = 1
+    """How many calls there are."""
+    delegated: set[str] = field(default_factory=set[str])
+    """Calls whose code asked for children."""
     no_children: str = ""
     """Why these calls may not delegate: nothing could be withheld for the run's last word."""
     lends_task: bool = False
@@ -126,6 +130,10 @@ class Replay(Struct, eq=False):
     """Calls of that reply with a child that is still to be resumed, by the child's id."""
     asides: dict[str, Reply]
     """Recorded wrap-ups and summaries, by purpose: valid until there is a new turn."""
+    code: dict[str, dict[str, RunRecord]]
+    """Recorded children that code asked for, by call and key: its code asks for them again."""
+    steps: dict[str, str]
+    """The recorded results of a program's steps as JSON, by name."""
 
 
 class Circles(Struct, eq=False):
@@ -212,7 +220,8 @@ class Run(Struct, eq=False):
 def new_run(node: Node, plan: Plan, engine: Delegator, history: Sequence[Message] = ()) -> Run:
     """A run that has only its task, after the messages of an earlier conversation if there are any."""
     bounds, tree = node.bounds, node.tree
-    kit, model, most = bounds.kit, bounds.models[0], bounds.settings.get("max_output_tokens")
+    kit, most = bounds.kit, bounds.settings.get("max_output_tokens")
+    model = bounds.models[0] if bounds.models else NO_MODEL
     talk = Talk(kit.tokens, kit.tokens, task_at=len(history))
     asking = Asking(
         place=0,

@@ -98,7 +98,8 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
     """Give a run back its conversation, its spending and the calls it had begun."""
     _restore_talk(run, record)
     asking, bounds = run.asking, run.node.bounds
-    asking.turn_to(min(record.switched, len(bounds.models) - 1), bounds, run.node.tree)
+    if bounds.models:
+        asking.turn_to(min(record.switched, len(bounds.models) - 1), bounds, run.node.tree)
     asking.used = record.talk.model
     reply = record.unanswered
     pending = record.last_turn() if reply is not None and reply.calls else []
@@ -107,14 +108,31 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
         pending={c.call.id: c for c in pending},
         left_open={c.child: c for c in pending if c.child and c.ended is None},
         asides=dict(record.talk.asides),
+        code=_code_children(run.node.tree, record, pending),
+        steps={
+            c.call.name: c.ended.content for c in record.calls if c.is_step and c.ended and c.ended.success
+        },
     )
     run.artifacts = list(record.artifacts)
-    run.children = [outcomes[child] for child in record.children if child not in run.replay.left_open]
+    asked_again = {one.id for group in run.replay.code.values() for one in group.values()}
+    asked_again |= run.replay.left_open.keys()
+    run.children = [outcomes[child] for child in record.children if child not in asked_again]
     done = record.calls[: len(record.calls) - len(pending)]
     run.log = [log for log in (c.log for c in done) if log is not None]
     _restore_tally(run, record)
     _restore_circles(run, done, died=record.died)
     _restore_node(run.node, record, spent)
+
+
+def _code_children(
+    tree: TreeContext, record: RunRecord, pending: list[CallRecord]
+) -> dict[str, dict[str, RunRecord]]:
+    """The recorded children that code of this run may ask for again: those of a program, and of calls without a result."""
+    runs = tree.past.runs
+    groups = {call.call.id: call.code for call in pending if call.ended is None and call.code}
+    if record.start.program:
+        groups[""] = record.children
+    return {call: {runs[child].start.key: runs[child] for child in group} for call, group in groups.items()}
 
 
 def _restore_talk(run: Run, record: RunRecord) -> None:

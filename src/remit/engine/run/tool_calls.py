@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import msgspec
 
@@ -24,8 +25,8 @@ from remit.tools.result import ToolResult
 from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
 from remit.types.events import CallEnded, CallStarted, DelegationRejected
 from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
-from remit.types.outcome import Rejection, ToolCallLog
-from remit.types.text import call_context, clean, describe_error, result_summary, shorten
+from remit.types.outcome import Outcome, Rejection, ToolCallLog
+from remit.types.text import call_context, clean, describe_error, one_line, result_summary, shorten
 
 log = logging.getLogger("remit")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -164,6 +165,9 @@ async def _one(run: Run, call: Call) -> Done:
         run.failed_tool = call.name
         # A delegation that was stopped before it began is resumed too.
         unfinished = unfinished or (tool is not None and tool.delegates)
+    if run.node.life.phase.stopped and call.id in run.turn.delegated and not _known(cast(Tool, tool)).asks:
+        # Its children were stopped with it. Run again when the tree is resumed, it finds them again.
+        unfinished = True
     took = round((clock() - began) * 1000)
     return _finished(run, call, tool, result, duration_ms=took, unfinished=unfinished)
 
@@ -178,7 +182,7 @@ def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
 
 async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | None) -> ToolResult:
     """Check, judge, count, record and run one call. Raises Stopped."""
-    if past is not None and (refused := _not_again(call, past)) is not None:
+    if past is not None and (refused := _not_again(run, call, past)) is not None:
         return refused
     if tool is None or isinstance(call.args, str):
         return _senseless(run, call, tool)
@@ -250,14 +254,22 @@ def may_have_happened(past: CallRecord) -> bool:
     return past.started and past.tier == Tier.CONFIRM and not past.delegates
 
 
-def _not_again(call: Call, past: CallRecord) -> ToolResult | None:
-    """What is said of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
+def _not_again(run: Run, call: Call, past: CallRecord) -> ToolResult | None:
+    """The result of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
     if may_have_happened(past):
-        return ToolResult(UNKNOWN, ok=False)
+        children = [f"- {one.run_id} {one.agent}: {_head(one)}" for one in run.engine.give_up(run, call.id)]
+        listed = "\n".join(["\nIt had started these runs:", *children]) if children else ""
+        return ToolResult(shorten(UNKNOWN + listed, run.turn.inline_chars, run.turn.inline_chars), ok=False)
     # A child that had begun has its task in its own conversation.
     if not past.child and REDACTED.encode() in msgspec.json.encode(call.args):
         return ToolResult(WITHHELD.format(what=NOT_ENDED if past.started else NOT_MADE), ok=False)
     return None
+
+
+def _head(outcome: Outcome) -> str:
+    """A child's status and the beginning of its answer, on one line."""
+    text = one_line(outcome.text or outcome.partial or outcome.reason)
+    return f"{outcome.status}. {shorten(text, 500, 497)}"
 
 
 def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:

@@ -13,12 +13,13 @@ from msgspec import UNSET
 
 import remit.tasks.guest as foreign
 from remit.engine.run.artifacts import keep
+from remit.engine.run.from_code import FromCode
 from remit.engine.run.state import Run
 from remit.tasks.cancel import Phase, Stopped, on_loop
 from remit.tasks.guest import Ended
 from remit.tasks.semaphore import Gate
+from remit.tools.contexts import AllowedBy, ToolContext
 from remit.tools.result import ToolResult, failure, render
-from remit.tools.signature import AllowedBy, ToolContext
 from remit.tools.tool import BadArguments, Tool
 from remit.types.events import CallProgressed
 from remit.types.messages import Call, JsonObject
@@ -177,7 +178,7 @@ async def must_ask(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) 
 
 async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext], str]) -> str:
     """What a tool says of a call before it is made, in a thread; empty where that fails or takes too long."""
-    trip = Trip(run, call, tool, PREVIEW_S)
+    trip = Trip(run, call, tool, PREVIEW_S, previews=True)
     trip.begin()
     ended = await foreign.run_in_thread(
         lambda: ask(trip.context()),
@@ -194,7 +195,20 @@ async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext
 class Trip:
     """One call out to a tool, and what the tool sees of the run meanwhile."""
 
-    __slots__ = ("allowed_by", "call", "end", "limit", "over", "record", "run", "tool")
+    __slots__ = (
+        "allowed_by",
+        "call",
+        "code",
+        "end",
+        "left",
+        "limit",
+        "over",
+        "poke",
+        "previews",
+        "record",
+        "run",
+        "tool",
+    )
 
     def __init__(
         self,
@@ -205,7 +219,10 @@ class Trip:
         *,
         allowed_by: AllowedBy = "default",
         record: Callable[[], None] | None = None,
+        previews: bool = False,
     ) -> None:
+        self.previews = previews
+        """Whether the tool is only asked what a call would do: it may start nothing then."""
         self.run = run
         self.call = call
         self.tool = tool
@@ -214,6 +231,11 @@ class Trip:
         self.allowed_by: AllowedBy = allowed_by
         self.record = record
         self.over = False
+        self.code: FromCode | None = None
+        """Once the tool has asked for a child."""
+        self.left = 0.0
+        """The call's time, while it stands still."""
+        self.poke: Callable[[], None] = _nothing
 
     def begin(self) -> None:
         """The call's time counts from here: waiting for a thread is not the tool's."""
@@ -239,6 +261,32 @@ class Trip:
             return ended
         finally:
             self.over = True
+            if self.code is not None:
+                await self.code.close()
+
+    def from_code(self) -> FromCode:
+        """For the tool to ask for children."""
+        if self.code is None:
+            name = f"tool {self.tool.name}"
+            self.code = FromCode(self.run, self.call.id, name, on_wait=self._pause, on_back=self._resume)
+        return self.code
+
+    def _pause(self) -> None:
+        """The call waits for children: its time stands still."""
+        if self.end is not None:
+            self.left, self.end = self.end - self.run.node.tree.clock(), None
+            self.poke()
+
+    def _resume(self) -> None:
+        if self.limit is not None and self.end is None:
+            self.end = self.run.node.tree.clock() + self.left
+            self.poke()
+
+    def listen(self, poke: Callable[[], None]) -> None:
+        self.poke = poke
+
+    async def _children_ended(self) -> bool:
+        return self.code is not None and await self.code.children_ended()
 
     async def _invoke(self, kwargs: dict[str, object]) -> object:
         self._record()
@@ -258,6 +306,7 @@ class Trip:
             sandbox=node.bounds.sandbox,
             approved=self.run.turn.approved.get(self.call.id, ""),
             allowed_by=self.allowed_by,
+            code=None if self.previews else self.from_code,
         )
 
     async def _in_task(self, work: Awaitable[object]) -> Ended:
@@ -267,6 +316,8 @@ class Trip:
             node.life.phase,
             name=f"tool {self.tool.name}",
             expires=self.expires,
+            poked=self.listen,
+            settle=self._children_ended,
             on_abandoned=node.left_behind,
         )
 
@@ -279,6 +330,8 @@ class Trip:
             expires=self.expires,
             on_begin=self.begin_in_thread,
             hears=tool.takes_context,
+            poked=self.listen,
+            settle=self._children_ended,
             on_abandoned=node.left_behind,
         )
 
@@ -305,6 +358,10 @@ class Trip:
         if not self._is_over():
             node, call = self.run.node, self.call
             node.emit(CallProgressed(*node.stamp(), call=call.id, tool=call.name, text=text))
+
+
+def _nothing() -> None:
+    """Replaced once the call is waited for."""
 
 
 def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:

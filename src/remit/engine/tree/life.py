@@ -55,6 +55,7 @@ class Life:
         "limit",
         "parent",
         "phase",
+        "program",
         "stacked",
         "tree",
         "where",
@@ -69,9 +70,12 @@ class Life:
         seconds: float | None,
         elapsed_s: float,
         shares_task: bool,
+        program: bool,
     ) -> None:
         self.tree = tree
         self.where = where
+        self.program = program
+        """Whether it is a program: at its soft deadline it wraps up by itself, and only its hard deadline stops it."""
         self.parent = parent
         self.children: dict[str, Life] = {}
         self.stacked = parent.stacked + 1 if parent is not None and shares_task else 0
@@ -124,7 +128,7 @@ class Life:
 
     def soft_end(self) -> None:
         """The deadline's soft end: stop the children and what is in flight, so that the run can wrap up."""
-        if self.cause or self.limit:
+        if self.cause or self.limit or self.program:
             return
         self.meet(Limit("deadline", self._time_words()))
         cause = Cause("parent", f"stopped because {self.where.agent} ran out of time", "")

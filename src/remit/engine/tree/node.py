@@ -151,6 +151,7 @@ def new_node(
     pools: tuple[Pool, ...],
     elapsed_s: float = 0.0,
     shares_task: bool = False,
+    program: bool = False,
 ) -> Node:
     """A run that was admitted: it holds a slot in each of `pools`. `elapsed_s` is the time it had before a resume."""
     if parent is None:
@@ -168,8 +169,9 @@ def new_node(
         seconds=seconds if isinstance(seconds, (int, float)) else None,
         elapsed_s=elapsed_s,
         shares_task=shares_task,
+        program=program,
     )
-    node = Node(tree, where, bounds, life, Means(account, Seat(pools)), parent, task)
+    node = Node(tree, where, bounds, life, Means(account, Seat(pools)), parent, task, hears=not program)
     tree.runs[run_id] = node
     tree.known.add(run_id)
     return node

@@ -12,6 +12,7 @@ from urllib.parse import unquote_plus, urlsplit
 
 import anyio.lowlevel
 
+from remit.tools.contexts import ToolContext
 from remit.tools.mcp.connection import Connection
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
 from remit.tools.mcp.http_transport import WebLink
@@ -21,7 +22,6 @@ from remit.tools.mcp.server_tools import Offered, Offering, tool_names
 from remit.tools.mcp.stdio_transport import ProcessLink, environment
 from remit.tools.mcp.transport import Link
 from remit.tools.result import ToolResult
-from remit.tools.signature import ToolContext
 from remit.types.messages import JsonObject
 from remit.types.text import one_line, shorten
 

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from remit.errors import UsageError
+from remit.tools.contexts import ToolContext
 from remit.tools.mcp.failure import Veil
 from remit.tools.mcp.schemas import ServerShape
 from remit.tools.mcp.server import McpServer
 from remit.tools.result import ToolResult
 from remit.tools.schema import Shape
-from remit.tools.signature import ToolContext
 from remit.tools.tool import Tier, Tool
 from remit.types.messages import Json, JsonObject, unforge
 from remit.types.text import one_line, shorten

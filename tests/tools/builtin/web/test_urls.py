@@ -9,8 +9,8 @@ from remit import Agent, run
 from remit.testing import ScriptedModel, call, say
 from remit.tools.builtin.web.fetch import fetch
 from remit.tools.builtin.web.urls import read_url
+from remit.tools.contexts import ToolContext
 from remit.tools.policy_rules import Subject
-from remit.tools.signature import ToolContext
 from remit.tools.words import Refused
 
 
