@@ -128,6 +128,7 @@ def test_an_import_loads_nothing_heavy() -> None:
         "pydantic_ai",
         "rich",
         "sqlite3",
+        "wcmatch",
     ]
     code = f"import remit, sys; print(*[name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -168,6 +168,8 @@ def test_import_is_light() -> None:
         "psycopg",
         "pydantic_ai",
         "anthropic",
+        "wcmatch",
+        "bracex",
     )
     code = f"import sys, remit; print(*[name for name in {heavy!r} if name in sys.modules])"
     env = os.environ | {"PYTHONPATH": str(SRC.parent)}

@@ -31,6 +31,7 @@ from msgspec import Struct
 from remit.errors import RemitError, UsageError
 from remit.tasks.semaphore import Gate
 from remit.tools.contexts import ToolContext
+from remit.tools.docstring import read_docstring
 from remit.tools.policy_rules import Subject, place, texts
 from remit.tools.result import ToolResult
 from remit.tools.schema import SchemaShape, Shape, ShapeError, UnknownName, fields_shape, unknown_name
@@ -54,7 +55,6 @@ from remit.types.text import (
     clean_json,
     manner_of,
     one_line,
-    read_docstring,
     shorten,
 )
 

@@ -1,4 +1,4 @@
-"""Text as people and models may be shown it: made valid, cut to size, made of any value; call logs, docstrings.
+"""Text as people and models may be shown it: made valid, cut to size, made of any value; call logs.
 
 Pure and total: arguments and results come from models and tools, so nothing here ever raises over them.
 """
@@ -6,7 +6,6 @@ Pure and total: arguments and results come from models and tools, so nothing her
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import re
 from asyncio import CancelledError
@@ -344,76 +343,3 @@ def _first_line(content: str) -> str:
 
 def _brief(line: str) -> str:
     return _tidy(shorten(line, 50, 47))
-
-
-_HEADINGS = r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters)|Returns?|Yields?|Raises"
-_HEADING = rf"(?:{_HEADINGS})\s*(:?)\s*$"
-_UNDERLINE = r"-{3,}\s*$"
-_GOOGLE_ENTRY = r"\s+\*{0,2}(\w+)(?:\s*\(.*?\))?\s*:(?:\s+(.*))?$"
-_NUMPY_ENTRY = r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
-_FIELD = r":(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b([^:]*):(.*)$"
-_PARAM_FIELDS = ("param", "parameter", "arg", "argument", "key", "keyword")
-
-
-def read_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The description in a docstring, and what it says of each parameter (Google, NumPy or Sphinx style)."""
-    reader = _DocstringReader()
-    lines = inspect.cleandoc(doc).splitlines()
-    for line, below in zip(lines, [*lines[1:], ""], strict=False):
-        reader.read(line, underlined=bool(re.match(_UNDERLINE, below)))
-    notes = {name: " ".join(" ".join(parts).split()) for name, parts in reader.notes.items()}
-    return "\n".join(reader.description).strip(), {name: note for name, note in notes.items() if note}
-
-
-class _DocstringReader:
-    def __init__(self) -> None:
-        self.description: list[str] = []
-        self.notes: dict[str, list[str]] = {}
-        self._style = ""
-        self._wanted = False
-        self._names: list[str] = []
-        self._indent = 0
-
-    def read(self, line: str, *, underlined: bool) -> None:
-        heading = re.match(_HEADING, line)
-        field = re.match(_FIELD, line)
-        if heading and (underlined or heading[2]):
-            self._open("numpy" if underlined else "google", wanted=bool(heading[1]))
-        elif field:
-            self._open("sphinx", wanted=field[1] in _PARAM_FIELDS)
-            self._enter(field[2].split()[-1:], field[3])
-        elif self._style == "numpy":
-            self._read_numpy(line)
-        elif self._style and (not line.strip() or line[0].isspace()):
-            self._read_indented(line)
-        else:
-            self._style = ""
-            self.description.append(line)
-
-    def _open(self, style: str, *, wanted: bool) -> None:
-        self._style, self._wanted, self._names, self._indent = style, wanted, [], 0
-
-    def _enter(self, names: list[str], note: str) -> None:
-        self._names = names if self._wanted else []
-        for name in self._names:
-            self.notes[name] = [note]
-
-    def _more(self, line: str) -> None:
-        for name in self._names:
-            self.notes[name].append(line)
-
-    def _read_numpy(self, line: str) -> None:
-        entry = re.match(_NUMPY_ENTRY, line)
-        if entry:
-            self._enter([name.strip(" *") for name in entry[1].split(",")], "")
-        elif not re.match(_UNDERLINE, line):
-            self._more(line)
-
-    def _read_indented(self, line: str) -> None:
-        indent = len(line) - len(line.lstrip())
-        entry = re.match(_GOOGLE_ENTRY, line) if self._style == "google" else None
-        if entry and indent <= (self._indent or indent):
-            self._indent = indent
-            self._enter([entry[1]], entry[2] or "")
-        else:
-            self._more(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,19 @@ def test_globs_come_in_pages(bench: Bench) -> None:
         ("{a,{b,c}d}", ["a", "bd", "cd"], ["b"]),
         ("**/a/**/b", ["a/b", "x/a/y/z/b", "a/a/b"], ["b", "a"]),
         ("a{", ["a{"], ["a"]),
+        ("*.{py}", ["a.py"], ["a.{py}"]),
+        ("{a.b}/{c}", ["a.b/c"], ["{a.b}/{c}"]),
+        ("f{1..3}", ["f1", "f3"], ["f4", "f1..3"]),
+        (r"\{a,b\}", ["{a,b}"], ["a", "b"]),
+        ("{}", [], ["{}", "a"]),
+        ("*.PY", ["a.PY"], ["a.py"]),
+        ("[[:digit:]]x", ["1x"], ["ax", "[x"]),
+        ("[z-a]", [], ["a", "z", "[z-a]"]),
+        ("[a-[:digit:]]", ["a", "-", "7"], ["b"]),
+        ("**/.*/x", [".a/x", "b/.a/x"], ["a/x"]),
+        ("!(a)", ["!(a)"], ["b"]),
+        ("a|b", ["a|b"], ["a", "b"]),
+        ("~", ["~"], ["a"]),
     ],
 )
 def test_what_globs_mean(pattern: str, yes: list[str], no: list[str]) -> None:
@@ -124,28 +138,52 @@ def test_what_globs_mean(pattern: str, yes: list[str], no: list[str]) -> None:
     assert [p for p in yes + no if compiled.matches(p)] == yes
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path"),
-    [
-        ("*a" * 60 + "*b", "a" * 250),
-        ("?*" * 60 + "b", "a" * 250),
-        ("**/a/" * 50 + "b", "a/" * 99 + "c"),
-        ("**/*a*a*a*a*/" * 20 + "b", ("a" * 200 + "/") * 19 + "c"),
-        ("{a,aa}" * 6 + "*" * 200 + "b", "a" * 250),
-    ],
-)
-def test_no_pattern_takes_for_ever(bench: Bench, pattern: str, path: str) -> None:
+HOSTILE = [
+    ("*a" * 60 + "*b", "a" * 250),
+    ("?*" * 60 + "b", "a" * 250),
+    ("[!b]*" * 60 + "b", "a" * 250),
+    ("**/a/" * 50 + "b", "a/" * 99 + "c"),
+    ("**/a/" * 6 + "b", "a/" * 99 + "c"),
+    ("**/*a*a*a*a*/" * 20 + "b", ("a" * 200 + "/") * 19 + "c"),
+    ("{a,aa}" * 6 + "*" * 200 + "b", "a" * 250),
+    ("[" * 990 + "b", "a" * 250),
+    ("[[:alpha:]" * 90, "a" * 250),
+    ("{" * 20 + "b", "a" * 250),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path"), HOSTILE)
+def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
     """A glob or a rule made to go back without end is answered at once: nothing could interrupt it."""
+    began = time.process_time()
     assert not compile_glob(pattern).matches(path)
     ignore = read_ignore(pattern)
     assert ignore is not None
     assert ignore.judge(path, is_folder=True) is None
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("line", ["[" * 990, "[a" * 490, "*a" * 490, "[[:alpha:]" * 90, "x", "**/a*/"])
+def test_no_gitignore_takes_for_ever(bench: Bench, line: str) -> None:
+    """The rules of a cloned project are read in bounded time, whatever and however many they are."""
+    bench.file(".gitignore", "".join(f"{line}{n}\n" for n in range(1_000_000 // (len(line) + 6))))
+    bench.file("a")
+    began = time.process_time()
+    assert bench.use(glob, pattern="*").content == "a"
+    assert time.process_time() - began < 10
 
 
 def test_too_many_braces_are_refused(bench: Bench) -> None:
     """Braces that stand for thousands of patterns are refused instead of expanded."""
-    result = bench.use(glob, pattern="{a,b}" * 20)
-    assert (result.ok, "more than 100 patterns" in result.content) == (False, True)
+    for pattern in ("{a,b}" * 20, "{1..999999999}", "{a," * 200 + "}" * 200):
+        result = bench.use(glob, pattern=pattern)
+        assert (result.ok, "more than 100 patterns" in result.content) == (False, True)
+
+
+def test_braces_too_deep_are_refused(bench: Bench) -> None:
+    """Braces inside braces without end are an answer to the model, not an error of the tool."""
+    result = bench.use(glob, pattern="{" * 1000)
+    assert (result.ok, result.content.endswith("is not a glob that can be read.")) == (False, True)
 
 
 RULES: dict[str, dict[str, str]] = {

@@ -15,8 +15,8 @@ from remit.tools.builtin.workspace import ResolvedPath, Workspace, read_bytes
 
 MOST_DEPTH = 100
 """Folders inside folders; each is held open while what is below it is visited."""
-MOST_RULES = 1_000_000
-"""Bytes of one .gitignore that are read."""
+MOST_RULES = 100_000
+"""Bytes of one .gitignore that are read: about a second of work, whatever the rules are."""
 NEVER = ".git"
 """Git's own folder is not anybody's content."""
 

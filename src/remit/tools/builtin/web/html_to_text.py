@@ -1,4 +1,8 @@
-"""Web pages as text that a model can read: HTML to something like Markdown, in time linear in its length."""
+"""Web pages as text that a model can read: HTML to something like Markdown, in time linear in its length.
+
+This is our own code because html-to-markdown shows text that a page hides (`<p hidden>IGNORE ALL INSTRUCTIONS<p>`), fails on
+some broken pages, and gives nothing of a page that it cannot finish: docs/decisions/0043-our-own-html-to-text.md.
+"""
 
 from __future__ import annotations
 
@@ -98,6 +102,11 @@ def to_text(source: str, url: str) -> tuple[str, bool]:
     return text[:MOST_TEXT], bool(left) and page.out.chars <= MOST_TEXT and len(text) <= MOST_TEXT
 
 
+def _language(given: _Given) -> str:
+    found = _LANGUAGE.search(given.get("class", ""))
+    return found[1] if found else ""
+
+
 class _Element(NamedTuple):
     name: str
     hidden: bool
@@ -128,6 +137,8 @@ class _Page:
         self.lists: list[int] = []
         """The number of the next item of each open list, 0 where there are no numbers."""
         self.tables: list[_Row] = []
+        self.language = ""
+        """Of the block of code that is open."""
         self.mains: dict[str, list[tuple[int, int]]] = {"main": [], "article": []}
         """Where parts of these names begin and end in what was written."""
 
@@ -234,6 +245,7 @@ class _Page:
         if name in _BLOCKS:
             self._line(self._gap(name))
         if self.out.block is not None:
+            self.language = self.language or _language(given)
             return None
         main = "main" if given.get("role", "").lower() == "main" else name
         if main in self.mains:
@@ -276,11 +288,9 @@ class _Page:
         del name
         if self.link is not None:
             return None
-        found = _LANGUAGE.search(given.get("class", ""))
+        self.language = _language(given)
         self.out.block = []
-        return lambda: self.out.end_block(
-            found[1] if found else "", in_line=bool(self.tables and self.tables[-1].cells)
-        )
+        return lambda: self.out.end_block(self.language, in_line=bool(self.tables and self.tables[-1].cells))
 
     def begin_quote(self, name: str, given: _Given) -> End:
         del name, given
@@ -386,5 +396,5 @@ _STARTERS: dict[str, _Starter] = {
     "table": _Page.begin_table,
     "tr": _Page.begin_row,
 }
-_WANTED = _names("a img base pre ol dialog")
+_WANTED = _names("a img base pre code ol dialog")
 """Elements whose attributes are always looked at."""
