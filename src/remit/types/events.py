@@ -99,6 +99,8 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     """Not empty if code asked for the run: its name among the children of that call or program."""
     program: bool = False
     """Whether the run is a program: code instead of turns of a model."""
+    trace: str = ""
+    """The root's trace (W3C `traceparent`), if the tree is traced."""
     nickname: str = ""
     model: str = ""
     instructions: str = ""

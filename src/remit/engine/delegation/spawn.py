@@ -251,6 +251,7 @@ class Engine:
     def _revive(self, run: Run, record: RunRecord) -> None:
         """Put a run back where the journal left it."""
         tree, node = self.tree, run.node
+        _traced(node, record.start.trace)
         resumed = RunResumed(*node.stamp(), limits=node.bounds.limits)
         node.emit(resumed)
         apply(tree.past, resumed)
@@ -334,6 +335,13 @@ class Engine:
         return outcome
 
 
+def _traced(node: Node, link: str) -> str:
+    """Begin the trace of a tree with its root: the trace as text, if the tree is traced."""
+    if node.parent is not None or node.tree.tracing is None:
+        return ""
+    return node.tree.tracing.begin(node.where, link)
+
+
 def _tell_started(run: Run, delegation: Delegation | None) -> None:
     node, plan, agent = run.node, run.plan, run.agent
     node.emit(
@@ -344,6 +352,7 @@ def _tell_started(run: Run, delegation: Delegation | None) -> None:
             call="" if delegation is None else delegation.call,
             key="" if delegation is None else delegation.key,
             program=agent.program is not None,
+            trace=_traced(node, ""),
             nickname=agent.nickname or "",
             model=run.asking.model.name,
             instructions=agent.instructions,

@@ -66,7 +66,10 @@ async def _call(run: Run, code: FromCode) -> object:
         prompt=run.plan.prompt,
         step=steps.step,
     )
-    return await program(context)
+    if node.tree.tracing is None:
+        return await program(context)
+    with node.tree.tracing.inside(node.run_id, ""):
+        return await program(context)
 
 
 def _ending(run: Run, ended: foreign.Ended | None) -> Ending:

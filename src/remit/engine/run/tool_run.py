@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 import msgspec
@@ -290,8 +290,13 @@ class Trip:
 
     async def _invoke(self, kwargs: dict[str, object]) -> object:
         self._record()
-        value = self.tool.invoke(kwargs, self.context())
-        return await value if inspect.isawaitable(value) else value
+        with self._traced():
+            value = self.tool.invoke(kwargs, self.context())
+            return await value if inspect.isawaitable(value) else value
+
+    def _traced(self) -> AbstractContextManager[object]:
+        tracing = self.run.node.tree.tracing
+        return _UNTRACED if tracing is None else tracing.inside(self.run.node.run_id, self.call.id)
 
     def context(self) -> ToolContext:
         node, where = self.run.node, self.run.node.where
@@ -322,9 +327,9 @@ class Trip:
         )
 
     async def _in_thread(self, kwargs: dict[str, object]) -> Ended:
-        node, tool, context = self.run.node, self.tool, self.context()
+        node, tool = self.run.node, self.tool
         return await foreign.run_in_thread(
-            lambda: _invoked(tool, kwargs, context),
+            lambda: self._invoked(kwargs),
             node.life.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
@@ -334,6 +339,12 @@ class Trip:
             settle=self._children_ended,
             on_abandoned=node.left_behind,
         )
+
+    def _invoked(self, kwargs: dict[str, object]) -> object:
+        """In a thread. The value may be large, so it is rendered there too."""
+        with self._traced():
+            value = self.tool.invoke(kwargs, self.context())
+        return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
 
     def expires(self) -> float | None:
         return self.end
@@ -360,11 +371,8 @@ class Trip:
             node.emit(CallProgressed(*node.stamp(), call=call.id, tool=call.name, text=text))
 
 
+_UNTRACED = nullcontext()
+
+
 def _nothing() -> None:
     """Replaced once the call is waited for."""
-
-
-def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
-    """In a thread: what comes back may be large, so it is rendered there too."""
-    value = tool.invoke(kwargs, context)
-    return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
