@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import click
 
+import remit.cli.standard_streams as standard_streams
 from remit.errors import RemitError, UsageError
 from remit.types.outcome import Status
 from remit.types.text import clean, describe_error, visible
@@ -25,6 +26,8 @@ OVER_BUDGET = 5
 OUT_OF_TIME = 6
 INTERRUPTED = 7
 CANCELLED = 130
+OUTPUT_CLOSED = 141
+"""Nobody reads the output any more: what a shell reports of a program that SIGPIPE ended, 128 + 13."""
 
 BY_STATUS = {
     Status.COMPLETED: COMPLETED,
@@ -40,7 +43,7 @@ BY_STATUS = {
 
 IN_WORDS = (
     "Exit codes: 0 completed, 1 failed, 2 wrong use, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
-    " 7 interrupted, 130 cancelled."
+    " 7 interrupted, 130 cancelled, 141 output closed."
 )
 
 
@@ -72,7 +75,7 @@ def tell(words: str) -> None:
             lines = [part for line in lines for part in _wrap(line, width)]
         click.echo("\n".join(lines), err=True)
     except (OSError, ValueError):
-        # The terminal is gone: there is nobody to tell.
+        # The reader is gone: there is nobody to tell.
         return
 
 
@@ -83,15 +86,21 @@ def _wrap(line: str, width: int) -> list[str]:
 def guard(work: Callable[[], object]) -> int:
     """Do a command's work and give its exit code; whatever goes wrong is told in one sentence.
 
-    With REMIT_DEBUG=1 the traceback comes first.
+    With REMIT_DEBUG=1 the traceback comes first. A reader that has gone away is told nothing.
     """
+    try:
+        return _guarded(work)
+    finally:
+        standard_streams.discard_unwritten()
+
+
+def _guarded(work: Callable[[], object]) -> int:
     try:
         result = work()
     except (KeyboardInterrupt, click.Abort):
         return CANCELLED
     except BrokenPipeError:
-        _close_output()
-        return FAILED
+        return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - nobody is shown a traceback who did not ask for one
         if os.environ.get("REMIT_DEBUG", "") not in ("", "0") and not isinstance(error, Stop):
             traceback.print_exc()
@@ -123,13 +132,3 @@ def _usage(error: click.UsageError) -> str:
         return words
     usage = " ".join(ctx.get_usage().split()).replace("Usage: ", "", 1)
     return f"{words}\nThe right form: {usage}\nMore: {ctx.command_path} --help"
-
-
-def _close_output() -> None:
-    """Whoever read the output has gone: Python must not complain about it when it flushes at the end."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):
-        return

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
 import remit.cli.exits as exits
+import remit.cli.standard_streams as standard_streams
 from remit.types.spelling import suggest
 
 if TYPE_CHECKING:
@@ -124,13 +126,17 @@ def program(ctx: click.Context, *, version: bool) -> None:
 
 def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
     """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
+    standard_streams.open_closed()
     # Commands print warnings in their own way, and a log line would tear the live tree apart.
     logging.getLogger("remit").addHandler(logging.NullHandler())
-    return exits.guard(
-        lambda: program.main(
-            args=None if args is None else list(args),
-            prog_name="remit",
-            standalone_mode=False,
-            obj=Setup(models),
-        )
-    )
+    given = sys.argv[1:] if args is None else list(args)
+    return exits.guard(lambda: _invoke(given, Setup(models)))
+
+
+def _invoke(args: list[str], setup: Setup) -> object:
+    """What `click.Command.main` does, except that it takes a closed pipe for an error of its own, with exit code 1."""
+    try:
+        with program.make_context("remit", args, obj=setup) as context:
+            return program.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code

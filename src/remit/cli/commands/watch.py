@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import anyio
@@ -10,6 +11,7 @@ import click
 
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
+import remit.cli.standard_streams as standard_streams
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 import remit.remote as remote
@@ -75,11 +77,19 @@ async def _show(store: Store, found: NamedRun, display: Display) -> Tree:
 
     async with anyio.create_task_group() as group:
         group.start_soon(_paint, store, found, display)
+        group.start_soon(_end_unread, group.cancel_scope)
         tree = await follow(store, found, display.feed, alive)
         group.cancel_scope.cancel()
+    if standard_streams.reader_is_gone(sys.stdout):
+        raise BrokenPipeError
     if tree.status is None and not await is_live(store, found.info.root):
         view.end()
     return tree
+
+
+async def _end_unread(scope: anyio.CancelScope) -> None:
+    await standard_streams.until_unread()
+    scope.cancel()
 
 
 async def _paint(store: Store, found: NamedRun, display: Display) -> None:
