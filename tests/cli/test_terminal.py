@@ -257,6 +257,33 @@ model = ScriptedModel({
     assert "\u202e" not in terminal.raw
 
 
+EVIL_ANSWER = r"""
+model = ScriptedModel({"lead": [say("a\x9b2J\x85\u202eb\u2066 \x1b]0;owned\x07 \xe9")]})
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_json_does_not_drive_the_terminal(folder: Path, form: str) -> None:
+    """On a terminal C1 and bidi controls of a model's text are escapes in JSON; the value is the same."""
+    args = ("run", "Go", "--model", "scripted", "--output-format", form, "--quiet")
+    with remit_in(folder, *args, script=EVIL_ANSWER) as terminal:
+        assert terminal.end() == 0
+    assert not set(terminal.raw) & set("\x9b\x85\u202e\u2066\x1b\x07")
+    assert "\xe9" in terminal.raw
+    result = json.loads(terminal.raw.splitlines()[-1])
+    assert result["text"] == "a\x9b2J\x85\u202eb\u2066 \x1b]0;owned\x07 \xe9"
+
+
+def test_json_in_a_pipe_is_exact(folder: Path) -> None:
+    """Only a terminal is protected: in a pipe the answer's characters are in the JSON as they are."""
+    argv = [sys.executable, "-c", PROGRAM.format(script=EVIL_ANSWER), "run", "Go", "--model", "scripted"]
+    done = subprocess.run(
+        [*argv, "--output-format", "json"],
+        cwd=folder, env=environment(folder.parent), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert '"text":"a\x9b2J\x85\u202eb\u2066 \\u001b]0;owned\\u0007 \xe9"'.encode() in done.stdout
+
+
 def test_prompt_from_a_pipe_and_answers_from_the_terminal(folder: Path) -> None:
     """With the prompt on standard input, the terminal is still asked."""
     argv = 'printf "Write it" | exec "$0" -c "$1" run --model scripted -'

@@ -169,7 +169,7 @@ def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None
         return False
     try:
         if showing.form == "json":
-            json_output.write_out(json_output.encode_result(outcome) + b"\n")
+            json_output.write_json(json_output.encode_result(outcome))
         else:
             text = outcome.text or outcome.partial
             shown = words.lines(text) if words.is_terminal(sys.stdout) else text

@@ -94,15 +94,19 @@ def echo_encoded(data: bytes) -> None:
 
 
 def _echo(text: str) -> None:
-    # Outside its strings JSON has nothing but ASCII, so that what stands in them can be escaped in the whole text.
-    click.echo(_UNSEEN.sub(_escaped, text) if words.has_unicode(sys.stdout) else _UNSEEN.sub(_in_ascii, text))
+    click.echo(safe_json(text))
+
+
+def safe_json(text: str) -> str:
+    """JSON with the same value that drives no terminal: controls, C1 and bidi ones too, are escapes."""
+    # Outside its strings JSON has nothing but ASCII, so that the whole text can be searched.
+    return _UNSEEN.sub(_escaped if words.has_unicode(sys.stdout) else _in_ascii, text)
 
 
 _UNSEEN = re.compile(r"[^\x00-\x7e]")
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Foreign text must not drive a terminal that it ends up on: what cannot be seen is written as an escape."""
     return found[0] if found[0].isprintable() else _in_ascii(found)
 
 
