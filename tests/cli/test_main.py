@@ -49,7 +49,9 @@ def test_help_imports_no_command(folder: Path) -> None:
         cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     commands, heavy = done.stderr.splitlines()
-    assert commands == "['remit.cli.standard_streams', 'remit.cli.exits', 'remit.cli.main']"
+    assert commands == (
+        "['remit.cli.standard_streams', 'remit.cli.exits', 'remit.cli.help_format', 'remit.cli.main']"
+    )
     assert heavy == "[]"
 
 

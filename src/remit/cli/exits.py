@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
@@ -71,16 +69,14 @@ def tell(words: str) -> None:
     lines = [visible(line) for line in clean(words).split("\n")]
     try:
         if sys.stderr.isatty():
-            width = max(40, shutil.get_terminal_size().columns - 1)
-            lines = [part for line in lines for part in _wrap(line, width)]
+            from remit.cli.views.words import window_of, wrap  # noqa: PLC0415 - for those who look on
+
+            width = window_of(sys.stderr) - 1
+            lines = [part for line in lines for part in wrap(line, width)]
         click.echo("\n".join(lines), err=True)
     except (OSError, ValueError):
         # The reader is gone: there is nobody to tell.
         return
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def guard(work: Callable[[], object]) -> int:

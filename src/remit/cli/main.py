@@ -15,6 +15,7 @@ import click
 
 import remit.cli.exits as exits
 import remit.cli.standard_streams as standard_streams
+from remit.cli.help_format import Context, help_width
 from remit.types.spelling import suggest
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "run": Listed("remit.cli.commands.run", "Run an agent on a task and watch the tree."),
-    "resume": Listed("remit.cli.commands.resume", "Have a stopped run go on."),
+    "resume": Listed("remit.cli.commands.resume", "Resume a stopped run."),
     "demo": Listed("remit.cli.commands.demo", "Survey a folder without a key: the offline demonstration."),
     "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),
     "show": Listed("remit.cli.commands.show", "Show one run: tree, messages, calls, events, usage."),
@@ -42,7 +43,7 @@ COMMANDS = {
     "rm": Listed("remit.cli.commands.rm", "Delete runs from the journal."),
     "agents": Listed("remit.cli.commands.agents", "List agents, and check their files."),
     "doctor": Listed("remit.cli.commands.doctor", "See what works here, and how to fix what does not."),
-    "trust": Listed("remit.cli.commands.trust", "Say which projects remit may follow."),
+    "trust": Listed("remit.cli.commands.trust", "Choose which projects' settings to trust."),
 }
 
 
@@ -78,6 +79,8 @@ class Setup(NamedTuple):
 class Commands(click.Group):
     """Commands by name, none of which is imported for the sake of another."""
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)
@@ -87,7 +90,9 @@ class Commands(click.Group):
         listed = COMMANDS.get(cmd_name)
         if listed is None:
             return None
-        return cast(click.Command, importlib.import_module(listed.module).command)
+        command = cast(click.Command, importlib.import_module(listed.module).command)
+        command.context_class = Context
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -109,7 +114,7 @@ class Commands(click.Group):
     no_args_is_help=False,
     invoke_without_command=True,
     epilog=exits.IN_WORDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--version", is_flag=True, help="Say which version this is.")
 @click.pass_context
@@ -136,7 +141,7 @@ def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None
 def _invoke(args: list[str], setup: Setup) -> object:
     """What `click.Command.main` does, except that it takes a closed pipe for an error of its own, with exit code 1."""
     try:
-        with program.make_context("remit", args, obj=setup) as context:
+        with program.make_context("remit", args, obj=setup, terminal_width=help_width()) as context:
             return program.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code

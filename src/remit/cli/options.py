@@ -93,9 +93,7 @@ _GIVEN = (
         help="Such as anthropic:claude-sonnet-5, ollama:llama3, an alias, or offline.",
     ),
     click.option("--agents", metavar="PATH", multiple=True, help="A file or folder with agents. Repeatable."),
-    click.option(
-        "--limits", metavar="LIST", help="Limits of the tree: depth=2,usd=0.5,seconds=5m,tokens=200000,…"
-    ),
+    click.option("--limits", metavar="LIST", help="Limits of the tree, such as depth=2,usd=0.5,seconds=5m."),
     click.option("--max-turns", metavar="N", help="The same as --limits turns=N."),
     click.option("--max-budget-usd", metavar="USD", help="The same as --limits usd=USD."),
     click.option("--timeout", metavar="TIME", help="The same as --limits seconds=TIME, such as 90s, 5m."),
@@ -131,9 +129,10 @@ _SHOWING = (
     click.option(
         "--output-format",
         type=click.Choice(["text", "json", "stream-json"]),
+        metavar="FORM",
         default="text",
         show_default=True,
-        help="The answer alone; one JSON object; one event per line and then the object.",
+        help="text: the answer alone; json: one object; stream-json: one event per line, then the object.",
     ),
     click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else."),
     click.option(

@@ -42,7 +42,7 @@ class Paced(Offline):
         return await super().reply(request, emit)
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command()
 @click.argument("folder", required=False, metavar="[FOLDER]")
 @click.option(
     "--fast", is_flag=True, help="As quickly as it can. Otherwise it takes a few seconds, to be watched."
@@ -72,6 +72,6 @@ async def _demo(place: Path, showing: Showing, journal: str | None, pace: float)
     if not showing.quiet and job.journal is not None:
         where = run_lookup.Journal(job.journal, "").where
         exits.tell(
-            f"The run is kept in {where}. All runs: remit runs. With a model of yours: remit run PROMPT"
+            f"The run is kept in {where}. All runs: remit runs. With a real model: remit run 'your task'"
         )
     return code

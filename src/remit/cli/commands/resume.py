@@ -33,7 +33,7 @@ MOST_TRIED = 500
 """Runs that are looked at for the newest one of a folder."""
 
 
-@click.command(context_settings={"max_content_width": 100}, epilog=exits.IN_WORDS)
+@click.command(epilog=exits.IN_WORDS)
 @click.argument("run", metavar="RUN")
 @click.argument("text", nargs=-1, metavar="[TEXT]")
 @options.given_options
@@ -41,7 +41,7 @@ MOST_TRIED = 500
 @run_lookup.journal_option
 @click.pass_obj
 def command(setup: Setup, run: str, text: tuple[str, ...], **given: object) -> int:
-    """Have a stopped run go on.
+    """Resume a stopped run.
 
     What was done is not done or paid for again. With TEXT a new run begins that knows the conversation so far. The
     agent, its rules, its model and its folder are those of the run; options replace them. RUN may be the beginning

@@ -19,7 +19,6 @@ from remit.models.offline import is_survey
 
 
 @click.command(
-    context_settings={"max_content_width": 100},
     epilog="Examples: remit run 'Find the slow tests' --read-only; git diff | remit run 'Review this' -;"
     " remit run 'Explain @src/app.py' --model ollama:llama3. " + exits.IN_WORDS,
 )

@@ -13,7 +13,6 @@ import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.standard_streams as standard_streams
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
 import remit.remote as remote
 from remit.cli.follow import follow, is_live
 from remit.cli.resume_hints import find_way_on
@@ -120,5 +119,5 @@ async def _tell_end(store: Store, found: NamedRun, tree: Tree) -> int:
         exits.tell(f"To go on with it: {await find_way_on(store, found)}")
     answer = outcome.text or outcome.partial
     if answer:
-        columns.echo(words.lines(answer))
+        columns.echo_answer(answer)
     return exits.BY_STATUS[outcome.status]

@@ -16,6 +16,7 @@ import remit.cli.exits as exits
 import remit.cli.options as options_
 import remit.cli.run_lookup as run_lookup
 import remit.cli.standard_streams as standard_streams
+import remit.cli.views.columns as columns
 import remit.cli.views.json_output as json_output
 import remit.cli.views.words as words
 from remit.cli.jobs.approver import choose_approver
@@ -171,14 +172,21 @@ def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None
         if showing.form == "json":
             json_output.write_json(json_output.encode_result(outcome))
         else:
-            text = outcome.text or outcome.partial
-            shown = words.lines(text) if words.is_terminal(sys.stdout) else text
-            if shown.strip():
-                json_output.write_out(f"{shown.rstrip()}\n".encode("utf-8", "replace"))
+            _print_text((outcome.text or outcome.partial).rstrip())
         sys.stdout.flush()
     except BrokenPipeError:
         return False
     return True
+
+
+def _print_text(text: str) -> None:
+    """Exact for a pipe or a file; fit for a terminal."""
+    if not text.strip():
+        return
+    if words.is_terminal(sys.stdout):
+        columns.echo_answer(text)
+    else:
+        json_output.write_out(f"{text}\n".encode("utf-8", "replace"))
 
 
 def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
