@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 import remit.cli.exits as exits
 import remit.cli.standard_streams as standard_streams
@@ -44,6 +46,9 @@ COMMANDS = {
     "agents": Listed("remit.cli.commands.agents", "List agents, and check their files."),
     "doctor": Listed("remit.cli.commands.doctor", "See what works here, and how to fix what does not."),
     "trust": Listed("remit.cli.commands.trust", "Choose which projects' settings to trust."),
+    "completion": Listed(
+        "remit.cli.commands.completion", "Complete commands, agents and runs in your shell."
+    ),
 }
 
 
@@ -103,6 +108,15 @@ class Commands(click.Group):
             raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """As a group does, without importing every command."""
+        names = [
+            CompletionItem(name, help=listed.help)
+            for name, listed in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
@@ -132,6 +146,9 @@ def program(ctx: click.Context, *, version: bool) -> None:
 def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
     """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
     standard_streams.open_closed()
+    if args is None and (instruction := os.environ.get("_REMIT_COMPLETE")):
+        importlib.import_module("remit.cli.completion").answer(program, instruction)
+        return exits.COMPLETED
     # Commands print warnings in their own way, and a log line would tear the live tree apart.
     logging.getLogger("remit").addHandler(logging.NullHandler())
     given = sys.argv[1:] if args is None else list(args)

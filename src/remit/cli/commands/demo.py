@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.words as words
@@ -43,7 +44,7 @@ class Paced(Offline):
 
 
 @click.command()
-@click.argument("folder", required=False, metavar="[FOLDER]")
+@click.argument("folder", required=False, metavar="[FOLDER]", shell_complete=completion.folders)
 @click.option(
     "--fast", is_flag=True, help="As quickly as it can. Otherwise it takes a few seconds, to be watched."
 )

@@ -10,6 +10,7 @@ import anyio
 import click
 import msgspec
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.jobs.task_input as task_input
 import remit.cli.options as options
@@ -34,7 +35,7 @@ MOST_TRIED = 500
 
 
 @click.command(epilog=exits.IN_WORDS)
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("text", nargs=-1, metavar="[TEXT]")
 @options.given_options
 @options.showing_options

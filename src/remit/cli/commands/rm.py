@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
@@ -20,7 +21,7 @@ from remit.types.ports import Store, TreeInfo
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=completion.runs)
 @click.option("--older-than", metavar="AGE", help="Those whose last event is longer ago, such as 30d or 12h.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All but the newest N.")
 @click.option("--unfinished", is_flag=True, help="With the two above: also runs that could still go on.")

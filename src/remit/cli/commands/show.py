@@ -7,6 +7,7 @@ import sys
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
@@ -26,7 +27,7 @@ PIECE_CHARS = 1_000_000
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
 @click.option("--tree", is_flag=True, help="The tree: every run with its task and how it ended.")
 @click.option("--messages", is_flag=True, help="The run's conversation.")
 @click.option("--calls", is_flag=True, help="Every tool call and what came of it.")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import anyio
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.standard_streams as standard_streams
@@ -27,7 +28,7 @@ PAINT_S = 0.1
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
 @click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
 @click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
 @run_lookup.journal_option
