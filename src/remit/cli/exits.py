@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 import remit.cli.standard_streams as standard_streams
+from remit.cli.install_command import with_local_installer
 from remit.errors import RemitError, UsageError
 from remit.types.outcome import Status
 from remit.types.text import clean, describe_error, visible
@@ -66,7 +67,7 @@ def wrong_use(words: str) -> NoReturn:
 
 def tell(words: str) -> None:
     """A sentence on standard error, lines kept; nothing in it drives the terminal. Never raises."""
-    lines = [visible(line) for line in clean(words).split("\n")]
+    lines = [visible(line) for line in with_local_installer(clean(words)).split("\n")]
     try:
         if sys.stderr.isatty():
             from remit.cli.views.words import window_of, wrap  # noqa: PLC0415 - for those who look on

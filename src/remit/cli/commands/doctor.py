@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
+from msgspec.structs import replace
 
 import remit.cli.doctor_checks as doctor_checks
 import remit.cli.exits as exits
@@ -15,6 +16,7 @@ import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 from remit.cli.doctor_checks import Finding
+from remit.cli.install_command import with_local_installer
 from remit.definitions import Settings, SettingsError, load_settings
 from remit.errors import UsageError
 from remit.types.text import describe_error
@@ -43,6 +45,9 @@ def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
         settings = None
     if settings is not None:
         found += asyncio.run(_examine(settings, journal, servers=not no_servers))
+    found = [
+        replace(one, text=with_local_installer(one.text), fix=with_local_installer(one.fix)) for one in found
+    ]
     rows = [] if settings is None else list(settings.rows())
     if as_json:
         values = [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]
