@@ -20,6 +20,7 @@ import remit.cli.views.columns as columns
 import remit.cli.views.json_output as json_output
 import remit.cli.views.words as words
 from remit.cli.jobs.approver import choose_approver
+from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
 from remit.cli.resume_hints import way_to_ask
@@ -118,6 +119,8 @@ async def _follow(
         store = open_store(job.journal, secrets=job.secrets) if job.journal is not None else None
         if store is not None:
             stack.push_async_callback(_close, store)
+        if isinstance(job.models, PricedModels):
+            stack.push_async_callback(job.models.close)
         approver = choose_approver(display, yes=job.options.yes, elsewhere=showing.elsewhere)
         running = await stack.enter_async_context(make(store, approver))
         if past is None and store is not None:
