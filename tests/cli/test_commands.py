@@ -258,12 +258,12 @@ def _left(bench: Bench) -> list[str]:
     return asyncio.run(read())
 
 
-def test_one_run_is_deleted_without_a_question(bench: Bench) -> None:
-    """A run that is named is deleted; a part of a tree cannot be."""
+def test_one_run_is_deleted(bench: Bench) -> None:
+    """A run that is named is deleted, with -y without a question; a part of a tree cannot be."""
     bench.run(two_scouts())
     bench.run(two_scouts())
     assert remit("rm", "abcde.1").code == 2
-    assert remit("rm", "abcde") == (0, "", "Deleted 1 run.\n")
+    assert remit("rm", "abcde", "-y") == (0, "", "Deleted 1 run.\n")
     assert _left(bench) == ["mnpqrstuvw"]
 
 
@@ -273,7 +273,7 @@ def test_several_are_deleted_only_when_meant(bench: Bench) -> None:
         bench.run(ScriptedModel([say("Done.")]))
     code, _, err = remit("rm", "--keep", "1")
     assert code == 2
-    assert err == "2 runs would be deleted. Say --yes if that is meant.\n"
+    assert err.endswith("`remit rm` needs --yes. It would delete 2 runs: mnpqr, abcde.\n")
     assert len(_left(bench)) == 3
     assert remit("rm", "--keep", "1", "--yes").err == "Deleted 2 runs.\n"
     assert _left(bench) == ["xyz2345678"]

@@ -214,7 +214,8 @@ def test_extras_come_from_the_package_itself(bench: Bench, monkeypatch: pytest.M
     found = _findings()["extra"]
     assert [one["level"] for one in found] == ["ok", "note"]
     assert found[0]["text"] == f"here: msgspec {metadata.version('msgspec')}"
-    assert (found[1]["text"], found[1]["fix"]) == ("not installed: gone", "pip install 'remit[gone]'")
+    assert found[1]["text"] == "not installed: gone"
+    assert str(found[1]["fix"]).endswith("pip install 'remit[gone]'")
 
 
 def test_servers_are_started_and_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

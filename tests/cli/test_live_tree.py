@@ -82,7 +82,7 @@ async def test_three_hundred_runs_fit_a_small_window() -> None:
     counted = next(line for line in lines if "…" in line and "more running" in line)
     assert counted == f"  … {running - len(visible)} more running, {done} done"
     assert lines[0].startswith("○ lead")
-    assert lines[-1].startswith("301 runs, 260 open")
+    assert lines[-2].startswith("301 runs, 260 open")
     check_screen("three_hundred_runs", "\n".join(lines))
 
 
@@ -92,7 +92,7 @@ async def test_thousands_are_written_alike() -> None:
     model = ScriptedModel({"lead": [many, say("Done.")], "scout": [say("Fine.", delay=1)]})
     history = await recorded(model, limits=Limits(delegations=1100, concurrency=1100))
     lines = drawn(up_to(history, events.RunStarted, 1101)).splitlines()
-    assert lines[-1].startswith("1,101 runs, 1,101 open")
+    assert lines[-2].startswith("1,101 runs, 1,101 open")
 
 
 async def test_lines_stay_where_they_are() -> None:
@@ -126,7 +126,7 @@ async def test_a_branch_that_has_ended_is_one_line() -> None:
     )
     history = await recorded(model, agent=lead)
     assert "  ├ ● helper" in drawn(up_to(history, events.RunStarted, 4))
-    folded = drawn(up_to(history, events.RunEnded, 3)).splitlines()
+    folded = drawn(up_to(history, events.RunEnded, 3), width=100).splitlines()
     assert len(folded) == 3
     assert "✓ scout  Look at docs · completed (+2 below)" in folded[1]
     assert " 60 " in folded[1], "four replies of 15 tokens"
@@ -156,7 +156,7 @@ async def test_who_asks_is_shown_first() -> None:
                     break
     lines = drawn(view).splitlines()
     assert any("? scout  Look at place 59 · asks: publish" in line for line in lines)
-    assert "1 waiting for you" in lines[-1]
+    assert "1 waiting for you" in lines[-2]
 
 
 async def test_trouble_is_told_on_the_line() -> None:
@@ -194,7 +194,7 @@ async def test_spending_stands_against_the_limits() -> None:
     limits = Limits(tokens=1000, requests=9, seconds=90)
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}), limits=limits)
     view = TreeView(fold(history))
-    line = shown([summary(view, 100, 0)], colour=False)
+    line = shown(summary(view, 100, 0), colour=False)
     assert line == "1 run · 0s/90s · 15/1.0k tokens · cost unknown · 1/9 model calls"
 
 
@@ -221,6 +221,10 @@ def _task(text: str) -> events.UserMessage:
     from remit.types.messages import user
 
     return user(text)
+
+
+class _Log(io.StringIO):
+    encoding = "utf-8"
 
 
 class _Pretend(io.StringIO):
@@ -310,7 +314,7 @@ async def test_plain_lines_for_logs() -> None:
             "scout": [call("look", path="a/b.txt"), call("peek", path="c"), say("Fine.")],
         }
     )
-    stream = _Pretend()
+    stream = _Log()
     display = LineDisplay(TreeView(), stream)
     for event in await recorded(model):
         display.feed(event)
@@ -384,7 +388,7 @@ async def test_one_of_a_thing_is_one() -> None:
     history = await recorded(model, limits=limits)
 
     def said(view: TreeView) -> str:
-        return shown([summary(view, 200, view.tree.at)], colour=False)
+        return shown(summary(view, 200, view.tree.at), colour=False)
 
     assert "1 model call" in said(up_to(history, events.ReplyReceived))
     assert "1 model calls" not in said(up_to(history, events.ReplyReceived))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from runbench import project, remit, run
-from terminals import environment
 
 import remit.cli.exits as exits
 from remit import Limits, Request, Status
@@ -133,38 +130,6 @@ def test_every_status_has_an_exit_code() -> None:
 def test_a_pipe_gets_the_answer_unchanged() -> None:
     """Only a terminal is protected from what an answer holds; a file gets it as it is."""
     assert run("Go", model=ScriptedModel([say("a\x1b[31mb\tc")])).out == "a\x1b[31mb\tc\n"
-
-
-def test_a_reader_that_goes_away_stops_the_run(folder: Path) -> None:
-    """When nobody reads the events any more, the tree is stopped: nobody pays for what nobody reads."""
-    program = (
-        "import sys\nfrom remit.cli.main import main\nfrom remit.testing import *\n"
-        "many=[call('ls') for _ in range(40)]\n"
-        "model=ScriptedModel([*many, say('never', delay=60)])\n"
-        "sys.exit(main(sys.argv[1:], models={'scripted': model}))"
-    )
-    argv = [
-        sys.executable,
-        "-c",
-        program,
-        "run",
-        "Go",
-        "--model",
-        "scripted",
-        "--output-format",
-        "stream-json",
-    ]
-    with subprocess.Popen(
-        argv, cwd=folder, env=environment(folder.parent), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        words = process.stderr.read().decode()
-        assert process.wait(30) == 1
-    assert "nobody reads its output any more" in words
-    assert "Traceback" not in words
 
 
 # --- What is asked --------------------------------------------------------------------------------

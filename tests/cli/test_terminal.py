@@ -91,13 +91,13 @@ def test_demo_without_a_terminal(folder: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
+@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (80, 24), (120, 40), (200, 60)])
 def test_live_tree(folder: Path, columns: int, rows: int) -> None:
     """Each run is one line with its mark, name, task, action, turn, tokens and time; the last line is the tree's."""
     with remit_in(
         folder, "run", "Look at the parts", "--model", "scripted", script=SCOUTS, columns=columns, rows=rows
     ) as terminal:
-        terminal.wait_for(lambda text: "2 children at work" in text and "✓" in text)
+        terminal.wait_for(lambda text: "2 childr" in text and "✓" in text)
         settle_on(f"live_{columns}x{rows}", terminal, folder)
 
 
@@ -255,6 +255,33 @@ model = ScriptedModel({
     assert "\x1b]0;" not in terminal.raw
     assert "\x1b[2J" not in terminal.raw
     assert "\u202e" not in terminal.raw
+
+
+EVIL_ANSWER = r"""
+model = ScriptedModel({"lead": [say("a\x9b2J\x85\u202eb\u2066 \x1b]0;owned\x07 \xe9")]})
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "stream-json"])
+def test_json_does_not_drive_the_terminal(folder: Path, form: str) -> None:
+    """On a terminal C1 and bidi controls of a model's text are escapes in JSON; the value is the same."""
+    args = ("run", "Go", "--model", "scripted", "--output-format", form, "--quiet")
+    with remit_in(folder, *args, script=EVIL_ANSWER) as terminal:
+        assert terminal.end() == 0
+    assert not set(terminal.raw) & set("\x9b\x85\u202e\u2066\x1b\x07")
+    assert "\xe9" in terminal.raw
+    result = json.loads(terminal.raw.splitlines()[-1])
+    assert result["text"] == "a\x9b2J\x85\u202eb\u2066 \x1b]0;owned\x07 \xe9"
+
+
+def test_json_in_a_pipe_is_exact(folder: Path) -> None:
+    """Only a terminal is protected: in a pipe the answer's characters are in the JSON as they are."""
+    argv = [sys.executable, "-c", PROGRAM.format(script=EVIL_ANSWER), "run", "Go", "--model", "scripted"]
+    done = subprocess.run(
+        [*argv, "--output-format", "json"],
+        cwd=folder, env=environment(folder.parent), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert '"text":"a\x9b2J\x85\u202eb\u2066 \\u001b]0;owned\\u0007 \xe9"'.encode() in done.stdout
 
 
 def test_prompt_from_a_pipe_and_answers_from_the_terminal(folder: Path) -> None:

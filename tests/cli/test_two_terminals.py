@@ -213,7 +213,7 @@ def kept(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (200, 60)])
+@pytest.mark.parametrize(("columns", "rows"), [(40, 24), (80, 24), (120, 40), (200, 60)])
 @pytest.mark.parametrize("args", [("runs",), ("show", "abc"), ("show", "abc", "--events")])
 def test_screens(kept: Path, args: tuple[str, ...], columns: int, rows: int) -> None:
     """Lists and pages fit the window that they are shown in; with NO_COLOR nothing but text is written."""
@@ -231,10 +231,9 @@ def _without_times(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "2026-01-01 00:00:00", text)
     text = re.sub(r"\b\d+s\b", "0s", text)
     text = re.sub(r"(?m)^ *\d+  \d\d:\d\d:\d\d\.\d{3}", "  #  00:00:00.000", text)
-    # Two scouts are at work at once, and either may be faster.
-    lines = re.sub(r"\(\d+ ms\)", "(# ms)", text).split("\n")
-    together = [line for line in lines if re.search(r"abcde\.[12]", line)]
-    return "\n".join(line for line in lines if line not in together)
+    # Two scouts are at work at once, and either may be faster. What is indented belongs to the line above it.
+    rows = re.split(r"\n(?!  [^\s#])", re.sub(r"\(\d+ ms\)", "(# ms)", text))
+    return "\n".join(row for row in rows if not re.search(r"abcde\.[12]", row))
 
 
 def test_doctor_in_a_window(kept: Path) -> None:
@@ -253,15 +252,36 @@ def test_colours_where_they_are_wanted(kept: Path) -> None:
     assert "\x1b[32mcompleted" in terminal.raw
 
 
-def test_rm_asks_at_a_terminal(kept: Path) -> None:
-    """Several runs are shown and asked about before they are deleted; a no deletes nothing."""
-    with remit_in(kept, "rm", "--keep", "0") as terminal:
-        terminal.wait_for("Delete 2 runs")
-        terminal.type("n\r")
+@pytest.mark.parametrize("answer", ["n", "", "maybe"])
+def test_rm_asks_at_a_terminal(kept: Path, answer: str) -> None:
+    """Runs, one that is named too, are listed and asked about before they are deleted; all but a yes deletes nothing."""
+    with remit_in(kept, "rm", "abcde") as terminal:
+        terminal.wait_for("Delete 1 run (0.0 MB)? [y/N]")
+        assert re.search(r"abcde  lead   Look at docs and src, and .*  3d ago", terminal.look())
+        terminal.type(f"{answer}\r")
         assert terminal.end() == 0
         assert "Nothing was deleted." in terminal.look()
+    assert len(_remit(kept, "runs", "--json").stdout.splitlines()) == 2
+
+
+def test_rm_deletes_after_a_yes(kept: Path) -> None:
+    """A yes deletes what was listed; Ctrl-C deletes nothing."""
+    with remit_in(kept, "rm", "--keep", "0") as terminal:
+        terminal.wait_for("Delete 2 runs")
+        terminal.type("\x03")
+        assert terminal.end() == 130
     with remit_in(kept, "rm", "--keep", "0") as terminal:
         terminal.wait_for("Delete 2 runs")
         terminal.type("y\r")
         assert terminal.end() == 0
     assert "No runs are kept" in _remit(kept, "runs").stderr
+
+
+def test_rm_without_a_terminal_needs_yes(kept: Path) -> None:
+    """In a script nothing is deleted without --yes, and what to write is said."""
+    said = _remit(kept, "rm", "abcde")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr == (
+        "Nothing was deleted: without a terminal to ask at, `remit rm` needs --yes. It would delete 1 run: abcde.\n"
+    )
+    assert _remit(kept, "rm", "abcde", "--yes").stderr == "Deleted 1 run.\n"

@@ -130,7 +130,7 @@ def test_a_run_that_is_deleted_meanwhile(bench: Bench) -> None:
     """Somebody who watches a run that another deletes is told so, and does not wait for ever."""
     bench.run(two_scouts())
     found = asyncio.run(_find(bench))
-    assert remit("rm", "abcde").code == 0
+    assert remit("rm", "abcde", "--yes").code == 0
 
     async def follow() -> None:
         store = open_store(bench.url)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
 import click
 
+import remit.cli.standard_streams as standard_streams
+from remit.cli.install_command import with_local_installer
 from remit.errors import RemitError, UsageError
 from remit.types.outcome import Status
 from remit.types.text import clean, describe_error, visible
@@ -25,6 +25,8 @@ OVER_BUDGET = 5
 OUT_OF_TIME = 6
 INTERRUPTED = 7
 CANCELLED = 130
+OUTPUT_CLOSED = 141
+"""Nobody reads the output any more: what a shell reports of a program that SIGPIPE ended, 128 + 13."""
 
 BY_STATUS = {
     Status.COMPLETED: COMPLETED,
@@ -40,7 +42,7 @@ BY_STATUS = {
 
 IN_WORDS = (
     "Exit codes: 0 completed, 1 failed, 2 wrong use, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
-    " 7 interrupted, 130 cancelled."
+    " 7 interrupted, 130 cancelled, 141 output closed."
 )
 
 
@@ -65,33 +67,37 @@ def wrong_use(words: str) -> NoReturn:
 
 def tell(words: str) -> None:
     """A sentence on standard error, lines kept; nothing in it drives the terminal. Never raises."""
-    lines = [visible(line) for line in clean(words).split("\n")]
+    lines = [visible(line) for line in with_local_installer(clean(words)).split("\n")]
     try:
         if sys.stderr.isatty():
-            width = max(40, shutil.get_terminal_size().columns - 1)
-            lines = [part for line in lines for part in _wrap(line, width)]
+            from remit.cli.views.words import window_of, wrap  # noqa: PLC0415 - for those who look on
+
+            width = window_of(sys.stderr) - 1
+            lines = [part for line in lines for part in wrap(line, width)]
         click.echo("\n".join(lines), err=True)
     except (OSError, ValueError):
-        # The terminal is gone: there is nobody to tell.
+        # The reader is gone: there is nobody to tell.
         return
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [line]
 
 
 def guard(work: Callable[[], object]) -> int:
     """Do a command's work and give its exit code; whatever goes wrong is told in one sentence.
 
-    With REMIT_DEBUG=1 the traceback comes first.
+    With REMIT_DEBUG=1 the traceback comes first. A reader that has gone away is told nothing.
     """
+    try:
+        return _guarded(work)
+    finally:
+        standard_streams.discard_unwritten()
+
+
+def _guarded(work: Callable[[], object]) -> int:
     try:
         result = work()
     except (KeyboardInterrupt, click.Abort):
         return CANCELLED
     except BrokenPipeError:
-        _close_output()
-        return FAILED
+        return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - nobody is shown a traceback who did not ask for one
         if os.environ.get("REMIT_DEBUG", "") not in ("", "0") and not isinstance(error, Stop):
             traceback.print_exc()
@@ -123,13 +129,3 @@ def _usage(error: click.UsageError) -> str:
         return words
     usage = " ".join(ctx.get_usage().split()).replace("Usage: ", "", 1)
     return f"{words}\nThe right form: {usage}\nMore: {ctx.command_path} --help"
-
-
-def _close_output() -> None:
-    """Whoever read the output has gone: Python must not complain about it when it flushes at the end."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):
-        return

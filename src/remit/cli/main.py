@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 import remit.cli.exits as exits
+import remit.cli.standard_streams as standard_streams
+from remit.cli.help_format import Context, help_width
 from remit.types.spelling import suggest
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "run": Listed("remit.cli.commands.run", "Run an agent on a task and watch the tree."),
-    "resume": Listed("remit.cli.commands.resume", "Have a stopped run go on."),
+    "resume": Listed("remit.cli.commands.resume", "Resume a stopped run."),
     "demo": Listed("remit.cli.commands.demo", "Survey a folder without a key: the offline demonstration."),
     "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),
     "show": Listed("remit.cli.commands.show", "Show one run: tree, messages, calls, events, usage."),
@@ -40,7 +45,10 @@ COMMANDS = {
     "rm": Listed("remit.cli.commands.rm", "Delete runs from the journal."),
     "agents": Listed("remit.cli.commands.agents", "List agents, and check their files."),
     "doctor": Listed("remit.cli.commands.doctor", "See what works here, and how to fix what does not."),
-    "trust": Listed("remit.cli.commands.trust", "Say which projects remit may follow."),
+    "trust": Listed("remit.cli.commands.trust", "Choose which projects' settings to trust."),
+    "completion": Listed(
+        "remit.cli.commands.completion", "Complete commands, agents and runs in your shell."
+    ),
 }
 
 
@@ -76,6 +84,8 @@ class Setup(NamedTuple):
 class Commands(click.Group):
     """Commands by name, none of which is imported for the sake of another."""
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)
@@ -85,7 +95,9 @@ class Commands(click.Group):
         listed = COMMANDS.get(cmd_name)
         if listed is None:
             return None
-        return cast(click.Command, importlib.import_module(listed.module).command)
+        command = cast(click.Command, importlib.import_module(listed.module).command)
+        command.context_class = Context
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -95,6 +107,15 @@ class Commands(click.Group):
             hint = suggest(name, COMMANDS, OTHER_NAMES) or f" To run a task: remit run {name[:40]!r}."
             raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """As a group does, without importing every command."""
+        names = [
+            CompletionItem(name, help=listed.help)
+            for name, listed in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -107,7 +128,7 @@ class Commands(click.Group):
     no_args_is_help=False,
     invoke_without_command=True,
     epilog=exits.IN_WORDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--version", is_flag=True, help="Say which version this is.")
 @click.pass_context
@@ -124,13 +145,20 @@ def program(ctx: click.Context, *, version: bool) -> None:
 
 def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
     """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
+    standard_streams.open_closed()
+    if args is None and (instruction := os.environ.get("_REMIT_COMPLETE")):
+        importlib.import_module("remit.cli.completion").answer(program, instruction)
+        return exits.COMPLETED
     # Commands print warnings in their own way, and a log line would tear the live tree apart.
     logging.getLogger("remit").addHandler(logging.NullHandler())
-    return exits.guard(
-        lambda: program.main(
-            args=None if args is None else list(args),
-            prog_name="remit",
-            standalone_mode=False,
-            obj=Setup(models),
-        )
-    )
+    given = sys.argv[1:] if args is None else list(args)
+    return exits.guard(lambda: _invoke(given, Setup(models)))
+
+
+def _invoke(args: list[str], setup: Setup) -> object:
+    """What `click.Command.main` does, except that it takes a closed pipe for an error of its own, with exit code 1."""
+    try:
+        with program.make_context("remit", args, obj=setup, terminal_width=help_width()) as context:
+            return program.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code

@@ -10,6 +10,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+import remit.cli.completion as completion
 from remit.definitions.agent_files.limit_values import read_limit
 from remit.definitions.syntax.nodes import Node, Wrong
 from remit.errors import UsageError
@@ -85,17 +86,26 @@ async def recall(store: Store, root: str) -> Options | None:
 # --- Reading them ---------------------------------------------------------------------------------
 
 _GIVEN = (
-    click.option("--agent", metavar="NAME", help="Run this agent. `remit agents` lists them."),
+    click.option(
+        "--agent",
+        metavar="NAME",
+        shell_complete=completion.agents,
+        help="Run this agent. `remit agents` lists them.",
+    ),
     click.option(
         "--model",
         "-m",
         metavar="NAME",
         help="Such as anthropic:claude-sonnet-5, ollama:llama3, an alias, or offline.",
     ),
-    click.option("--agents", metavar="PATH", multiple=True, help="A file or folder with agents. Repeatable."),
     click.option(
-        "--limits", metavar="LIST", help="Limits of the tree: depth=2,usd=0.5,seconds=5m,tokens=200000,…"
+        "--agents",
+        metavar="PATH",
+        multiple=True,
+        shell_complete=completion.files,
+        help="A file or folder with agents. Repeatable.",
     ),
+    click.option("--limits", metavar="LIST", help="Limits of the tree, such as depth=2,usd=0.5,seconds=5m."),
     click.option("--max-turns", metavar="N", help="The same as --limits turns=N."),
     click.option("--max-budget-usd", metavar="USD", help="The same as --limits usd=USD."),
     click.option("--timeout", metavar="TIME", help="The same as --limits seconds=TIME, such as 90s, 5m."),
@@ -120,9 +130,17 @@ _GIVEN = (
         help="read-only, workspace-write or open; +network may follow the first two.",
     ),
     click.option(
-        "--json-schema", metavar="FILE|TEXT", help="The answer must be JSON that matches this schema."
+        "--json-schema",
+        metavar="FILE|TEXT",
+        shell_complete=completion.files,
+        help="The answer must be JSON that matches this schema.",
     ),
-    click.option("--workspace", metavar="DIR", help="The folder to work in; otherwise the current one."),
+    click.option(
+        "--workspace",
+        metavar="DIR",
+        shell_complete=completion.folders,
+        help="The folder to work in; otherwise the current one.",
+    ),
     click.option(
         "--trust", is_flag=True, help="Follow this project's own settings for this run. See `remit trust`."
     ),
@@ -131,9 +149,10 @@ _SHOWING = (
     click.option(
         "--output-format",
         type=click.Choice(["text", "json", "stream-json"]),
+        metavar="FORM",
         default="text",
         show_default=True,
-        help="The answer alone; one JSON object; one event per line and then the object.",
+        help="text: the answer alone; json: one object; stream-json: one event per line, then the object.",
     ),
     click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else."),
     click.option(

@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 from remit.cli.jobs.approval_answers import answer, list_waiting
@@ -13,7 +14,7 @@ from remit.tools.policy import allow
 
 
 @click.command()
-@click.argument("request", metavar="[RUN|REQUEST]", required=False)
+@click.argument("request", metavar="[RUN|REQUEST]", required=False, shell_complete=completion.runs)
 @click.option("--run", "for_run", is_flag=True, help="Allow this tool for the rest of that run.")
 @click.option("--tree", "for_tree", is_flag=True, help="Allow this tool for the rest of the whole tree.")
 @click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")

@@ -7,6 +7,7 @@ import asyncio
 import anyio
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.words as words
@@ -23,7 +24,7 @@ WAIT_S = 15.0
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("reason", nargs=-1)
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has stopped.")
 @run_lookup.journal_option

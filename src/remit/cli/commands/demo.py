@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.words as words
@@ -42,8 +43,8 @@ class Paced(Offline):
         return await super().reply(request, emit)
 
 
-@click.command(context_settings={"max_content_width": 100})
-@click.argument("folder", required=False, metavar="[FOLDER]")
+@click.command()
+@click.argument("folder", required=False, metavar="[FOLDER]", shell_complete=completion.folders)
 @click.option(
     "--fast", is_flag=True, help="As quickly as it can. Otherwise it takes a few seconds, to be watched."
 )
@@ -72,6 +73,6 @@ async def _demo(place: Path, showing: Showing, journal: str | None, pace: float)
     if not showing.quiet and job.journal is not None:
         where = run_lookup.Journal(job.journal, "").where
         exits.tell(
-            f"The run is kept in {where}. All runs: remit runs. With a model of yours: remit run PROMPT"
+            f"The run is kept in {where}. All runs: remit runs. With a real model: remit run 'your task'"
         )
     return code

@@ -6,13 +6,14 @@ import asyncio
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.run_lookup as run_lookup
 from remit.cli.jobs.approval_answers import answer, list_waiting
 from remit.tools.policy import deny
 
 
 @click.command()
-@click.argument("request", metavar="[RUN|REQUEST]", required=False)
+@click.argument("request", metavar="[RUN|REQUEST]", required=False, shell_complete=completion.runs)
 @click.argument("reason", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")
 @run_lookup.journal_option

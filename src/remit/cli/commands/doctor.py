@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
+from msgspec.structs import replace
 
 import remit.cli.doctor_checks as doctor_checks
 import remit.cli.exits as exits
@@ -16,9 +16,13 @@ import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
 from remit.cli.doctor_checks import Finding
+from remit.cli.install_command import with_local_installer
 from remit.definitions import Settings, SettingsError, load_settings
 from remit.errors import UsageError
 from remit.types.text import describe_error
+
+NARROW = 60
+"""Columns that a window needs for three columns of findings."""
 
 _LOOKS = {"ok": "good", "note": "dim", "warning": "warn", "problem": "bad"}
 
@@ -41,6 +45,9 @@ def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
         settings = None
     if settings is not None:
         found += asyncio.run(_examine(settings, journal, servers=not no_servers))
+    found = [
+        replace(one, text=with_local_installer(one.text), fix=with_local_installer(one.fix)) for one in found
+    ]
     rows = [] if settings is None else list(settings.rows())
     if as_json:
         values = [{"key": key, "value": value, "origin": origin} for key, value, origin in rows]
@@ -78,25 +85,24 @@ def _guarded(topic: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]
         return [Finding("problem", topic, f"it could not be looked at: {describe_error(error)}")]
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
-    """Lines that fit beside the first two columns; one line where nobody looks on."""
-    room = columns.window()
-    shown = words.line(text)
-    if room is None:
-        return [shown]
-    return textwrap.wrap(
-        shown, max(20, room - 19), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
+def _lines(one: Finding, *, colour: bool) -> Iterator[str]:
+    """What was found and how to fix it beside the first two columns, or below them in a narrow window."""
+    room, level = columns.window(), words.looked(f"{one.level:8}", _LOOKS[one.level], colour=colour)
+    said = [words.line(one.text), *([words.line(f"→ {one.fix}")] if one.fix else [])]
+    begin, below = f"{level} {one.topic:9} ", " " * 19
+    if room is not None and room < NARROW:
+        yield begin.rstrip()
+        begin = below = "  "
+    for place, text in enumerate(said):
+        for number, line in enumerate(words.wrap(text, (room or sys.maxsize) - len(below), "  ")):
+            yield (begin if place == number == 0 else below) + line
 
 
 def _print(found: Sequence[Finding], rows: Sequence[tuple[str, str, str]]) -> None:
     colour = words.has_colour(sys.stdout)
     for one in found:
-        level = words.looked(f"{one.level:8}", _LOOKS[one.level], colour=colour)
-        first, *more = _wrapped(one.text, "  ") + (_wrapped(f"→ {one.fix}", "  ") if one.fix else [])
-        columns.echo(f"{level} {one.topic:9} {first}")
-        for line in more:
-            columns.echo(f"{'':18} {line}")
+        for line in _lines(one, colour=colour):
+            columns.echo(line, wrap=False)
     if rows:
         columns.echo()
         columns.echo_table([("SETTING", "VALUE", "FROM"), *rows], gives_way=1)

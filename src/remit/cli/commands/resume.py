@@ -10,6 +10,7 @@ import anyio
 import click
 import msgspec
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.jobs.task_input as task_input
 import remit.cli.options as options
@@ -33,15 +34,15 @@ MOST_TRIED = 500
 """Runs that are looked at for the newest one of a folder."""
 
 
-@click.command(context_settings={"max_content_width": 100}, epilog=exits.IN_WORDS)
-@click.argument("run", metavar="RUN")
+@click.command(epilog=exits.IN_WORDS)
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("text", nargs=-1, metavar="[TEXT]")
 @options.given_options
 @options.showing_options
 @run_lookup.journal_option
 @click.pass_obj
 def command(setup: Setup, run: str, text: tuple[str, ...], **given: object) -> int:
-    """Have a stopped run go on.
+    """Resume a stopped run.
 
     What was done is not done or paid for again. With TEXT a new run begins that knows the conversation so far. The
     agent, its rules, its model and its folder are those of the run; options replace them. RUN may be the beginning

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
+import remit.cli.jobs.approver as approver
+import remit.cli.jobs.trust_prompt as trust_prompt
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.words as words
@@ -18,13 +21,16 @@ from remit.definitions.syntax.nodes import Node, Wrong
 from remit.errors import TreeOwned
 from remit.types.ports import Store, TreeInfo
 
+MOST_LISTED = 20
+"""Runs that are named one by one before they are deleted."""
+
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=completion.runs)
 @click.option("--older-than", metavar="AGE", help="Those whose last event is longer ago, such as 30d or 12h.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All but the newest N.")
 @click.option("--unfinished", is_flag=True, help="With the two above: also runs that could still go on.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Delete without asking.")
 @run_lookup.journal_option
 def command(
     *,
@@ -37,8 +43,8 @@ def command(
 ) -> int:
     """Delete runs with everything that is kept of them.
 
-    A run that a process works on is never deleted. Of the old ones, those without an end are kept, since they can go
-    on, unless you say --unfinished.
+    Lists the runs and asks first; without a terminal it needs --yes. A run that a process works on is never deleted.
+    Of the old ones, those without an end are kept, since they can go on, unless you say --unfinished.
     """
     by_rule = older_than is not None or keep is not None
     if bool(runs) == by_rule:
@@ -84,7 +90,7 @@ async def _remove(
         if not chosen:
             exits.tell("Nothing was deleted.")
             return exits.FAILED if live and runs else exits.COMPLETED
-        if not (yes or (len(chosen) == 1 and runs)) and not _agreed(chosen, shorts):
+        if not yes and not _agreed(chosen, shorts):
             exits.tell("Nothing was deleted.")
             return exits.COMPLETED
         kept = await _delete(store, chosen, shorts)
@@ -111,15 +117,26 @@ def _ruled(trees: Sequence[TreeInfo], age: float | None, keep: int | None) -> li
 
 
 def _agreed(chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> bool:
-    if not words.is_terminal(sys.stdin):
-        exits.wrong_use(f"{words.count(len(chosen), 'run')} would be deleted. Say --yes if that is meant.")
+    """Lists what would be deleted and asks. Ends the command where there is no terminal to ask at."""
+    many = words.count(len(chosen), "run")
+    if not approver.can_ask():
+        ids = ", ".join(shorts[info.root] for info in chosen[:MOST_LISTED])
+        more = f" and {len(chosen) - MOST_LISTED:,} more" if len(chosen) > MOST_LISTED else ""
+        exits.wrong_use(
+            f"Nothing was deleted: without a terminal to ask at, `remit rm` needs --yes. It would delete {many}: {ids}{more}."
+        )
     now = time.time()
-    rows = [(shorts[one.root], one.agent, one.task, words.ago(one.last_at, now)) for one in chosen[:20]]
-    columns.echo_table([("ID", "AGENT", "TASK", "LAST"), *rows], gives_way=2)
-    if len(chosen) > 20:
-        columns.echo(f"… and {len(chosen) - 20:,} more")
+    rows = [
+        (shorts[one.root], one.agent, one.task, words.ago(one.last_at, now)) for one in chosen[:MOST_LISTED]
+    ]
+    # On standard error, where the question is: the output may be a file.
+    width = words.window_of(sys.stderr) - 1
+    for line in columns.table([("ID", "AGENT", "TASK", "LAST"), *rows], gives_way=2, width=width):
+        exits.tell(line)
+    if len(chosen) > MOST_LISTED:
+        exits.tell(f"… and {len(chosen) - MOST_LISTED:,} more")
     size = sum(info.bytes for info in chosen) / 1e6
-    return click.confirm(f"Delete {words.count(len(chosen), 'run')} ({size:.1f} MB)?", default=False)
+    return trust_prompt.ask(f"Delete {many} ({size:.1f} MB)? [y/N] ")
 
 
 async def _delete(store: Store, chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> int:

@@ -8,6 +8,7 @@ from typing import cast
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.jobs.task_input as task_input
 import remit.cli.options as options
@@ -19,7 +20,6 @@ from remit.models.offline import is_survey
 
 
 @click.command(
-    context_settings={"max_content_width": 100},
     epilog="Examples: remit run 'Find the slow tests' --read-only; git diff | remit run 'Review this' -;"
     " remit run 'Explain @src/app.py' --model ollama:llama3. " + exits.IN_WORDS,
 )
@@ -27,7 +27,14 @@ from remit.models.offline import is_survey
 @options.given_options
 @options.showing_options
 @click.option("--continue", "-c", "last", is_flag=True, help="Go on with the newest run of this folder.")
-@click.option("--resume", "-r", "before", metavar="RUN", help="Go on with this run. See `remit runs`.")
+@click.option(
+    "--resume",
+    "-r",
+    "before",
+    metavar="RUN",
+    shell_complete=completion.runs,
+    help="Go on with this run. See `remit runs`.",
+)
 @click.option("--journal", metavar="URL", help="Where the run is kept, such as sqlite:////full/path/runs.db.")
 @click.option("--no-journal", is_flag=True, help="Keep nothing of it. It cannot be resumed then.")
 @click.pass_obj

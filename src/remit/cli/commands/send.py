@@ -7,6 +7,7 @@ import sys
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.remote as remote
@@ -15,7 +16,7 @@ from remit.cli.resume_hints import find_way_on, way_to_ask
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("text", nargs=-1, required=True)
 @run_lookup.journal_option
 def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:

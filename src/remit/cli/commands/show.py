@@ -7,6 +7,7 @@ import sys
 
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
@@ -22,15 +23,11 @@ from remit.types.event_json import encode_flat, flat
 from remit.types.events import Event
 from remit.types.messages import JsonObject
 
-PIPE_WIDTH = 120
-"""How wide a tree is drawn for a file or a pipe."""
-
-
 PIECE_CHARS = 1_000_000
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
 @click.option("--tree", is_flag=True, help="The tree: every run with its task and how it ended.")
 @click.option("--messages", is_flag=True, help="The run's conversation.")
 @click.option("--calls", is_flag=True, help="Every tool call and what came of it.")
@@ -60,10 +57,8 @@ def command(*, run: str, journal: str | None, artifact: str | None, as_json: boo
                 columns.echo()
             _echo_section(name, one, history)
     else:
-        pieces = summary.pieces(
-            one, width=columns.window() or PIPE_WIDTH, colour=words.has_colour(sys.stdout)
-        )
-        columns.echo("\n\n".join(pieces))
+        pieces = summary.pieces(one, window=columns.window(), colour=words.has_colour(sys.stdout))
+        columns.echo("\n\n".join(pieces), wrap=False)
 
 
 async def _read(written: str, journal: str | None) -> tuple[Shown, list[Event]]:
@@ -87,7 +82,7 @@ async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
             exits.wrong_use(f"{found.short} has no artifact {words.line(name, 80)!r}; it has {known}.")
         start = 0
         while piece := await store.load_artifact(found.info.root, chosen.id, start, PIECE_CHARS):
-            columns.echo(words.lines(piece), nl=False)
+            columns.echo(words.lines(piece), nl=False, wrap=False)
             start += len(piece)
         columns.echo()
 
@@ -95,9 +90,10 @@ async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
 def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
     tree, found, colour = one.tree, one.found, words.has_colour(sys.stdout)
     if name == "tree":
-        columns.echo(summary.drawn_tree(one, width=columns.window() or PIPE_WIDTH, colour=colour))
+        columns.echo(summary.drawn_tree(one, width=columns.window() or summary.PIPE_WIDTH, colour=colour))
     elif name == "messages":
-        columns.echo("\n\n".join(transcript(one.record.talk.messages, one.record.agent, colour=colour)))
+        said = transcript(one.record.talk.messages, one.record.agent, window=columns.window(), colour=colour)
+        columns.echo("\n\n".join(said), wrap=False)
     elif name == "calls":
         columns.echo_table(list(show_tables.call_rows(tree, found)), gives_way=3, right=(1, 5))
     elif name == "usage":

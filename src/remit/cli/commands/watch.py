@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import anyio
 import click
 
+import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
+import remit.cli.standard_streams as standard_streams
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
 import remit.remote as remote
 from remit.cli.follow import follow, is_live
 from remit.cli.resume_hints import find_way_on
@@ -26,7 +28,7 @@ PAINT_S = 0.1
 
 
 @click.command()
-@click.argument("run", metavar="[RUN]", required=False, default=LAST)
+@click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
 @click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
 @click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
 @run_lookup.journal_option
@@ -75,11 +77,19 @@ async def _show(store: Store, found: NamedRun, display: Display) -> Tree:
 
     async with anyio.create_task_group() as group:
         group.start_soon(_paint, store, found, display)
+        group.start_soon(_end_unread, group.cancel_scope)
         tree = await follow(store, found, display.feed, alive)
         group.cancel_scope.cancel()
+    if standard_streams.reader_is_gone(sys.stdout):
+        raise BrokenPipeError
     if tree.status is None and not await is_live(store, found.info.root):
         view.end()
     return tree
+
+
+async def _end_unread(scope: anyio.CancelScope) -> None:
+    await standard_streams.until_unread()
+    scope.cancel()
 
 
 async def _paint(store: Store, found: NamedRun, display: Display) -> None:
@@ -110,5 +120,5 @@ async def _tell_end(store: Store, found: NamedRun, tree: Tree) -> int:
         exits.tell(f"To go on with it: {await find_way_on(store, found)}")
     answer = outcome.text or outcome.partial
     if answer:
-        columns.echo(words.lines(answer))
+        columns.echo_answer(answer)
     return exits.BY_STATUS[outcome.status]

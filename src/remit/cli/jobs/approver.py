@@ -76,6 +76,10 @@ async def _ask(request: ApprovalRequest, source: int) -> Decision:
 
 
 def _write(text: str) -> None:
+    # What a call would do is indented, and stays exactly as it is.
+    room, end = words.window_of(sys.stderr) - 1, text[len(text.rstrip(" ")) :]
+    rows = ([row] if row[:2] == "  " else words.wrap(row, room) for row in text.rstrip(" ").split("\n"))
+    text = "\n".join(part for parts in rows for part in parts) + end
     try:
         sys.stderr.write(text if words.has_unicode(sys.stderr) else words.ascii_only(text))
         sys.stderr.flush()

@@ -15,9 +15,12 @@ import anyio
 import remit.cli.exits as exits
 import remit.cli.options as options_
 import remit.cli.run_lookup as run_lookup
+import remit.cli.standard_streams as standard_streams
+import remit.cli.views.columns as columns
 import remit.cli.views.json_output as json_output
 import remit.cli.views.words as words
 from remit.cli.jobs.approver import choose_approver
+from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
 from remit.cli.resume_hints import way_to_ask
@@ -41,6 +44,8 @@ log = logging.getLogger("remit")
 
 FRAME_S = 0.1
 """How often the display may draw."""
+
+NO_READER = "nobody reads its output any more"
 
 _STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 _NAMES = {"SIGINT": "Ctrl-C"}
@@ -91,11 +96,11 @@ async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limit
 def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:
     """Print the answer of a tree that stays as it is; `called` is how its run was. The exit code."""
     writer = json_output.Writer() if showing.form == "stream-json" else None
-    _print(outcome, showing, writer)
+    is_read = _print(outcome, showing, writer)
     if not showing.quiet:
         how, again = words.status_words(outcome.status), way_to_ask(called, outcome.run_id)
         exits.tell(f"{outcome.run_id} has ended: {how}. To go on with its conversation: {again}")
-    return exits.BY_STATUS[outcome.status]
+    return exits.BY_STATUS[outcome.status] if is_read else exits.OUTPUT_CLOSED
 
 
 async def _follow(
@@ -114,6 +119,8 @@ async def _follow(
         store = open_store(job.journal, secrets=job.secrets) if job.journal is not None else None
         if store is not None:
             stack.push_async_callback(_close, store)
+        if isinstance(job.models, PricedModels):
+            stack.push_async_callback(job.models.close)
         approver = choose_approver(display, yes=job.options.yes, elsewhere=showing.elsewhere)
         running = await stack.enter_async_context(make(store, approver))
         if past is None and store is not None:
@@ -123,9 +130,9 @@ async def _follow(
             exits.tell(f"Questions wait for an answer: {run_lookup.hint(f'approve {running.run_id}')}")
         writer = json_output.Writer(_stopper(interrupts)) if streams else None
         outcome = await conduct(running, display, interrupts, (writer.event,) if writer else ())
-    _print(outcome, showing, writer)
+    is_read = _print(outcome, showing, writer)
     _tell_end(outcome, store, quiet=showing.quiet)
-    return exits.BY_STATUS[outcome.status]
+    return exits.BY_STATUS[outcome.status] if is_read else exits.OUTPUT_CLOSED
 
 
 def _stopper(interrupts: Interrupts) -> Callable[[], None]:
@@ -134,7 +141,7 @@ def _stopper(interrupts: Interrupts) -> Callable[[], None]:
 
     def stop() -> None:
         with suppress(RuntimeError):  # it has ended, and its loop with it
-            loop.call_soon_threadsafe(interrupts.stop, "nobody reads its output any more")
+            loop.call_soon_threadsafe(interrupts.stop, NO_READER)
 
     return stop
 
@@ -156,22 +163,33 @@ async def _close(store: Store) -> None:
 # --- What is said at the end ----------------------------------------------------------------------
 
 
-def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None) -> None:
-    """The answer, or what there is of it, on standard output."""
+def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None) -> bool:
+    """The answer, or what there is of it, on standard output. False if nobody reads that any more."""
     if writer is not None:
         writer.line(json_output.encode_result(outcome))
         writer.close()
-        if writer.gone:
-            raise BrokenPipeError
+        return not writer.gone
+    if standard_streams.reader_is_gone(sys.stdout):
+        return False
+    try:
+        if showing.form == "json":
+            json_output.write_json(json_output.encode_result(outcome))
+        else:
+            _print_text((outcome.text or outcome.partial).rstrip())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _print_text(text: str) -> None:
+    """Exact for a pipe or a file; fit for a terminal."""
+    if not text.strip():
         return
-    if showing.form == "json":
-        json_output.write_out(json_output.encode_result(outcome) + b"\n")
+    if words.is_terminal(sys.stdout):
+        columns.echo_answer(text)
     else:
-        text = outcome.text or outcome.partial
-        shown = words.lines(text) if words.is_terminal(sys.stdout) else text
-        if shown.strip():
-            json_output.write_out(f"{shown.rstrip()}\n".encode("utf-8", "replace"))
-    sys.stdout.flush()
+        json_output.write_out(f"{text}\n".encode("utf-8", "replace"))
 
 
 def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
@@ -296,6 +314,7 @@ async def conduct(
             async with anyio.create_task_group() as group:
                 group.start_soon(_stop_on, running, interrupts)
                 group.start_soon(_draw, display)
+                group.start_soon(_stop_unread, interrupts)
                 await _feed(running.events(), (display.feed, *sinks))
                 group.cancel_scope.cancel()
             outcome = await running.outcome()
@@ -330,3 +349,9 @@ def _contained() -> Generator[None]:
 
 async def _stop_on(running: Running, interrupts: Interrupts) -> None:
     await running.cancel(await interrupts.first())
+
+
+async def _stop_unread(interrupts: Interrupts) -> None:
+    """Stop a tree whose output lost its reader, also while it is silent: a model may think for minutes."""
+    await standard_streams.until_unread()
+    interrupts.stop(NO_READER)

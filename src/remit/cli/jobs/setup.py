@@ -15,6 +15,7 @@ import remit.cli.default_model as default_model
 import remit.cli.jobs.trust_prompt as trust_prompt
 import remit.tools
 from remit.agent import Agent
+from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.options import Options
 from remit.definitions import (
     Loaded,
@@ -214,11 +215,12 @@ def _without_model(options: Options, settings: Settings) -> str:
 
 
 def _sources(settings: Settings, models: ModelSource | None) -> ModelSource | None:
-    """What names stand for: the caller's models, then the aliases of the settings."""
-    if models is None or not callable(models):
-        both: dict[str, str | Model] = {**settings.models, **(models or {})}
-        return both or None
-    return models
+    """What names stand for: the caller's models, then the aliases of the settings, then models that they price."""
+    if models is not None and callable(models):
+        return models
+    both: dict[str, str | Model] = {**settings.models, **(models or {})}
+    prices = settings.prices
+    return PricedModels(both, prices) if prices else both or None
 
 
 # --- The agent ------------------------------------------------------------------------------------

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import click
@@ -15,8 +14,8 @@ import msgspec
 import remit.cli.views.words as words
 
 GAP = "  "
-LEAST_CELL = 8
-"""The column that gives way is never narrower."""
+LEAST_CELL = 16
+"""The column that gives way is never narrower; where that is too wide, every row is a block of lines."""
 
 
 class Cell(NamedTuple):
@@ -31,13 +30,22 @@ Row = Sequence[str | Cell]
 
 def window() -> int | None:
     """The width of the terminal that standard output is; None when it is none, and nothing need be cut."""
-    return shutil.get_terminal_size().columns if words.is_terminal(sys.stdout) else None
+    return words.window_of(sys.stdout) if words.is_terminal(sys.stdout) else None
 
 
-def echo(text: str = "", *, nl: bool = True) -> None:
-    """Prints text that is fit for a terminal; where the output has nothing but ASCII, in that."""
+def echo(text: str = "", *, nl: bool = True, wrap: bool = True) -> None:
+    """Prints text that is fit for a terminal, wrapped at blanks there; where the output has nothing but ASCII, in that."""
+    room = window() if wrap else None
+    if room is not None:
+        text = "\n".join(part for line in text.split("\n") for part in words.wrap(line, room))
     shown = text if words.has_unicode(sys.stdout) else words.ascii_only(text)
     click.echo(shown, nl=nl, color=words.has_colour(sys.stdout))
+
+
+def echo_answer(text: str) -> None:
+    """Prints anybody's text, made fit for a terminal: its prose is wrapped, its code is not."""
+    shown, room = words.lines(text), window()
+    echo(shown if room is None else words.wrap_prose(shown, room), wrap=False)
 
 
 def echo_table(rows: Sequence[Row], *, gives_way: int, right: Sequence[int] = ()) -> None:
@@ -57,14 +65,19 @@ def table(
 ) -> list[str]:
     """Lines of aligned columns. The column `gives_way` is cut to fit `width`; those in `right` end together.
 
-    Columns that are empty in every row but that of the headings are left out.
+    Columns that are empty in every row but that of the headings are left out. Where the columns do not fit, each row is
+    a block: what stands before the column that gives way, that column, and the rest with its headings.
     """
     tidy = [[_tidy(cell) for cell in row] for row in rows]
     used = [place for place in range(len(tidy[0])) if any(row[place].text for row in tidy[1:])]
     widths = {place: max(words.width(row[place].text) for row in tidy) for place in used}
     if width is not None and gives_way in widths:
-        others = sum(widths.values()) - widths[gives_way] + len(GAP) * (len(used) - 1)
-        widths[gives_way] = min(widths[gives_way], max(LEAST_CELL, width - others))
+        room = width - (sum(widths.values()) - widths[gives_way] + len(GAP) * (len(used) - 1))
+        if room < min(widths[gives_way], LEAST_CELL):
+            return [
+                line for row in tidy[1:] for line in _block(tidy[0], row, gives_way, width, colour=colour)
+            ]
+        widths[gives_way] = min(widths[gives_way], room)
     lines: list[str] = []
     for number, row in enumerate(tidy):
         parts = [words.pad(row[place].text, widths[place], right=place in right) for place in used]
@@ -74,6 +87,22 @@ def table(
         shown = [words.looked(part, look, colour=colour) for part, look in zip(parts, looks, strict=True)]
         lines.append(GAP.join(shown).rstrip())
     return lines
+
+
+def _block(
+    heads: Sequence[Cell], row: Sequence[Cell], gives_way: int, width: int, *, colour: bool
+) -> Iterator[str]:
+    """A row for a narrow window."""
+    first = [words.looked(cell.text, cell.look, colour=colour) for cell in row[:gives_way] if cell.text]
+    yield from words.wrap(GAP.join(first), width, GAP)
+    if row[gives_way].text:
+        yield words.looked(
+            GAP + words.cut(row[gives_way].text, width - len(GAP)), row[gives_way].look, colour=colour
+        )
+    rest = zip(heads[gives_way + 1 :], row[gives_way + 1 :], strict=True)
+    named = ", ".join(f"{head.text.lower()} {cell.text}" for head, cell in rest if cell.text)
+    for line in words.wrap(GAP + named, width) if named else ():
+        yield words.looked(line, "dim", colour=colour)
 
 
 def _tidy(cell: str | Cell) -> Cell:
@@ -94,15 +123,19 @@ def echo_encoded(data: bytes) -> None:
 
 
 def _echo(text: str) -> None:
-    # Outside its strings JSON has nothing but ASCII, so that what stands in them can be escaped in the whole text.
-    click.echo(_UNSEEN.sub(_escaped, text) if words.has_unicode(sys.stdout) else _UNSEEN.sub(_in_ascii, text))
+    click.echo(safe_json(text))
+
+
+def safe_json(text: str) -> str:
+    """JSON with the same value that drives no terminal: controls, C1 and bidi ones too, are escapes."""
+    # Outside its strings JSON has nothing but ASCII, so that the whole text can be searched.
+    return _UNSEEN.sub(_escaped if words.has_unicode(sys.stdout) else _in_ascii, text)
 
 
 _UNSEEN = re.compile(r"[^\x00-\x7e]")
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Foreign text must not drive a terminal that it ends up on: what cannot be seen is written as an escape."""
     return found[0] if found[0].isprintable() else _in_ascii(found)
 
 

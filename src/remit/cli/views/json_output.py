@@ -11,6 +11,8 @@ from typing import cast
 import msgspec
 
 import remit.cli.exits as exits
+import remit.cli.views.columns as columns
+import remit.cli.views.words as words
 from remit.types.event_json import encode_flat
 from remit.types.events import Event
 from remit.types.limits import Usage
@@ -74,6 +76,13 @@ def write_out(data: bytes) -> None:
         target.write(data)
 
 
+def write_json(data: bytes) -> None:
+    """One value on a line of its own: exact in a pipe or a file, with escapes on a terminal. Raises OSError."""
+    if words.is_terminal(sys.stdout):
+        data = columns.safe_json(data.decode()).encode()
+    write_out(data + b"\n")
+
+
 class Writer:
     """Writes lines to standard output in a thread of its own, in order: a slow reader never slows a run."""
 
@@ -102,7 +111,7 @@ class Writer:
             if self.gone:
                 continue
             try:
-                write_out(data + b"\n")
+                write_json(data)
                 if self._lines.empty():
                     sys.stdout.flush()
             except (OSError, ValueError):

@@ -83,7 +83,7 @@ class LineDisplay:
 
     def end(self, *, tree: bool = True) -> None:
         if tree and self.view.tree.runs:
-            self._write(shown([summary(self.view, WIDEST, self.view.tree.at)], colour=False))
+            self._write(shown(summary(self.view, self._room() or WIDEST, self.view.tree.at), colour=False))
 
     def _say(self, event: Event) -> str:
         if isinstance(event, events.RunEnded):
@@ -109,9 +109,17 @@ class LineDisplay:
             self._held.append(text)
         if self._broken or self._held is not None:
             return
+        if room := self._room():
+            # Below the words of the line, not below its time.
+            rows = (words.wrap(row, room, "    " if row[:1] == " " else "") for row in text.split("\n"))
+            text = "\n".join(part for parts in rows for part in parts)
         shown_text = text if words.has_unicode(self._stream) else words.ascii_only(text)
         try:
             self._stream.write(f"{shown_text}\n")
             self._stream.flush()
         except (OSError, ValueError):
             self._broken = True
+
+    def _room(self) -> int | None:
+        """Cells of a line; None for a log, which has no edge."""
+        return words.window_of(self._stream) - 1 if words.is_terminal(self._stream) else None

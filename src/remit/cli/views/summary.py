@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,6 +23,10 @@ from remit.types.outcome import Outcome
 from remit.types.ports import Store
 
 TASK_LINES = 6
+LABEL = 8
+"""Cells before what is said about a run."""
+PIPE_WIDTH = 120
+"""How wide a tree is drawn for a file or a pipe."""
 
 
 class Shown(NamedTuple):
@@ -67,15 +72,16 @@ def drawn_tree(one: Shown, *, width: int, colour: bool, unicode: bool = True) ->
     return shown(whole(view, width=width, now=now), colour=colour, unicode=unicode)
 
 
-def pieces(one: Shown, *, width: int, colour: bool, unicode: bool = True) -> Iterator[str]:
-    """The parts of the page, to be set apart by empty lines."""
-    yield "\n".join(_head(one, colour=colour))
-    yield drawn_tree(one, width=width, colour=colour, unicode=unicode)
+def pieces(one: Shown, *, window: int | None, colour: bool, unicode: bool = True) -> Iterator[str]:
+    """The parts of the page, to be set apart by empty lines, wrapped to a window if there is one."""
+    most = window or sys.maxsize
+    yield "\n".join(part for row in _head(one, colour=colour) for part in words.wrap(row, most, " " * LABEL))
+    yield drawn_tree(one, width=window or PIPE_WIDTH, colour=colour, unicode=unicode)
     for title, text, look in _answer(one):
-        yield f"{words.looked(title, look, colour=colour)}\n{words.lines(text)}"
+        yield f"{words.looked(title, look, colour=colour)}\n{words.wrap_prose(words.lines(text), most)}"
     notes = list(_notes(one))
     if notes:
-        yield "\n".join(notes)
+        yield "\n".join(part for note in notes for part in words.wrap(note, most))
 
 
 def _head(one: Shown, *, colour: bool) -> Iterator[str]:
@@ -101,7 +107,7 @@ def _head(one: Shown, *, colour: bool) -> Iterator[str]:
 
 
 def _row(name: str, text: str) -> str:
-    return f"{name:8}{text}".rstrip()
+    return f"{name:{LABEL}}{text}".rstrip()
 
 
 def _answer(one: Shown) -> Iterator[tuple[str, str, words.Look]]:

@@ -18,10 +18,14 @@ from remit.types.messages import (
 from remit.types.text import text_of
 
 
-def transcript(messages: Sequence[Message], agent: str, *, colour: bool) -> Iterator[str]:
-    """Pieces of text, one per message; nothing in them drives a terminal."""
+def transcript(
+    messages: Sequence[Message], agent: str, *, window: int | None = None, colour: bool
+) -> Iterator[str]:
+    """Pieces of text, one per message; nothing in them drives a terminal. Prose is wrapped to a window."""
     for message in messages:
         head, body, look = _piece(message, agent)
+        if window is not None and not isinstance(message, ToolMessage):
+            body = words.wrap_prose(body, window)
         title = words.looked(f"── {head} ──", look, colour=colour)
         yield f"{title}\n{body}" if body else title
 

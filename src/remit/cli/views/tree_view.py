@@ -30,6 +30,8 @@ WIDEST_NAME = 28
 WIDEST_TASK = 80
 LEAST_TASK = 12
 LEAST_WIDTH = 80
+NARROW = 50
+"""In windows with fewer columns a run's numbers are its tokens, and its mark alone says that it completed."""
 STEP = 20
 
 _NO_USAGE = Usage()
@@ -154,18 +156,23 @@ def _note_model(live: Live, event: Event) -> None:
 
 
 def frame(view: TreeView, *, width: int, height: int, now: float) -> list[Line]:
-    """What fits a window: the runs that matter most, those left out as a count, and a line about the whole."""
-    return whole(view, width=width, now=now, most=max(1, height - 2))
+    """What fits a window: the runs that matter most, those left out as a count, and what there is to say of the whole."""
+    told = summary(view, width, now)[: max(1, height // 4)]
+    return [*_runs(view, width, now, max(1, height - 1 - len(told))), *told]
 
 
 def whole(view: TreeView, *, width: int, now: float, most: int | None = None) -> list[Line]:
-    """Every run, or about `most` lines of those that matter most, and a line about the whole."""
+    """Every run, or about `most` lines of those that matter most, and what there is to say of the whole."""
+    return [*_runs(view, width, now, most), *summary(view, width, now)]
+
+
+def _runs(view: TreeView, width: int, now: float, most: int | None) -> list[Line]:
     rows = list(_rows(view.tree, None if most is None else _chosen(view, most)))
     lines = _draw_all(view, rows, width, now)
     rest = _left_out(view.tree, rows)
     if rest:
         lines.append(((words.cut(f"  … {rest}", width), "dim"),))
-    return [*lines, summary(view, width, now)]
+    return lines
 
 
 def shown(lines: Iterable[Line], *, colour: bool, unicode: bool = True) -> str:
@@ -276,17 +283,20 @@ class Words(NamedTuple):
         return sum(map(words.width, (self.rails, self.name, self.task, self.doing))) + 7
 
 
-def _say(view: TreeView, row: Row) -> Words:
+def _say(view: TreeView, row: Row, *, narrow: bool) -> Words:
     record, action = row.record, view.action(row.record)
     name = words.line(record.start.nickname or record.agent, WIDEST_NAME)
     task = words.line(record.label or record.task.text, WIDEST_TASK)
-    return Words(_rails(row.rails), name, task, ending_of(record, row.folded) or action.words, action)
+    ended = ending_of(record, row.folded)
+    if narrow and record.outcome is not None and record.outcome.ok:
+        return Words(_rails(row.rails), name, task, f"+{row.folded} below" if row.folded else "", action)
+    return Words(_rails(row.rails), name, task, ended or action.words, action)
 
 
 def _draw_all(view: TreeView, rows: list[Row], width: int, now: float) -> list[Line]:
     """One line each, no wider than they need: in a wide window numbers stay near what they belong to."""
     sums = view.sums()
-    said = [_say(view, row) for row in rows]
+    said = [_say(view, row, narrow=width < NARROW) for row in rows]
     costs = view.tree.root in sums and sums[view.tree.root].usd != 0
     numbers = [_numbers(row.record, sums[row.record.id], now, width, costs=costs) for row in rows]
     needed = max((one.width + words.width(n) + 2 for one, n in zip(said, numbers, strict=True)), default=0)
@@ -344,23 +354,20 @@ def _numbers(record: RunRecord, sums: Sum, now: float, width: int, *, costs: boo
     allowed = record.limits.seconds
     if ended is None and isinstance(allowed, (int, float)):
         time += f"/{words.allowed_time(allowed)}"
-    parts = [
-        words.pad(turn, 6, right=True),
-        words.pad(words.number(sums.tokens) if sums.tokens else "-", 5, right=True),
-    ]
+    parts = [words.pad(words.number(sums.tokens) if sums.tokens else "-", 5, right=True)]
     if costs and width >= 72:
         parts.append(words.pad(words.money(sums.usd) if sums.usd != 0 else "-", 7, right=True))
-    if width >= 50:
-        parts.append(words.pad(time, 10, right=True))
+    if width >= NARROW:
+        parts = [words.pad(turn, 6, right=True), *parts, words.pad(time, 10, right=True)]
     return " ".join(parts)
 
 
-def summary(view: TreeView, width: int, now: float) -> Line:
-    """One line about the whole tree: its runs, and what it has spent of its limits."""
+def summary(view: TreeView, width: int, now: float) -> list[Line]:
+    """The whole tree: its runs, and what it has spent of its limits. One line, or several in a narrow window."""
     tree = view.tree
     root = tree.runs.get(tree.root)
     if root is None:
-        return (("starting…", "dim"),)
+        return [(("starting…", "dim"),)]
     sums, limits = view.sums()[tree.root], root.limits
     past = elapsed(root, now)
     still_open = f", {sums.open:,} open" if sums.open and root.outcome is None else ""
@@ -378,7 +385,19 @@ def summary(view: TreeView, width: int, now: float) -> Line:
         f"{view.missed:,} events not shown" if view.missed else "",
         f"{words.count(failed, 'call')} failed or denied" if failed else "",
     ]
-    return ((words.cut(" · ".join(part for part in parts if part), width), "strong"),)
+    return [((line, "strong"),) for line in _joined([part for part in parts if part], width)]
+
+
+def _joined(parts: list[str], width: int) -> Iterator[str]:
+    """The parts side by side, in as many lines as they need."""
+    line = ""
+    for part in parts:
+        longer = f"{line} · {part}" if line else part
+        if line and words.width(longer) > width:
+            yield line
+            longer = part
+        line = words.cut(longer, width)
+    yield line
 
 
 def _against(used: float, limit: object, say: Callable[[float], str], unit: str = "") -> str:

@@ -6,6 +6,7 @@ Everything foreign goes through `line` or `visible` on its way to a terminal. No
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple, TextIO
@@ -185,6 +186,50 @@ def cut(text: str, most: int) -> str:
     return text[:end].rstrip() + "…"
 
 
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_WORD = re.compile(r"( *)([^ ]+)")
+
+
+def wrap(text: str, most: int, hanging: str = "") -> list[str]:
+    """Lines of at most so many cells, broken at blanks; a word that is longer stays whole, so that it can be copied.
+
+    The lines after the first begin as the text does, and then with `hanging`. Our own looks take no room.
+    """
+    if width(_STYLE.sub("", text)) <= most:
+        return [text]
+    begin = text[: len(text) - len(text.lstrip(" "))]
+    found: list[str] = []
+    line, used = "", 0
+    for blanks, word in _WORD.findall(text):
+        cells = width(_STYLE.sub("", word))
+        if line and used + len(blanks) + cells > most:
+            found.append(line)
+            line, used = begin + hanging + word, len(begin + hanging) + cells
+        else:
+            line, used = line + blanks + word, used + len(blanks) + cells
+    return [*found, line]
+
+
+_LITERAL = re.compile(r"    |\t|\s*\|")
+"""How lines of code and tables begin: they are wider than a window with more right than prose."""
+_FENCE = re.compile(r"\s*(```|~~~)")
+_BULLET = re.compile(r" *(?:[-*+•]|\d{1,3}[.)]) +")
+
+
+def wrap_prose(text: str, most: int) -> str:
+    """Paragraphs and lists wrapped to so many cells; code, tables and whatever fits stay as they are."""
+    found: list[str] = []
+    fenced = False
+    for row in text.split("\n"):
+        fenced ^= bool(_FENCE.match(row))
+        if fenced or _LITERAL.match(row):
+            found.append(row)
+        else:
+            bullet = _BULLET.match(row)
+            found += wrap(row, most, " " * len(bullet[0].lstrip(" ")) if bullet else "")
+    return "\n".join(found)
+
+
 def pad(text: str, cells: int, *, right: bool = False) -> str:
     """The text in a column of that width, cut if it has to be; `right` puts it at the right edge."""
     shown = cut(text, cells)
@@ -216,6 +261,19 @@ def is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and not stream.closed and stream.isatty()
     except (ValueError, OSError):
         return False
+
+
+def window_of(stream: TextIO) -> int:
+    """How many columns the terminal has that a stream is; COLUMNS says otherwise."""
+    written = os.environ.get("COLUMNS", "")
+    try:
+        return (
+            int(written)
+            if written.isdecimal() and int(written)
+            else os.get_terminal_size(stream.fileno()).columns
+        )
+    except (OSError, ValueError):
+        return 80
 
 
 def looked(text: str, look: Look, *, colour: bool) -> str:
