@@ -29,7 +29,7 @@ from remit.tools.result import ToolResult
 from remit.types.sandbox import Sandbox
 
 _TROUBLE = bubblewrap.trial()
-_REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"
+_REQUIRED = os.environ.get("REQUIRE_SANDBOX") == "1"
 
 pytestmark = pytest.mark.real_time
 
@@ -102,7 +102,7 @@ async def _run(shell: Shell, sandbox: Sandbox, command: str, **args: object) -> 
 
 
 def test_the_sandbox_works_where_it_is_required() -> None:
-    """Where REMIT_REQUIRE_SANDBOX=1 is set, a machine without a sandbox fails instead of skipping."""
+    """Where REQUIRE_SANDBOX=1 is set, a machine without a sandbox fails instead of skipping."""
     if _REQUIRED:
         assert _TROUBLE is None
 
