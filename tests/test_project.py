@@ -32,6 +32,7 @@ FLOORS = {
     "a tree of runs": "engine.delegation",
     "the ways in": "engine",
     "from outside": "remote",
+    "watching": "observe",
     "the command line": "cli __main__",
 }
 # Adapters plug into ports: only the ways in know them, and they know neither the engine nor each other.
@@ -168,6 +169,7 @@ def test_import_is_light() -> None:
         "psycopg",
         "pydantic_ai",
         "anthropic",
+        "opentelemetry",
         "wcmatch",
         "bracex",
     )

@@ -33,6 +33,7 @@ from remit.engine.start import Task, start
 from remit.engine.tree.approvals import Approver
 from remit.errors import StoreError
 from remit.history.records import REOPENED, Tree
+from remit.observe.otel.environment import exporting
 from remit.stores import open_store
 from remit.types.events import Event
 from remit.types.limits import Limits
@@ -69,7 +70,8 @@ async def launch(job: RunSetup, task: Task, showing: Showing, *, history: Sequen
             workspace=job.workspace,
         )
 
-    return await _follow(job, make, showing, None)
+    async with exporting(_teller(showing), secrets=job.secrets):
+        return await _follow(job, make, showing, None)
 
 
 async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limits | None = None) -> int:
@@ -90,7 +92,12 @@ async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limit
             workspace=job.workspace,
         )
 
-    return await _follow(job, make, showing, past)
+    async with exporting(_teller(showing), secrets=job.secrets):
+        return await _follow(job, make, showing, past)
+
+
+def _teller(showing: Showing) -> Callable[[str], None]:
+    return (lambda _: None) if showing.quiet else exits.tell
 
 
 def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:

@@ -1,0 +1,1 @@
+"""Watching runs from outside the engine: traces and metrics for OpenTelemetry."""
