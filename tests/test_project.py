@@ -32,7 +32,8 @@ FLOORS = {
     "a tree of runs": "engine.delegation",
     "the ways in": "engine",
     "from outside": "remote",
-    "watching": "observe",
+    "readers of events": "observe",
+    "traces": "observe.otel",
     "the command line": "cli __main__",
 }
 # Adapters plug into ports: only the ways in know them, and they know neither the engine nor each other.
@@ -46,6 +47,7 @@ ALSO = {
     "definitions": "tools.mcp",  # files describe servers, and `load_settings()` needs no argument for that
     "engine": "stores models",  # `run(store="path")` and `model="name"` open what they name
     "remote": "stores",  # it reaches a tree through its store
+    "observe.page": "stores",  # `app("sqlite:///runs.db")` opens what it names
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything
 }
 FACADES = {"remit", "remit.tools"}

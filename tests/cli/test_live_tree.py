@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from terminals import check_screen
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.types.events as events
 from remit import Agent, Limits, start, tool
 from remit.cli.views.line_display import LineDisplay

@@ -12,7 +12,7 @@ import pytest
 from runbench import project
 
 import remit.cli.exits as exits
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.main import COMMANDS, main
 from remit.testing import ScriptedModel, call, calls, say, wrapped
 

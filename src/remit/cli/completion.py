@@ -144,7 +144,7 @@ def is_offered(name: str, incomplete: str) -> bool:
 
 
 def _item(name: str, explained: str) -> CompletionItem[str]:
-    import remit.cli.views.words as words  # noqa: PLC0415 - as above
+    import remit.observe.words as words  # noqa: PLC0415 - as above
 
     return CompletionItem(name, help=words.line(explained, 60) or None)
 

@@ -70,7 +70,7 @@ def tell(words: str) -> None:
     lines = [visible(line) for line in with_local_installer(clean(words)).split("\n")]
     try:
         if sys.stderr.isatty():
-            from remit.cli.views.words import window_of, wrap  # noqa: PLC0415 - for those who look on
+            from remit.observe.words import window_of, wrap  # noqa: PLC0415 - for those who look on
 
             width = window_of(sys.stderr) - 1
             lines = [part for line in lines for part in wrap(line, width)]

@@ -1,1 +1,1 @@
-"""Watching runs from outside the engine: traces and metrics for OpenTelemetry."""
+"""Readers of events: words for people, the page, and traces and metrics for OpenTelemetry."""

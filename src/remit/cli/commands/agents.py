@@ -13,7 +13,7 @@ import click
 import remit.cli.default_model as default_model
 import remit.cli.exits as exits
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.definitions import (
     Definition,
     Loaded,

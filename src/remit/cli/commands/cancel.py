@@ -10,7 +10,7 @@ import click
 import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.remote as remote
 from remit.cli.follow import follow
 from remit.cli.resume_hints import find_way_on

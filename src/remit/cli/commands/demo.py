@@ -12,7 +12,7 @@ import click
 import remit.cli.completion as completion
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.jobs.launch import launch
 from remit.cli.jobs.setup import put_together
 from remit.cli.options import Options, Showing, read_showing, showing_options

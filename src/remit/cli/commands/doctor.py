@@ -14,7 +14,7 @@ import remit.cli.doctor_checks as doctor_checks
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.doctor_checks import Finding
 from remit.cli.install_command import with_local_installer
 from remit.definitions import Settings, SettingsError, load_settings

@@ -15,7 +15,7 @@ import remit.cli.jobs.approver as approver
 import remit.cli.jobs.trust_prompt as trust_prompt
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.definitions.agent_files.limit_values import seconds
 from remit.definitions.syntax.nodes import Node, Wrong
 from remit.errors import TreeOwned

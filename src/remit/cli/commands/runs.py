@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.views.columns import Cell
 from remit.history.fold import fold
 from remit.types.outcome import Status

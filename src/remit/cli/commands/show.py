@@ -13,7 +13,7 @@ import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.cli.views.show_tables as show_tables
 import remit.cli.views.summary as summary
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.run_lookup import LAST
 from remit.cli.views.summary import Shown
 from remit.cli.views.transcript import transcript

@@ -9,7 +9,7 @@ import anyio
 import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.remote as remote
 from remit.cli.resume_hints import find_way_on
 from remit.cli.run_lookup import NamedRun, short_request

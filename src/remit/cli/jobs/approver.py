@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.views.display import Display
 from remit.cli.views.keyboard import in_foreground
 from remit.engine.terminal_prompt import ask_at

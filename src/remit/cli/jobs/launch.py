@@ -18,14 +18,13 @@ import remit.cli.run_lookup as run_lookup
 import remit.cli.standard_streams as standard_streams
 import remit.cli.views.columns as columns
 import remit.cli.views.json_output as json_output
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.jobs.approver import choose_approver
 from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
 from remit.cli.resume_hints import way_to_ask
 from remit.cli.views.display import Display, open_display
-from remit.cli.views.run_words import how_it_ended
 from remit.cli.views.tree_view import TreeView
 from remit.engine.handle import Running
 from remit.engine.resume import reopen
@@ -34,6 +33,7 @@ from remit.engine.tree.approvals import Approver
 from remit.errors import StoreError
 from remit.history.records import REOPENED, Tree
 from remit.observe.otel.environment import exporting
+from remit.observe.run_words import how_it_ended
 from remit.stores import open_store
 from remit.types.events import Event
 from remit.types.limits import Limits

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import remit.cli.exits as exits
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.types.messages import FilePart, ImagePart, Part, TextPart
 
 MOST_TEXT = 400_000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 
 GAP = "  "
 LEAST_CELL = 16

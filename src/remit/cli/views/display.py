@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.views.keyboard import in_foreground
 from remit.cli.views.line_display import LineDisplay
 from remit.cli.views.tree_view import TreeView

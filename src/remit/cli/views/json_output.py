@@ -12,7 +12,7 @@ import msgspec
 
 import remit.cli.exits as exits
 import remit.cli.views.columns as columns
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.types.event_json import encode_flat
 from remit.types.events import Event
 from remit.types.limits import Usage

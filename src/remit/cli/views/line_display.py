@@ -6,11 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.types.events as events
-from remit.cli.views.event_words import in_words
-from remit.cli.views.run_words import how_it_ended
 from remit.cli.views.tree_view import TreeView, shown, summary
+from remit.observe.event_words import in_words
+from remit.observe.run_words import how_it_ended
 from remit.types.events import Event
 
 WIDEST = 200

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.views.keyboard import Keys
 from remit.cli.views.tree_view import Line, TreeView, frame, shown, whole
 from remit.types.events import Event

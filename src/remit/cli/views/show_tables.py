@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import asdict
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.run_lookup import NamedRun
 from remit.cli.views.columns import Cell, Row
-from remit.cli.views.event_words import in_words
 from remit.history.records import CallRecord, RunRecord, Tree, is_within
+from remit.observe.event_words import in_words
 from remit.types.events import Event
 from remit.types.limits import Usage
 from remit.types.messages import JsonObject

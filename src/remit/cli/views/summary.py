@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.cli.options import Options, recall
 from remit.cli.resume_hints import way_on
 from remit.cli.run_lookup import NamedRun, hint, short_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.types.messages import (
     AssistantMessage,
     Call,

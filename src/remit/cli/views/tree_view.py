@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec import Struct, field
-
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.types.events as events
-from remit.cli.views.run_words import Action, action_of, ending_of
-from remit.cli.views.words import Look
 from remit.history.fold import apply
 from remit.history.records import RunRecord, Tree, elapsed
+from remit.observe.activity import Live, note
+from remit.observe.run_words import Action, action_of, ending_of
+from remit.observe.words import Look
 from remit.types.events import Event
 from remit.types.limits import Usage, total
 
@@ -35,17 +34,6 @@ NARROW = 50
 STEP = 20
 
 _NO_USAGE = Usage()
-
-
-class Live(Struct):
-    """What a run is doing that its history does not keep."""
-
-    calls: dict[str, str] = field(default_factory=dict[str, str])
-    """Calls that run now, in words."""
-    said: str = ""
-    """What happened last to its model call: it writes, it is tried again."""
-    queued: set[str] = field(default_factory=set[str])
-    """Calls whose child waits for a place."""
 
 
 class Sum(NamedTuple):
@@ -90,10 +78,8 @@ class TreeView:
             self.missed += event.missed
         elif isinstance(event, events.RunEnded):
             self.live.pop(event.run, None)
-        elif isinstance(event, (events.CallStarted, events.CallEnded, events.ChildQueued)):
-            _note_call(live, event)
         else:
-            _note_model(live, event)
+            note(live, event)
 
     def clock(self, now: float) -> float:
         """What its clocks go by."""
@@ -134,25 +120,6 @@ def interrupt(tree: Tree) -> None:
     outcomes = tree.outcomes()
     for record in tree.runs.values():
         record.outcome = record.outcome or outcomes[record.id]
-
-
-def _note_call(live: Live, event: events.CallStarted | events.CallEnded | events.ChildQueued) -> None:
-    live.calls.pop(event.call, None)
-    live.queued.discard(event.call)
-    if isinstance(event, events.ChildQueued):
-        live.queued.add(event.call)
-    elif isinstance(event, events.CallStarted) and not event.delegates:
-        live.calls[event.call] = words.doing(event.tool, event.context, event.display_name)
-
-
-def _note_model(live: Live, event: Event) -> None:
-    if isinstance(event, events.DeltaReceived):
-        live.said = "writing…" if event.text else live.said
-    elif isinstance(event, events.ModelCallFailed):
-        wait = event.retry_in_s
-        live.said = "" if wait is None else f"{event.error_kind.replace('_', ' ')}: again in {wait:.0f}s"
-    elif isinstance(event, (events.TurnStarted, events.ReplyReceived)):
-        live.said = ""
 
 
 def frame(view: TreeView, *, width: int, height: int, now: float) -> list[Line]:

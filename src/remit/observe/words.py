@@ -1,4 +1,4 @@
-"""What the commands say, in words and numbers that fit a column: marks, times, tokens, money, paths, actions.
+"""A run in words and numbers that fit a column: marks, times, tokens, money, paths, actions.
 
 Everything foreign goes through `line` or `visible` on its way to a terminal. Nothing here imports rich.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 import remit.types.events as events
 from remit.types.events import Event
 from remit.types.outcome import Outcome

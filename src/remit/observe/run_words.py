@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import remit.cli.views.words as words
+import remit.observe.words as words
 from remit.history.records import RunRecord, Tree
 from remit.types.outcome import Outcome
 from remit.types.text import call_context

@@ -1,0 +1,47 @@
+"""What a run is doing at this moment: the part of its state that its history does not keep."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+import remit.observe.words as words
+import remit.types.events as events
+from remit.types.events import Event
+
+
+class Live(Struct):
+    """What a run is doing, from the events since it started."""
+
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    """Calls that run now, in words."""
+    said: str = ""
+    """What happened last to its model call: it writes, it is tried again."""
+    queued: set[str] = field(default_factory=set[str])
+    """Calls whose child waits for a place."""
+
+
+def note(live: Live, event: Event) -> None:
+    """Take in an event of the run."""
+    if isinstance(event, (events.CallStarted, events.CallEnded, events.ChildQueued)):
+        _note_call(live, event)
+    else:
+        _note_model(live, event)
+
+
+def _note_call(live: Live, event: events.CallStarted | events.CallEnded | events.ChildQueued) -> None:
+    live.calls.pop(event.call, None)
+    live.queued.discard(event.call)
+    if isinstance(event, events.ChildQueued):
+        live.queued.add(event.call)
+    elif isinstance(event, events.CallStarted) and not event.delegates:
+        live.calls[event.call] = words.doing(event.tool, event.context, event.display_name)
+
+
+def _note_model(live: Live, event: Event) -> None:
+    if isinstance(event, events.DeltaReceived):
+        live.said = "writing…" if event.text else live.said
+    elif isinstance(event, events.ModelCallFailed):
+        wait = event.retry_in_s
+        live.said = "" if wait is None else f"{event.error_kind.replace('_', ' ')}: again in {wait:.0f}s"
+    elif isinstance(event, (events.TurnStarted, events.ReplyReceived)):
+        live.said = ""
