@@ -188,7 +188,7 @@ def test_whoever_watches_sees_a_killed_run_end(folder: Path) -> None:
             second.wait_for("2 open")
             first.child.kill(signal.SIGKILL)
             assert second.end() == 7
-            assert "interrupted: its process ended before it did" in second.look()
+            assert "interrupted: the process ended before the run finished" in second.look()
             assert "thinking" not in second.look()
 
 

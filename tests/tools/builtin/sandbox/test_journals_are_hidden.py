@@ -117,7 +117,7 @@ async def test_a_default_store_in_the_workspace_is_refused(
 ) -> None:
     """$REMIT_HOME in the workspace does not help, and is not what the message advises."""
     monkeypatch.setenv("REMIT_HOME", str(shell.workspace / "state"))
-    with pytest.raises(UsageError, match="Name a file outside the workspace, or a narrower workspace"):
+    with pytest.raises(UsageError, match="Name a file outside the workspace, or use a smaller workspace"):
         await _attack(shell, "sqlite", "true")
 
 
@@ -264,7 +264,7 @@ async def test_no_journal_is_made_where_a_command_is_writing(shell: Shell) -> No
     async def make() -> None:
         while not (shell.workspace / "go").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.01)
-        with pytest.raises(Trouble, match="while a command in a sandbox may write") as refused:
+        with pytest.raises(Trouble, match="while a sandboxed command can write to") as refused:
             SqliteFile(shell.workspace / "new/runs.db").open_writer()
         assert refused.value.passing
         SqliteFile(shell.workspace.parent / "runs.db").open_writer().close()
