@@ -81,7 +81,9 @@ def read_signature(
         else:
             found[key] = Field(annotation, parameter.default, notes.get(key, ""))
     if len(contexts) > 1:
-        raise UsageError(f"Tool {name}: only one parameter may be a ToolContext, not {' and '.join(contexts)}.")
+        raise UsageError(
+            f"Tool {name}: only one parameter may be a ToolContext, not {' and '.join(contexts)}."
+        )
     is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return Signature(found, contexts[0] if contexts else None, is_open)
 

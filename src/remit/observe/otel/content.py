@@ -67,7 +67,9 @@ class Content:
     def reply(self, reply: Reply) -> dict[str, str]:
         """Of a model call."""
         said = AssistantMessage(reply.text, reply.calls, reply.thinking)
-        message = _message("assistant", self._assistant(said)) | {"finish_reason": names.FINISH.get(reply.stop, reply.stop)}
+        message = _message("assistant", self._assistant(said)) | {
+            "finish_reason": names.FINISH.get(reply.stop, reply.stop)
+        }
         return {names.OUTPUT_MESSAGES: _text([message])}
 
     def call(self, call: Call | None, result: str) -> dict[str, str]:

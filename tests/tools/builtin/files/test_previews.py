@@ -139,7 +139,9 @@ def test_a_read_only_sandbox(bench: Bench, sandbox: str) -> None:
     ]
     for tool, args in changes:
         said = preview(bench, tool, sandbox, **args)
-        assert said.startswith("This call will be refused. Not written: the sandbox") is (sandbox == "read-only")
+        assert said.startswith("This call will be refused. Not written: the sandbox") is (
+            sandbox == "read-only"
+        )
         result = tool.invoke(tool.check(args), ctx)
         assert result.ok is (sandbox != "read-only")  # pyright: ignore[reportAttributeAccessIssue]
     assert (bench.root / "b").exists() is (sandbox != "read-only")

@@ -42,7 +42,9 @@ def test_a_part_can_be_read(bench: Bench) -> None:
     assert (past.ok, past.content) == (False, "a.txt has only 10 lines; offset 11 is past the end.")
 
 
-def test_long_lines_and_long_files_are_truncated_with_a_note(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lines_and_long_files_are_truncated_with_a_note(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Long lines and long files are truncated, and the result says so."""
     monkeypatch.setattr(files, "MOST_CHARS", 5000)
     bench.file("a.txt", "x" * 3000 + "\n" + "short\n" * 3000)
@@ -115,7 +117,9 @@ def test_a_missing_file_suggests_similar_names(bench: Bench) -> None:
     assert bench.use(read, path="src/engine.py").content == (
         "src/engine.py does not exist. Similar names: src/Engine.py."
     )
-    assert bench.use(read, path="scr/Engine.py").content == "The folder scr does not exist. Similar names: src."
+    assert (
+        bench.use(read, path="scr/Engine.py").content == "The folder scr does not exist. Similar names: src."
+    )
     assert bench.use(read, path="src").content == "src is a folder. Use ls to list it."
     assert bench.use(read, path="src/Engine.py/x").content == "src/Engine.py is a file, not a folder."
 

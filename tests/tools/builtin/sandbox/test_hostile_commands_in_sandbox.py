@@ -75,9 +75,7 @@ async def test_a_folder_swapped_during_setup_is_noticed(
 
 
 @works
-async def test_every_mount_is_checked(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_mount_is_checked(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a mount is missing, shows another folder, or is writable against the plan, nothing runs."""
     (shell.workspace / ".vscode").mkdir()
     words = Mount.words

@@ -108,9 +108,7 @@ async def test_too_many_repositories_are_refused(shell: Shell, monkeypatch: pyte
     assert (await run(shell, READ, "true")).ok
 
 
-def test_cached_listings_notice_new_repositories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_listings_notice_new_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cached listing is used only while nothing in the folder was created, renamed or swapped; symlinks are not followed."""
     monkeypatch.setattr(repositories, "_SETTLED_NS", 20_000_000)
     (tmp_path / "a/b").mkdir(parents=True)

@@ -68,7 +68,9 @@ ATTACKS = {
 
 @works
 @pytest.mark.parametrize("how", ATTACKS)
-async def test_no_command_changes_the_settings_of_the_next_run(shell: Shell, tmp_path: Path, how: str) -> None:
+async def test_no_command_changes_the_settings_of_the_next_run(
+    shell: Shell, tmp_path: Path, how: str
+) -> None:
     """After a sandboxed command, remit reads the same settings as before in every folder of the workspace."""
     before = followed(shell.workspace, tmp_path / "home")
     await run(shell, WRITE, ATTACKS[how])
@@ -104,7 +106,9 @@ def test_agents_of_every_system_are_protected(tmp_path: Path, path: str) -> None
 
 @works
 @pytest.mark.parametrize("git", ["git init -q sub", "mkdir sub/.git"])
-async def test_a_repository_that_a_command_creates_stays_untrusted(shell: Shell, tmp_path: Path, git: str) -> None:
+async def test_a_repository_that_a_command_creates_stays_untrusted(
+    shell: Shell, tmp_path: Path, git: str
+) -> None:
     """Settings in a repository that a command creates are kept but untrusted, and no later command can change that."""
     await run(shell, WRITE, f"{git}; cp server.txt sub/remit.toml; cp server.txt remit2.toml")
     await run(shell, WRITE, "rm -rf sub/.git; mv sub/.git sub/git; mv sub/remit.toml remit.toml; mv sub new")
@@ -177,9 +181,7 @@ LINKS = {
 
 @works
 @pytest.mark.parametrize("how", LINKS)
-async def test_targets_of_symlinks_from_outside_are_read_only(
-    shell: Shell, tmp_path: Path, how: str
-) -> None:
+async def test_targets_of_symlinks_from_outside_are_read_only(shell: Shell, tmp_path: Path, how: str) -> None:
     """A sandboxed command cannot change files that symlinks in the user's home or in folders above point to."""
     (shell.workspace / ".git").rmdir()
     (tmp_path / ".git").mkdir()

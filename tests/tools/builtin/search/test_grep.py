@@ -224,9 +224,7 @@ def test_large_and_unreadable_files_are_counted(
     monkeypatch.setattr(searching, "MOST_BYTES", 100)
     bench.file("large", "hit\n" * 100)
     bench.file("small", "hit\n")
-    assert (
-        bench.use(grep, pattern="hit").content == "small:1:hit\n(1 file over 100 bytes not searched.)"
-    )
+    assert bench.use(grep, pattern="hit").content == "small:1:hit\n(1 file over 100 bytes not searched.)"
 
 
 CATASTROPHE = "a" * 40 + "!\n"

@@ -91,7 +91,8 @@ def test_globs_come_in_pages(bench: Bench) -> None:
     for i in range(5):
         bench.file(f"f{i}")
     assert (
-        bench.use(glob, pattern="*", limit=2).content == "f0\nf1\n(Files 1 to 2 of 5. Continue with offset=2.)"
+        bench.use(glob, pattern="*", limit=2).content
+        == "f0\nf1\n(Files 1 to 2 of 5. Continue with offset=2.)"
     )
     assert bench.use(glob, pattern="*", limit=2, offset=4).content == "f4\n(Files 5 to 5 of 5.)"
     assert "only 5 files" in bench.use(glob, pattern="*", offset=5).content

@@ -94,7 +94,9 @@ async def test_images_have_a_limit(net: Network, monkeypatch: pytest.MonkeyPatch
         ("", b"\x00\x01", "binary data"),
     ],
 )
-async def test_binary_responses_are_reported_by_kind(net: Network, kind: str, data: bytes, words: str) -> None:
+async def test_binary_responses_are_reported_by_kind(
+    net: Network, kind: str, data: bytes, words: str
+) -> None:
     """The result for a binary file has its kind and size, not its content."""
     net.answer = lambda request: page(data, kind)
     result = await use(URL)
@@ -278,9 +280,7 @@ async def test_other_addresses_are_tried(net: Network) -> None:
 async def test_a_name_that_does_not_exist(net: Network) -> None:
     """The result for a name without an address contains the name."""
     result = await use("https://missing.example.org/")
-    assert (
-        result.content == "The host missing.example.org was not found (no address). Check the spelling."
-    )
+    assert result.content == "The host missing.example.org was not found (no address). Check the spelling."
 
 
 async def test_a_server_cannot_change_the_first_line(net: Network) -> None:
@@ -306,7 +306,10 @@ async def test_hidden_characters_are_dropped(net: Network) -> None:
 async def test_no_network_in_the_sandbox(net: Network) -> None:
     """A run in a sandbox without network cannot fetch."""
     result = await use(URL, sandbox=Sandbox("open", network=False))
-    assert (result.ok, result.content) == (False, "Not fetched: the sandbox does not allow network access (sandbox: no network).")
+    assert (result.ok, result.content) == (
+        False,
+        "Not fetched: the sandbox does not allow network access (sandbox: no network).",
+    )
     assert net.looked_up == []
 
 

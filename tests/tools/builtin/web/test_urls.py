@@ -115,7 +115,9 @@ def test_the_preview() -> None:
         cancelled=lambda: False,
     )
     assert fetch.preview({"url": "https://аpple.com/a/../b"}, ctx) == "GET https://xn--pple-43d.com/b"
-    assert fetch.preview({"url": "file:///x"}, ctx).startswith("This call will be refused. Only http and https")
+    assert fetch.preview({"url": "file:///x"}, ctx).startswith(
+        "This call will be refused. Only http and https"
+    )
 
 
 STRANGE = [

@@ -311,9 +311,7 @@ def _name_new(place: ResolvedPath, temporary: str) -> None:
         folder.link(temporary, place.name)
     except FileExistsError:
         folder.remove(temporary)
-        raise Refused(
-            f"Not written: {place.shown} was created meanwhile. Read it first."
-        ) from None
+        raise Refused(f"Not written: {place.shown} was created meanwhile. Read it first.") from None
     except OSError:
         # Some file systems have no hard links.
         folder.replace(temporary, place.name)
