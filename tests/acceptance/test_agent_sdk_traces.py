@@ -56,8 +56,9 @@ async def test_a_span_has_the_fields_of_the_seed() -> None:
         "remit.total.output_tokens": 7,
     }
     assert expected.items() <= dict(done.attributes or {}).items()
-    assert done.parent is not None and done.parent.span_id == caller.get_span_context().span_id
-    assert done.context is not None and done.context.trace_id == caller.get_span_context().trace_id
+    assert done.parent is not None
+    assert done.parent.span_id == caller.get_span_context().span_id
+    assert done.parent.trace_id == caller.get_span_context().trace_id
     assert (failed.attributes or {})["error.type"] == "failed"
 
 

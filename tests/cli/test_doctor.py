@@ -91,7 +91,7 @@ def test_an_unavailable_model_is_a_problem(bench: Bench, monkeypatch: pytest.Mon
     assert first["text"] == "anthropic:claude-sonnet-5 (from remit.toml:1) is unavailable"
     assert (second["level"], second["fix"]) == (
         "problem",
-        "There is no provider 'mine' (in the model name 'mine:model').",
+        "The model 'mine:model' is unavailable: There is no provider 'mine' (in the model name 'mine:model').",
     )
 
 

@@ -358,7 +358,7 @@ async def test_images_and_details_that_are_too_long_are_left_out_in_words() -> N
         outcome = await run(Agent("lead", tools=[draw]), "go", model=model, store=store)
     (result,) = results(outcome)
     assert [len(part.data) for part in result.parts] == [10]
-    assert result.content == f"drawn\n(Images or documents of more than {MOST_MEDIA:,} bytes were left out.)"
+    assert result.content == f"drawn\n(Images or documents over {MOST_MEDIA:,} bytes were omitted.)"
     ended = [event async for event in store.read(outcome.run_id) if isinstance(event, CallEnded)]
     assert ended[0].details == {"left_out": f"The details have more than {MOST_TEXT:,} characters."}
 
