@@ -28,6 +28,9 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
 """Characters of instructions or description; more is a mistake."""
 
+MOST_TWINS = 64
+"""Narrowed agents that are kept of one agent."""
+
 Program = Callable[[ProgramContext], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
 
@@ -202,6 +205,9 @@ class Agent:
             if chosen is not None:
                 object.__setattr__(twin, "model", chosen)
             if isinstance(chosen, Hashable):
+                if len(twins) >= MOST_TWINS:
+                    # Code may give each child limits of its own.
+                    twins.clear()
                 twins[limits, chosen] = twin
         return twin
 

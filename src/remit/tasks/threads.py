@@ -85,12 +85,12 @@ class Job(Generic[T]):
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.on_begin)
 
-    def abandon(self) -> None:
-        """Drops the result: nobody may wait for it any more. Does nothing when the function has ended.
+    def abandon(self) -> bool:
+        """Drops the result: nobody may wait for it any more. False, and nothing is done, when the function has ended.
 
         The function cannot be stopped; its thread ends with it and is not used again.
         """
-        _pool.abandon(cast("Job[object]", self))
+        return _pool.abandon(cast("Job[object]", self))
 
     def run(self) -> None:
         """Calls the function, on the worker's thread."""
@@ -224,15 +224,16 @@ class _Pool:
             self.abandoned.pop(job, None)
         return stays
 
-    def abandon(self, job: Job[object]) -> None:
+    def abandon(self, job: Job[object]) -> bool:
         with self.lock:
             # One that has finished only waits for its loop to hear of it: its worker is not lost.
             if job not in self.running or job.finished:
-                return
+                return False
             del self.running[job]
             self.abandoned[job] = None
         # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
         self.step_aside()
+        return True
 
 
 class _Here(threading.local):

@@ -57,8 +57,13 @@ class Delegating(Protocol):
         model: ModelChoice | None,
     ) -> Awaitable[list[Outcome | Rejection]]: ...
 
-    def from_thread(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Run something on the event loop of the tree and wait for it, in the thread of a sync tool."""
+    def from_thread(
+        self, name: str, make: Callable[[], Awaitable[T]], rejected: Callable[[Rejection], T]
+    ) -> T:
+        """Run something on the event loop of the tree and wait for it, in the thread of a sync tool.
+
+        `rejected` makes the result if the call has ended.
+        """
         ...
 
 
@@ -202,6 +207,7 @@ class ToolContext(CodeContext):
         return code.from_thread(
             "delegate",
             lambda: code.delegate(agent, prompt, label=label, limits=limits, model=model, key=key),
+            lambda rejection: rejection,
         )
 
     def map_sync(
@@ -222,6 +228,7 @@ class ToolContext(CodeContext):
             lambda: code.map(
                 agent, prompts, keys=keys, concurrency=concurrency, label=label, limits=limits, model=model
             ),
+            lambda rejection: [rejection for _ in prompts],
         )
 
 

@@ -16,7 +16,7 @@ import msgspec
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.agent import Agent
-from remit.engine.budget.model_choice import Chain, Models, check_chain
+from remit.engine.budget.model_choice import Chain, Models
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
@@ -100,38 +100,50 @@ class Engine:
 
     async def delegate(self, delegation: Delegation) -> Outcome | Rejection:
         """Let a child do the plan for its parent. Raises nothing."""
-        parent = delegation.parent
-        if (trouble := self._model_trouble(delegation)) is not None:
-            return trouble
-        record, goes_on = self._past(delegation)
-        if record is not None and not goes_on:
-            return self._recorded(parent, record, delegation.plan.agent)
-        admitted = await (admit if record is None else readmit)(delegation)
-        if not isinstance(admitted, Rejection):
-            return await self._execute(self._spawn(delegation, admitted, record), delegation)
-        return admitted if record is None else self._recorded(parent, record, delegation.plan.agent)
+        # Code has looked already.
+        recorded = None if delegation.key else self.recall(delegation)
+        if recorded is not None:
+            return recorded
+        enter = admit if delegation.record is None else readmit
+        admitted = self._model_trouble(delegation) or await enter(delegation)
+        if isinstance(admitted, Rejection):
+            return self.decline(delegation, admitted)
+        return await self._execute(self._spawn(delegation, admitted), delegation)
 
-    def _past(self, delegation: Delegation) -> tuple[RunRecord | None, bool]:
-        """What the journal has of the child, and whether the child is resumed, if its parent is a resumed run."""
+    def decline(self, delegation: Delegation, rejection: Rejection) -> Outcome | Rejection:
+        """The rejection of a child; for one that the journal has and that cannot be resumed, what is recorded of it."""
+        if delegation.record is None:
+            return rejection
+        return self._recorded(delegation.parent, delegation.record, delegation.plan.agent)
+
+    def recall(self, delegation: Delegation) -> Outcome | None:
+        """The recorded outcome of a child that is not resumed; None for any other child."""
         parent, runs = delegation.parent, self.tree.past.runs
         if parent.replay is None:
-            return None, False
+            return None
         if delegation.key:
             record = parent.replay.code.get(delegation.call, {}).pop(delegation.key, None)
             died = runs[parent.node.run_id].died
-            return record, record is not None and can_go_on(self.tree.past, record.id, died=died)
-        call = parent.recorded(delegation.call)
-        return (None, False) if call is None else (runs.get(call.child), call.goes_on)
+            goes_on = record is not None and can_go_on(self.tree.past, record.id, died=died)
+        else:
+            call = parent.recorded(delegation.call)
+            record = None if call is None else runs.get(call.child)
+            goes_on = call is not None and call.goes_on
+        if goes_on:
+            delegation.record = record
+        if record is None or goes_on:
+            return None
+        return self._recorded(parent, record, delegation.plan.agent)
 
     def _model_trouble(self, delegation: Delegation) -> Rejection | None:
         """Why a child that code asks for has no usable model. The agents that models delegate to were checked before."""
-        if not delegation.key:
-            return None
         above, agent = delegation.parent.node, delegation.plan.agent
+        if not delegation.key or (agent, None, None) in above.bounds.below:
+            return None
         try:
-            models = self.models.find(agent, above.bounds.models)
-            limited = ledger.limits_money(above.means.account)
-            check_chain(agent, models, needs_price=limited)
+            self.models.check(
+                agent, needs_price=ledger.limits_money(above.means.account), above=above.bounds.models
+            )
         except UsageError as error:
             return Rejection("invalid_input", str(error))
         return None
@@ -162,9 +174,9 @@ class Engine:
         parent.children.append(outcome)
         return outcome
 
-    def _spawn(self, delegation: Delegation, admitted: Admitted, record: RunRecord | None) -> Run:
+    def _spawn(self, delegation: Delegation, admitted: Admitted) -> Run:
         """Narrow the bounds and make the child. From here on the child holds the slots."""
-        parent, plan = delegation.parent, delegation.plan
+        parent, plan, record = delegation.parent, delegation.plan, delegation.record
         above, agent = parent.node, plan.agent
         try:
             key = agent, plan.kit, plan.turns
