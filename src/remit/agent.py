@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, cast, get_type_hints
+from typing import Any, Literal, ParamSpec, cast
 from weakref import WeakKeyDictionary
 
 import remit.agent_data as agent_data
@@ -15,7 +15,7 @@ from remit.errors import UsageError
 from remit.tasks.guest import is_async
 from remit.tools.contexts import ProgramContext
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
-from remit.tools.schema import output_schema
+from remit.tools.schema import output_schema, resolve_return
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool, is_reserved
 from remit.types.limits import Limits
@@ -296,7 +296,7 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     if output is not None:
         return output
     try:
-        hint = get_type_hints(program).get("return")
+        hint = resolve_return(program)
     except Exception as error:
         raise UsageError(
             f"{where}: the return annotation of its program cannot be resolved ({error})."

@@ -176,7 +176,7 @@ async def test_move_on_after_neither_spins_nor_leaves_a_child() -> None:
         def counted(*args: object, **named: object) -> object:
             nonlocal rounds
             rounds += 1
-            return plain(*args, **named)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return plain(*args, **named)  # pyright: ignore[reportArgumentType]
 
         loop.call_soon = counted  # pyright: ignore[reportAttributeAccessIssue]
         try:

@@ -28,7 +28,7 @@ from remit.engine.run.loop_ending import Ending
 from remit.engine.run.program import run_program
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run, new_run
-from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants
+from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants, with_output
 from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
@@ -37,7 +37,7 @@ from remit.history.fold import apply, can_go_on
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
-from remit.tools.schema import output_schema, parse_output
+from remit.tools.schema import output_schema
 from remit.types.events import RunEnded, RunResumed, RunStarted, Terms
 from remit.types.limits import OWN, Limits, total
 from remit.types.messages import Json, Message
@@ -154,12 +154,20 @@ class Engine:
         return [self._recorded(parent, record, None) for record in left.values()]
 
     def _recorded(self, parent: Run, record: RunRecord, agent: Agent | None) -> Outcome:
-        """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it.
-
-        The journal has no structured answers: that of an `agent` is parsed again from its text.
-        """
+        """How a child of the agent ended that is not resumed: as recorded, or interrupted if the journal has no end of it."""
         if parent.replay is not None:
             parent.replay.left_open.pop(record.id, None)
+        # Whatever has ended has nothing open below it; recorded children may be thousands.
+        if record.outcome is None:
+            self._interrupt(record)
+        outcome = self.outcomes[record.id]
+        if agent is not None:
+            outcome = with_output(outcome, agent)
+        parent.children.append(outcome)
+        return outcome
+
+    def _interrupt(self, record: RunRecord) -> None:
+        """Write down the end of a run that is not resumed, and of what is open below it."""
         outcomes = self.outcomes
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
         # Its own end comes last, as in any tree.
@@ -167,12 +175,6 @@ class Engine:
             children = tuple([outcomes[child] for child in one.children])
             known = msgspec.structs.replace(outcomes[one.id], children=children)
             outcomes[one.id] = interrupt(self.tree, one, known)
-        outcome = outcomes[record.id]
-        if agent is not None and agent.output is not None and outcome.ok:
-            value, _ = parse_output(agent.output, outcome.text)
-            outcome = msgspec.structs.replace(outcome, output=value)
-        parent.children.append(outcome)
-        return outcome
 
     def _spawn(self, delegation: Delegation, admitted: Admitted) -> Run:
         """Narrow the bounds and make the child. From here on the child holds the slots."""

@@ -17,7 +17,7 @@ from remit.engine.run.state import Run
 from remit.errors import UsageError
 from remit.tasks.cancel import Stopped
 from remit.tools.contexts import ProgramContext
-from remit.tools.schema import parse_output
+from remit.tools.schema import parse_result
 from remit.types.events import CallEnded, CallProgressed, CallStarted
 from remit.types.messages import Json
 from remit.types.outcome import Status, ToolCallLog
@@ -88,7 +88,7 @@ def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
         return Ending(Status.INCOMPLETE, "", "empty")
     if output is None:
         return Ending(Status.COMPLETED, text)
-    value, problem = parse_output(output, text)
+    value, problem = parse_result(output, text)
     if problem:
         why = f"the program's result does not have its type: {problem}"
         return Ending(Status.FAILED, text, why, error=why)
