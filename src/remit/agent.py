@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec, cast
+from types import SimpleNamespace
+from typing import Any, Literal, ParamSpec, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
 import remit.agent_data as agent_data
@@ -15,7 +17,7 @@ from remit.errors import UsageError
 from remit.tasks.guest import is_async
 from remit.tools.contexts import ProgramContext
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
-from remit.tools.schema import output_schema, resolve_return
+from remit.tools.schema import output_schema
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool, is_reserved
 from remit.types.limits import Limits
@@ -296,12 +298,24 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     if output is not None:
         return output
     try:
-        hint = resolve_return(program)
+        hint = _return_type(program)
     except Exception as error:
         raise UsageError(
             f"{where}: the return annotation of its program cannot be resolved ({error})."
         ) from error
     return None if hint in (None, str, object, Any, type(None)) else hint
+
+
+def _return_type(function: object) -> object:
+    """The type that a function says it returns, None if it does not say. Raises whatever evaluating its annotation raises."""
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[object]", function).func
+    if not inspect.isroutine(function):
+        function = type(function).__call__  # an object that can be called
+    function = inspect.unwrap(function)
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    holder = SimpleNamespace(__annotations__={"return": annotation})
+    return cast(object, get_type_hints(holder, getattr(function, "__globals__", {}))["return"])
 
 
 def _check_output(where: str, output: object) -> None:

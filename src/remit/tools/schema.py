@@ -457,32 +457,6 @@ def parse_output(output: object, text: str) -> tuple[object, str]:
     return None, unfit or unread
 
 
-def parse_result(output: object, text: str) -> tuple[object, str]:
-    """As `parse_output`, for the text of a program's result: a value whose JSON is a string is that string there."""
-    quoted = msgspec.json.encode(text).decode()
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return parse_output(output, quoted)
-    value, problem = parse_output(output, text)
-    if problem:
-        string, trouble = parse_output(output, quoted)
-        if not trouble:
-            return string, ""
-    return value, problem
-
-
-def resolve_return(function: object) -> object:
-    """The type that a function says it returns, None if it does not say. Raises whatever evaluating its annotation raises."""
-    while isinstance(function, functools.partial):
-        function = cast("functools.partial[object]", function).func
-    if not inspect.isroutine(function):
-        function = type(function).__call__  # an object that can be called
-    function = inspect.unwrap(function)
-    annotation = getattr(function, "__annotations__", {}).get("return")
-    return None if annotation is None else _evaluate(annotation, getattr(function, "__globals__", {}), {})
-
-
 def _candidates(text: str) -> list[str]:
     """The whole text, its fenced blocks from the last to the first, and a fence that is the whole text."""
     text = text.strip()

@@ -17,7 +17,7 @@ from remit.engine.run.state import Run
 from remit.errors import UsageError
 from remit.tasks.cancel import Stopped
 from remit.tools.contexts import ProgramContext
-from remit.tools.schema import parse_result
+from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, CallProgressed, CallStarted
 from remit.types.messages import Json
 from remit.types.outcome import Status, ToolCallLog
@@ -93,6 +93,21 @@ def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
         why = f"the program's result does not have its type: {problem}"
         return Ending(Status.FAILED, text, why, error=why)
     return Ending(Status.COMPLETED, text, output=value)
+
+
+def parse_result(output: object, text: str) -> tuple[object, str]:
+    """As `parse_output`, for the text of a program's result: a value whose JSON is a string is that string there."""
+    quoted = msgspec.json.encode(text).decode()
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return parse_output(output, quoted)
+    value, problem = parse_output(output, text)
+    if problem:
+        string, trouble = parse_output(output, quoted)
+        if not trouble:
+            return string, ""
+    return value, problem
 
 
 class Steps:

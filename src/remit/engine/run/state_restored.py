@@ -8,6 +8,7 @@ import remit.engine.budget.ledger as ledger
 import remit.engine.run.tool_calls as tool_calls
 from remit.agent import Agent
 from remit.engine.budget.account import Amount
+from remit.engine.run.program import parse_result
 from remit.engine.run.state import NOT_IN_FORM, Replay, Run
 from remit.engine.run.tokens import message_tokens
 from remit.engine.tree.approvals import what
@@ -15,7 +16,7 @@ from remit.engine.tree.context import Sent, TreeContext
 from remit.engine.tree.node import Node
 from remit.history.fold import apply
 from remit.history.records import CallRecord, RunRecord, Spending
-from remit.tools.schema import parse_output, parse_result
+from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, Event, ModelCallFailed, RunEnded, Where
 from remit.types.limits import Usage
 from remit.types.messages import UserMessage
