@@ -199,8 +199,8 @@ def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
 @_changes_run(events.CallStarted)
 def _call_started(record: RunRecord, event: events.CallStarted) -> None:
     call = record.find(event.call)
-    if call is None and record.start.program:
-        # A step: no reply of a model asked for it.
+    if record.start.program and (call is None or call.ended is not None):
+        # A step: no reply of a model asked for it. One that failed is run again when the program is resumed.
         call = CallRecord(Call(event.call, event.tool, {}), 0)
         record.turn.places[event.call] = len(record.calls)
         record.calls.append(call)
