@@ -57,6 +57,8 @@ def reopen(tree: Tree, record: RunRecord) -> None:
     record.warnings = [text for text in record.warnings if text not in record.until_resumed]
     record.until_resumed = []
     _reopen_calls(tree, record, died=record.died)
+    for child in _code_children(record, record.last_turn()):
+        tree.runs[child].goes_on = can_go_on(tree, child, died=record.died)
     last = record.talk.messages[-1] if record.talk.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # Cut off or empty: it is to say more, not to be told the same again.
@@ -74,8 +76,12 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
         if died:
             calls = [c for c in calls if c.ended is None or c.ended.unfinished]
         found += [c.child for c in calls if _goes_on(tree, c, died=died)]
-        code = record.children if record.start.program else [child for c in calls for child in c.code]
-        found += [child for child in code if can_go_on(tree, child, died=died)]
+        found += [c for c in _code_children(record, calls) if can_go_on(tree, c, died=died)]
+
+
+def _code_children(record: RunRecord, calls: Iterable[CallRecord]) -> list[str]:
+    """The runs that code of a run asked for: a program, or the tools of these calls."""
+    return record.children if record.start.program else [child for call in calls for child in call.code]
 
 
 def _has_died(record: RunRecord) -> bool:
@@ -146,6 +152,7 @@ def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
         call.goes_on = False
     _hold_clock(record, event.at)
     record.outcome = event.outcome
+    record.goes_on = False
     record.asking = None
 
 
@@ -406,11 +413,11 @@ def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
 
 
 def can_go_on(tree: Tree, run: str, *, died: bool) -> bool:
-    """Whether a run is resumed with its parent, which had ended or `died`."""
+    """Whether a run is resumed with its parent, which had ended or `died`; also if it was to go on before that died again."""
     child = tree.runs[run]
     if child.cancelled is not None:
         return False
-    if child.outcome is None:
+    if child.outcome is None or child.goes_on:
         return True
     # A program that failed is run again, once its code is mended, if code asks for it again.
     mended = child.start.program and bool(child.start.key) and child.outcome.status is Status.FAILED

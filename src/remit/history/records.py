@@ -148,6 +148,8 @@ class RunRecord(Struct, omit_defaults=True):
     """Resources of which a provider used more than was reserved, and the limits that held then."""
     died: bool = False
     """Whether it had no end when it was last resumed."""
+    goes_on: bool = False
+    """Set for a child of code when its parent is resumed: whether it is resumed if code asks for it again."""
     cancelled: CancelRequested | None = None
     """Set if this run was cancelled, not one above it."""
     stopped: bool = False

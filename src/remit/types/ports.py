@@ -138,6 +138,8 @@ class Store(Protocol):
     - Who can write a store can approve calls. One that commands in a sandbox might reach has besides `async def
       exposed(self, sandboxes, workspace) -> str`: why they could, and what to do, or an empty text. A tree is not begun
       where it gives a reason.
+    - One that keeps secrets out has besides `def redact_text(self, text) -> str`: a text as it is kept. Children of code
+      are found again by what is kept of their prompts.
     """
 
     async def claim(self, root: str, *, new: bool) -> None:

@@ -33,7 +33,7 @@ from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
 from remit.errors import UsageError
-from remit.history.fold import apply, can_go_on
+from remit.history.fold import apply
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
@@ -123,8 +123,9 @@ class Engine:
             return None
         if delegation.key:
             record = parent.replay.code.get(delegation.call, {}).pop(delegation.key, None)
-            died = runs[parent.node.run_id].died
-            goes_on = record is not None and can_go_on(self.tree.past, record.id, died=died)
+            # A program's run cannot go on as a conversation of a model, nor the other way round.
+            is_program = delegation.plan.agent.program is not None
+            goes_on = record is not None and record.goes_on and record.start.program == is_program
         else:
             call = parent.recorded(delegation.call)
             record = None if call is None else runs.get(call.child)

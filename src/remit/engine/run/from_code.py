@@ -24,7 +24,6 @@ from remit.engine.run.model_call import OverBudget, keep_last_word, want_after
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run
 from remit.errors import UsageError
-from remit.history.redaction import Redactor
 from remit.tasks.cancel import Stopped, SubPhase, on_loop, settled, wake
 from remit.types.events import DelegationRejected
 from remit.types.limits import Left, Limits
@@ -219,10 +218,13 @@ class FromCode:
             delegation.stop(self._who, "it ended without waiting for this run")
         while self._tasks or self._errands:
             await self._settle([*self._tasks, *self._errands])
-        left = self._run.engine.give_up(self._run, self._call)
+        if self._run.node.life.phase.stopped:
+            # It could not ask for all of them; whatever is recorded stays for the next time.
+            return
+        left = len(self._run.engine.give_up(self._run, self._call))
         if left:
             self._run.node.warn(
-                f"{self._who} did not ask again for {len(left)} recorded {'child' if len(left) == 1 else 'children'} when it was"
+                f"{self._who} did not ask again for {left} recorded {'child' if left == 1 else 'children'} when it was"
                 " resumed; their outcomes are kept. Give children a key=..., so that they are found if their prompts change."
             )
 
@@ -310,15 +312,15 @@ class FromCode:
     def _name(self, plan: Plan, key: object) -> str | Rejection:
         """The child's name among those of this call. It is found by it when the tree is resumed."""
         if key is None:
-            digest = hashlib.blake2s(
-                _redactor().redact_text(plan.task).encode("utf-8", "replace"), digest_size=8
-            )
+            # As the journal has it: a prompt may be made of answers that are read from there when the tree is resumed.
+            shown = self._run.node.tree.journal.redact(plan.task)
+            digest = hashlib.blake2s(shown.encode("utf-8", "replace"), digest_size=8)
             name = f"{plan.agent.name}#{digest.hexdigest()}"
             self._prompts[name] += 1
             return f"{name}#{self._prompts[name]}"
         if not isinstance(key, str) or not key.strip() or len(key) > 200:
             raise UsageError(f"{self._who}: key must be a text of 1 to 200 characters, not {key!r}.")
-        name = f"{plan.agent.name}/{clean(key)}"
+        name = f"{plan.agent.name}/{clean(self._run.node.tree.journal.redact(key))}"
         if name in self._keys:
             return Rejection(
                 "invalid_input", f"The key {key!r} was used before in this call; keys must differ."
@@ -456,16 +458,6 @@ class FromCode:
                 f"{self._who}: await ctx.{name}(...) on the event loop that runs the tool; from the thread of a sync tool call"
                 f" ctx.{name}_sync(...)."
             )
-
-
-_kept_redactor: list[Redactor] = []
-
-
-def _redactor() -> Redactor:
-    """Made once: a prompt is redacted before it is digested, so that the journal has no digest of a secret."""
-    if not _kept_redactor:
-        _kept_redactor.append(Redactor())
-    return _kept_redactor[0]
 
 
 def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:

@@ -267,6 +267,10 @@ class Trip:
         finally:
             with _MAKING:
                 self.over = True
+            replay = self.run.replay
+            if replay is not None and self.call.id in replay.code:
+                # It was run again, and may not have asked for any of its recorded children.
+                self.from_code()
             if self.code is not None:
                 await self.code.close()
 
