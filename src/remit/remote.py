@@ -136,7 +136,9 @@ def _is_open(tree: Tree, run: str) -> bool:
 
 
 def _goes_on(tree: Tree, run: str) -> bool:
-    """Whether the run has a turn to come, now or when it is resumed."""
+    """Whether the run has a turn to come, now or when it is resumed. A program has none."""
+    if tree.runs[run].start.program:
+        return False
     open_now = _is_open(tree, run)
     return open_now or (tree.status in REOPENED and tree.runs[run].status in REOPENED)
 

@@ -42,8 +42,8 @@ class Live(Struct):
     """Calls that run now, in words."""
     said: str = ""
     """What happened last to its model call: it writes, it is tried again."""
-    queued: set[str] = field(default_factory=set[str])
-    """Calls whose child waits for a place."""
+    queued: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Children that wait for a place, by call and key: code may ask for many in one call."""
 
 
 class Sum(NamedTuple):
@@ -88,6 +88,10 @@ class TreeView:
             self.missed += event.missed
         elif isinstance(event, events.RunEnded):
             self.live.pop(event.run, None)
+        elif isinstance(event, events.RunStarted):
+            above = self.live.get(event.parent or "")
+            if above is not None:
+                above.queued.discard((event.call, event.key))
         elif isinstance(event, (events.CallStarted, events.CallEnded, events.ChildQueued)):
             _note_call(live, event)
         else:
@@ -136,10 +140,11 @@ def interrupt(tree: Tree) -> None:
 
 def _note_call(live: Live, event: events.CallStarted | events.CallEnded | events.ChildQueued) -> None:
     live.calls.pop(event.call, None)
-    live.queued.discard(event.call)
     if isinstance(event, events.ChildQueued):
-        live.queued.add(event.call)
-    elif isinstance(event, events.CallStarted) and not event.delegates:
+        live.queued.add((event.call, event.key))
+        return
+    live.queued = {one for one in live.queued if one[0] != event.call}
+    if isinstance(event, events.CallStarted) and not event.delegates:
         live.calls[event.call] = words.doing(event.tool, event.context, event.display_name)
 
 
@@ -338,6 +343,9 @@ def _numbers(record: RunRecord, sums: Sum, now: float, width: int, *, costs: boo
     ended, most = record.outcome, record.limits.turns
     turns = record.talk.turns + (record.asking is not None and record.asking.purpose == "turn")
     turn = f"{turns}/{most}" if isinstance(most, int) and ended is None else f"{turns}"
+    if record.start.program:
+        # It has no turns.
+        turn = "-"
     # By the run's own clock, which stands still while a person is asked.
     past = elapsed(record, now)
     time = words.duration(past)
