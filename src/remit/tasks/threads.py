@@ -46,6 +46,8 @@ class Job(Generic[T]):
         self.on_begin = on_begin
         """Called on the loop when it has a thread; at once, when it need not wait for one."""
         self.finished = False
+        self.waits = False
+        """Whether its thread only waits for something on its loop."""
         self.loop = loop
         self.done_future: asyncio.Future[None] = loop.create_future()
         """Resolved on the loop when the function has ended, however it ended. Never has an exception."""
@@ -186,14 +188,13 @@ class _Pool:
         threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
 
     def _work(self, inbox: _Inbox) -> None:
-        _here.is_worker = True
         while True:
-            job = inbox.get()
+            job = _here.job = inbox.get()
             job.run()
             if not self._finish(job, inbox):
                 return
             # An idle worker must not keep the last job's result alive.
-            del job
+            job = _here.job = None
 
     def _finish(self, job: Job[object], inbox: _Inbox) -> bool:
         with self.lock:
@@ -239,7 +240,8 @@ class _Pool:
 class _Here(threading.local):
     """What is known of the current thread."""
 
-    is_worker = False
+    job: Job[object] | None = None
+    """The job that it runs, if it is a worker."""
 
 
 _here = _Here()
@@ -270,7 +272,7 @@ def start(
 @contextlib.contextmanager
 def aside() -> Generator[None, None, None]:
     """For a thread that waits for a run: it takes up no place meanwhile, or runs in runs could use up all threads."""
-    if not _here.is_worker:
+    if _here.job is None:
         yield
         return
     _pool.step_aside()
@@ -280,12 +282,33 @@ def aside() -> Generator[None, None, None]:
         _pool.step_back()
 
 
+@contextlib.contextmanager
+def waiting() -> Generator[Callable[[], None], None, None]:
+    """As `aside`, for a thread that waits for something on its job's own loop: it is not busy meanwhile.
+
+    Gives a function that the loop calls when the thread is to go on: virtual time must not jump before the thread runs.
+    """
+    job = _here.job
+
+    def go_on() -> None:
+        if job is not None:
+            job.waits = False
+
+    with aside():
+        if job is not None:
+            job.waits = True
+        try:
+            yield go_on
+        finally:
+            go_on()
+
+
 def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:
-    """How many jobs run that nobody abandoned; with `loop`, only those started from it."""
+    """How many jobs run that nobody abandoned; with `loop`, only those started from it that do not wait for it."""
     with _pool.lock:
         if loop is None:
             return len(_pool.running)
-        return sum(job.loop is loop for job in _pool.running)
+        return sum(job.loop is loop and not job.waits for job in _pool.running)
 
 
 def abandoned() -> list[str]:

@@ -172,9 +172,9 @@ class FromCode:
                 f"{self._who}: ctx.{name}_sync(...) would block the event loop; write `await ctx.{name}(...)`."
             )
         if not self._end.done():
-            errand = self._errand(make)
             # The thread only waits: the children's own sync tools may need all the others.
-            with threads.aside():
+            with threads.waiting() as go_on:
+                errand = self._errand(make, go_on)
                 try:
                     return asyncio.run_coroutine_threadsafe(errand, loop).result()
                 except (CancelledError, RuntimeError):
@@ -185,7 +185,7 @@ class FromCode:
         threading.Event().wait(THREAD_WAIT_S)
         return rejected(self._ended_before())
 
-    async def _errand(self, make: Callable[[], Awaitable[T]]) -> T:
+    async def _errand(self, make: Callable[[], Awaitable[T]], done: Callable[[], None]) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._errands.add(task)
@@ -193,6 +193,7 @@ class FromCode:
             return await make()
         finally:
             self._errands.discard(task)
+            done()
 
     @property
     def left(self) -> Left:
