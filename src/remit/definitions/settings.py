@@ -24,7 +24,14 @@ from remit.definitions.project_trust.trusted_content import agent_lines, setting
 from remit.definitions.project_trust.trusted_versions import add_version, nearest, trusted_versions
 from remit.definitions.project_trust.untrusted_agents import CONSENT
 from remit.definitions.project_trust.untrusted_settings import SetAside, set_aside
-from remit.definitions.settings_layer import Layer, Setting, definitions_of, from_environment, from_flags
+from remit.definitions.settings_layer import (
+    PRICE,
+    Layer,
+    Setting,
+    definitions_of,
+    from_environment,
+    from_flags,
+)
 from remit.definitions.syntax.nodes import Node, Problem, Wrong, fields, fit
 from remit.definitions.syntax.text_files import read_text
 from remit.definitions.syntax.toml_lines import read_toml
@@ -34,6 +41,7 @@ from remit.tools.settings_files import FILE, SERVERS_FILE, TABLE, TABLE_FILE, co
 from remit.tools.source import ToolSource
 from remit.tools.tool import Tool
 from remit.types.limits import Limits
+from remit.types.ports import Price
 from remit.types.sandbox import Sandbox
 from remit.types.text import one_line, shorten
 
@@ -81,7 +89,18 @@ class Settings:
     @property
     def models(self) -> dict[str, str]:
         """Aliases."""
-        return cast("dict[str, str]", dict(self._below("models.")))
+        return {name: value for name, value in self._below("models.") if isinstance(value, str)}
+
+    @property
+    def prices(self) -> dict[str, Price]:
+        """Prices of models that have none of their own, by the names of the models in remit's form."""
+        written = {
+            name.removesuffix(PRICE): value
+            for name, value in self._below("models.")
+            if isinstance(value, Price)
+        }
+        meant = {name: read_model(name, self.models) for name in written}
+        return {one.name: written[name] for name, one in meant.items() if one is not None}
 
     @property
     def limits(self) -> Limits:
@@ -195,6 +214,8 @@ def _shown(value: object) -> str:
         return ", ".join(_shown(part) for part in cast("tuple[object, ...]", value))
     if isinstance(value, Given):
         return fit(str(value.path))
+    if isinstance(value, Price):
+        return f"${value.input:g} input, ${value.output:g} output, per million tokens"
     if isinstance(value, Definition):
         return fit(value.description.partition("\n")[0] or value.name)
     return fit(_PASSWORD.sub(r"\1:***@", str(value)))
@@ -268,6 +289,7 @@ def _load(
         if layer.place == "project":
             settings.asks += tuple(setting_lines(layer, settings.values))
         if not layer.trusted:
+            _set_prices_aside(layer, settings)
             set_aside(layer, settings)
         problems += _taken_over(layer, settings)
         _join(layer, settings)
@@ -279,6 +301,13 @@ def _load(
     if "workspace" in settings.values:
         settings.workspace = cast(Path, settings.values["workspace"].value).resolve()
     return settings
+
+
+def _set_prices_aside(layer: Layer, settings: Settings) -> None:
+    """A price that is too low lets a run spend more than its limit in dollars."""
+    for key in [key for key, setting in layer.values.items() if isinstance(setting.value, Price)]:
+        origin = layer.values.pop(key).origin
+        settings.untrusted.append(SetAside(key, origin, "it says what your limit in dollars counts"))
 
 
 def _taken_over(layer: Layer, settings: Settings) -> Iterator[Problem]:

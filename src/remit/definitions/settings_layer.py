@@ -31,6 +31,8 @@ from remit.definitions.syntax.nodes import (
 from remit.errors import UsageError
 from remit.history.secret_patterns import SecretPattern
 from remit.tools.policy_rules import parse
+from remit.types.limits import HIGHEST
+from remit.types.ports import Price
 from remit.types.spelling import slip_of, suggest
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ KEYS = (
     "secrets",
 )
 """What a file may have at its top."""
+
+PRICE = ".price"
+"""How the keys of prices end: `models.ollama:llama3.price`."""
 
 MOST_SECRETS = 100
 _SECRET_KEYS = ("prefix", "least", "chars", "exact", "random")
@@ -150,7 +155,18 @@ class Layer:
         self.put(f"limits.{name}", read_named(name, node), node.line)
 
     def _read_alias(self, name: str, node: Node) -> None:
-        self.put(f"models.{name}", _string(node), node.line)
+        """`fast = "provider:model"`, or `[models."provider:model"]` with the price of a model that has none."""
+        if not isinstance(node.value, dict):
+            self.put(f"models.{name}", _string(node), node.line)
+            return
+        for key, inner in node.value.items():
+            if key != "price":
+                raise Wrong(f"has no key {quoted(key)}; it may have price", inner.line)
+            whole = f"models.{name}{PRICE}"
+            self._attempt(whole, inner, partial(self._read_price, whole, inner))
+
+    def _read_price(self, key: str, node: Node) -> None:
+        self.put(key, _price(node), node.line)
 
     def _read_agents(self, node: Node) -> None:
         """`agents = [paths]`, or tables that are agents, with `paths` beside them."""
@@ -243,6 +259,21 @@ def _table(node: Node) -> dict[str, Node]:
     if isinstance(node.value, dict):
         return node.value
     raise Wrong(f"must be a table, not {nodes.kind(node)}", node.line)
+
+
+def _price(node: Node) -> Price:
+    names = Price.__struct_fields__
+    found = {key: inner.value for key, inner in node.value.items()} if isinstance(node.value, dict) else {}
+    if set(found) != set(names) or not all(map(_is_amount, found.values())):
+        form = "{input = 0.5, output = 1.5}, in US dollars per million tokens"
+        raise Wrong(
+            f"must have a number from 0 up for each of {' and '.join(names)}: price = {form}", node.line
+        )
+    return Price(**{name: float(cast(float, found[name])) for name in names})
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= HIGHEST
 
 
 def _model(node: Node, layer: Layer) -> object:

@@ -114,10 +114,10 @@ async def test_a_programs_settings_are_for_its_descendants() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"tools": [tool_of(lambda ctx: asyncio.sleep(0, ctx))]}, "no tools"),
-        ({"instructions": "Be brief."}, "no instructions"),
-        ({"adhoc": True}, "no adhoc"),
-        ({"summary": "always"}, "no summary"),
+        ({"tools": [tool_of(lambda ctx: asyncio.sleep(0, ctx))]}, "tools cannot be set"),
+        ({"instructions": "Be brief."}, "instructions cannot be set"),
+        ({"adhoc": True}, "adhoc cannot be set"),
+        ({"summary": "always"}, "summary cannot be set"),
     ],
 )
 def test_what_a_program_cannot_have_is_an_error(options: dict[str, Any], words: str) -> None:

@@ -29,7 +29,7 @@ def up_to(events: list[Event], kind: type[Event], count: int = 1, agent: str = "
         seen += isinstance(event, kind) and agent in ("", event.agent)
         if seen == count:
             return view
-    raise AssertionError("it never got that far")
+    raise AssertionError("too few events of that kind")
 
 
 async def test_each_queued_child_of_one_call_is_counted() -> None:
@@ -42,9 +42,9 @@ async def test_each_queued_child_of_one_call_is_counted() -> None:
     limits = Limits(concurrency=1)
     played = await play(lead_of(tool_of(work)), script(lambda _: say("ok", delay=5)), limits)
     assert len({event.key for event in played.of(ChildQueued)}) == 3
-    assert "3 waiting for a place" in drawn(up_to(played.events, ChildQueued, 3))
-    assert "1 waiting for a place" in drawn(up_to(played.events, RunStarted, 3, "worker"))
-    assert "waiting for a place" not in drawn(up_to(played.events, RunStarted, 4, "worker"))
+    assert "3 queued" in drawn(up_to(played.events, ChildQueued, 3))
+    assert "1 queued" in drawn(up_to(played.events, RunStarted, 3, "worker"))
+    assert "queued" not in drawn(up_to(played.events, RunStarted, 4, "worker"))
 
 
 async def test_queued_children_of_a_program_are_counted() -> None:
@@ -55,8 +55,8 @@ async def test_queued_children_of_a_program_are_counted() -> None:
         return "done"
 
     played = await play(program_of(work), script(), Limits(concurrency=1))
-    assert "2 waiting for a place" in drawn(up_to(played.events, ChildQueued, 2))
-    assert "1 child at work, 1 waiting" in drawn(up_to(played.events, RunStarted, 2, "worker"))
+    assert "2 queued" in drawn(up_to(played.events, ChildQueued, 2))
+    assert "1 child running, 1 queued" in drawn(up_to(played.events, RunStarted, 2, "worker"))
 
 
 async def test_a_program_has_no_turns_to_show() -> None:

@@ -291,7 +291,11 @@ class _Sent(Struct, eq=False):
         """Ask the model. The intent is recorded in the same step, so no request is recorded that was never made."""
         self.begun = True
         self._tell_started()
-        return await self.run.asking.model.ask(self._request(), self.hear)
+        model, request, tracing = self.run.asking.model, self._request(), self.run.node.tree.tracing
+        if tracing is None:
+            return await model.ask(request, self.hear)
+        with tracing.in_model_call(self.run.node.run_id, model.name, request):
+            return await model.ask(request, self.hear)
 
     def _tell_started(self) -> None:
         run, node = self.run, self.run.node

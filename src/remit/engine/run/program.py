@@ -15,12 +15,13 @@ import remit.tasks.threads as threads
 from remit.engine.run.from_code import FromCode
 from remit.engine.run.loop_ending import Ending, stopped
 from remit.engine.run.state import Run
+from remit.engine.tree.tracing import UNTRACED
 from remit.errors import UsageError
 from remit.tasks.cancel import Stopped
 from remit.tools.contexts import ProgramContext
 from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, CallProgressed, CallStarted
-from remit.types.messages import Json
+from remit.types.messages import Call, Json
 from remit.types.outcome import Status, ToolCallLog
 from remit.types.sizes import MOST_TEXT
 from remit.types.text import clean, describe_error, result_summary, text_of
@@ -162,8 +163,12 @@ class Steps:
                 *node.stamp(), call=_id(name), tool=name, display_name=name, tier=STEP, count=tally.calls
             )
         )
+        tracing = node.tree.tracing
+        inside = UNTRACED if tracing is None else tracing.in_call(node.run_id, Call(_id(name), name))
         try:
-            text = _json_of(name, await self._called(name, function, args))
+            with inside:
+                value = await self._called(name, function, args)
+            text = _json_of(name, value)
         except BaseException as error:
             self._ended(name, describe_error(error), success=False)
             raise

@@ -16,6 +16,7 @@ import remit.tasks.guest as foreign
 from remit.engine.run.artifacts import keep
 from remit.engine.run.from_code import FromCode
 from remit.engine.run.state import Run
+from remit.engine.tree.tracing import UNTRACED, Inside
 from remit.tasks.cancel import Phase, Stopped, on_loop
 from remit.tasks.guest import Ended
 from remit.tasks.semaphore import Gate
@@ -262,7 +263,9 @@ class Trip:
                 return await self._in_task(self._invoke(kwargs))
             ended = await self._in_thread(kwargs)
             if ended.how == "returned" and inspect.isawaitable(ended.value):
-                ended = await self._in_task(ended.value)
+                # Its task has a copy of this one's context.
+                with self._traced():
+                    ended = await self._in_task(ended.value)
             return ended
         finally:
             with _MAKING:
@@ -307,8 +310,13 @@ class Trip:
 
     async def _invoke(self, kwargs: dict[str, object]) -> object:
         self._record()
-        value = self.tool.invoke(kwargs, self.context())
-        return await value if inspect.isawaitable(value) else value
+        with self._traced():
+            value = self.tool.invoke(kwargs, self.context())
+            return await value if inspect.isawaitable(value) else value
+
+    def _traced(self) -> Inside:
+        tracing = self.run.node.tree.tracing
+        return UNTRACED if tracing is None else tracing.in_call(self.run.node.run_id, self.call)
 
     def context(self) -> ToolContext:
         node, where = self.run.node, self.run.node.where
@@ -339,9 +347,9 @@ class Trip:
         )
 
     async def _in_thread(self, kwargs: dict[str, object]) -> Ended:
-        node, tool, context = self.run.node, self.tool, self.context()
+        node, tool, inside = self.run.node, self.tool, self._traced()
         return await foreign.run_in_thread(
-            lambda: _invoked(tool, kwargs, context),
+            lambda: self._invoked(kwargs, inside),
             node.life.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
@@ -351,6 +359,12 @@ class Trip:
             settle=self._children_ended,
             on_abandoned=node.left_behind,
         )
+
+    def _invoked(self, kwargs: dict[str, object], inside: Inside) -> object:
+        """In a thread. The value may be large, so it is rendered there too."""
+        with inside:
+            value = self.tool.invoke(kwargs, self.context())
+        return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
 
     def expires(self) -> float | None:
         return self.end
@@ -379,9 +393,3 @@ class Trip:
 
 def _nothing() -> None:
     """Replaced once the call is waited for."""
-
-
-def _invoked(tool: Tool, kwargs: dict[str, object], context: ToolContext) -> object:
-    """In a thread: what comes back may be large, so it is rendered there too."""
-    value = tool.invoke(kwargs, context)
-    return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))

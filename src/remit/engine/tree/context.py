@@ -13,6 +13,7 @@ from remit.engine.budget.rate_limit import Lane
 from remit.engine.tree.approvals import Approver, Desk
 from remit.engine.tree.journal import Journal
 from remit.engine.tree.stream import Stream
+from remit.engine.tree.tracing import new_tracing
 from remit.history.fold import going_on
 from remit.history.records import Tree
 from remit.tasks.deadline import Alarm
@@ -59,6 +60,7 @@ class TreeContext:
         """The number of the last event."""
         self.journal = journal
         self.stream = Stream()
+        self.tracing = new_tracing()
         self.desk = Desk(approver, past)
         self.sources = Sources(self.alarm, workspace)
         self.lanes: dict[str, Lane] = {}
@@ -107,6 +109,8 @@ class TreeContext:
             if journal.taken_over:
                 self._leave()
         self.stream.publish(event)
+        if self.tracing is not None:
+            self.tracing.see(event)
 
     def _leave(self) -> None:
         """Stop the tree: another process runs it now, and two must not."""

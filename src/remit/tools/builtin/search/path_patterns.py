@@ -1,11 +1,12 @@
 """Patterns for paths: globs, and the rules of .gitignore.
 
-Patterns come from models and from files of the workspace, and a match cannot be interrupted. So each component of a
-path is matched by an expression that never goes far back, and the components by a loop that is at worst quadratic.
+wcmatch reads the pattern of one name, bracex the braces. Our own loop matches folders, because wcmatch backtracks on every
+`**`: `**/a/**/a/**/a/**/a/**/a/**/a/b` takes it more than 10 s, and a match cannot be interrupted.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,25 +16,21 @@ from remit.tools.words import Refused, show
 MOST_CHARS = 1000
 MOST_ALTERNATIVES = 100
 
-_CLASSES = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f",
-    "graph": "!-~", "print": " -~", "word": r"\w",
-}  # fmt: skip
-_NAMED_CLASS = re.compile(r"\[:(\w+):\]")
+# Braces around a single pattern: models write *.{py} and mean *.py, but Bash reads them literally. Two dots are a range.
+_LONE_BRACES = re.compile(r"(?<!\\)\{([^{},\\.]*+(?:\.(?!\.)[^{},\\.]*+)*+)\}")
 
 Steps = tuple[re.Pattern[str] | None, ...]
-"""A path pattern, component by component; None is any number of folders."""
+"""A path pattern by component; None means any number of folders."""
 
 
 class Glob(NamedTuple):
-    """A glob, ready to be matched against paths relative to some folder."""
+    """A compiled glob, matched against paths relative to a folder."""
 
     alternatives: tuple[Steps, ...]
 
     @property
     def depth(self) -> int | None:
-        """How many components a path has at most that matches; None for any number."""
+        """The most components of a matching path; None for any number."""
         if any(None in steps for steps in self.alternatives):
             return None
         return max(map(len, self.alternatives))
@@ -44,13 +41,13 @@ class Glob(NamedTuple):
 
 
 def compile_glob(pattern: str) -> Glob:
-    """`*`, `?`, `[abc]` inside one component, `**` for any number of folders, `{a,b}` for either. Raises Refused."""
+    """`*`, `?`, `[abc]` inside one component, `**` for any number of folders, `{a,b}` for either, `{1..3}`. Raises Refused."""
     if len(pattern) > MOST_CHARS:
         raise Refused(f"The glob is too long: {len(pattern):,} characters.")
     try:
         return Glob(tuple(_steps(text.removeprefix("./")) for text in _expand(pattern)))
     except (re.error, RecursionError):
-        raise Refused(f"{show(pattern)} is not a glob that can be read.") from None
+        raise Refused(f"{show(pattern)} is not a valid glob.") from None
 
 
 # --- .gitignore ----------------------------------------------------------------------------------
@@ -61,9 +58,9 @@ class Rule(NamedTuple):
 
     steps: Steps
     anywhere: bool
-    """Whether it is about a name in any folder, and so has one step."""
+    """Whether it matches a name in any folder; it then has one step."""
     ignores: bool
-    """False for a line with ! before it."""
+    """False for a line that starts with !."""
     folders_only: bool
 
     def matches(self, name: str, parts: Sequence[str]) -> bool:
@@ -83,9 +80,9 @@ class Ignore:
         self._names = re.compile("|".join(f"(?:{name})" for name in names) or "(?!)", re.DOTALL)
 
     def judge(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether the path is ignored; None when no rule is about it. The last rule that matches decides."""
+        """Whether the path is ignored; None if no rule matches. The last matching rule decides."""
         parts = path.split("/")
-        # Most names match no rule, which one expression tells for all rules about names.
+        # Most names match no rule, and one regex checks all rules about names.
         rules = self._rules if self._names.fullmatch(parts[-1]) else self._anchored
         for rule in rules:
             if (is_folder or not rule.folders_only) and rule.matches(parts[-1], parts):
@@ -94,7 +91,7 @@ class Ignore:
 
 
 def read_ignore(text: str) -> Ignore | None:
-    """The rules of one .gitignore; None when it has none."""
+    """The rules of one .gitignore; None if it has none."""
     rules = [rule for line in text.split("\n") if (rule := _rule(line.removesuffix("\r"))) is not None]
     return Ignore(rules) if rules else None
 
@@ -129,7 +126,7 @@ def _ends_in_escape(line: str) -> bool:
 
 
 def _match(steps: Steps, parts: Sequence[str]) -> bool:
-    """Whether the steps lead through all parts. Only the last `**` that was met is ever tried again."""
+    """Whether the steps match all parts. Only the most recent `**` is tried again, so matching stays fast."""
     step = part = 0
     back: tuple[int, int] | None = None
     while part < len(parts):
@@ -151,98 +148,29 @@ def _match(steps: Steps, parts: Sequence[str]) -> bool:
 
 def _steps(pattern: str) -> Steps:
     parts = pattern.replace("\\/", "/").split("/")
-    return tuple(None if part == "**" else re.compile(_component(part), re.DOTALL) for part in parts)
+    return tuple(None if part == "**" else _name(part) for part in parts)
 
 
-def _component(pattern: str) -> str:
-    """One component as an expression in which every star but the last is settled for good where it first fits."""
-    fixed, at = [""], 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "*":
-            fixed.append("")
-            at += 1
-        elif char == "[":
-            piece, at = _class(pattern, at)
-            fixed[-1] += piece
-        elif char == "\\" and at + 1 < len(pattern):
-            fixed[-1] += re.escape(pattern[at + 1])
-            at += 2
-        else:
-            fixed[-1] += "." if char == "?" else re.escape(char)
-            at += 1
-    if len(fixed) == 1:
-        return fixed[0]
-    first, *middle, last = fixed
-    return f"{first}{''.join(f'(?>.*?{piece})' for piece in middle if piece)}.*{last}"
+@functools.lru_cache(maxsize=512)
+def _name(pattern: str) -> re.Pattern[str]:
+    """The regex of one component. In wcmatch's regex, every star except the last keeps its first match: no backtracking."""
+    import wcmatch.fnmatch as fnmatch  # noqa: PLC0415 - importing it takes 13 ms
 
-
-def _class(pattern: str, at: int) -> tuple[str, int]:
-    end = at + 1
-    negated = pattern[end : end + 1] in ("!", "^")
-    end += negated
-    body: list[str] = []
-    first = True
-    while end < len(pattern) and (first or pattern[end] != "]"):
-        first = False
-        named = _NAMED_CLASS.match(pattern, end)
-        if named and named[1] in _CLASSES:
-            body.append(_CLASSES[named[1]])
-            end = named.end()
-            continue
-        if pattern[end] == "\\" and end + 1 < len(pattern):
-            end += 1
-            body.append(re.escape(pattern[end]))
-        else:
-            body.append(pattern[end] if pattern[end] == "-" else _escape_in_class(pattern[end]))
-        end += 1
-    if end >= len(pattern):
-        return r"\[", at + 1
-    return f"[{'^' if negated else ''}{''.join(body)}]", end + 1
-
-
-def _escape_in_class(char: str) -> str:
-    return char if char.isalnum() else f"\\{char}"
+    # The same on every system: case matters, and only the slash separates folders.
+    flags = fnmatch.CASE | fnmatch.DOTMATCH | fnmatch.FORCEUNIX
+    return re.compile(fnmatch.translate(pattern, flags=flags)[0][0], re.DOTALL)
 
 
 def _expand(pattern: str) -> list[str]:
-    """Every pattern that braces stand for. Raises Refused for too many."""
-    done: list[str] = []
-    left = [pattern]
-    while left:
-        text = left.pop()
-        span = _braces(text)
-        if span is None:
-            done.append(text)
-        else:
-            start, cuts, end = span
-            pieces = [text[a + 1 : b] for a, b in zip([start, *cuts], [*cuts, end], strict=True)]
-            left += [text[:start] + piece + text[end + 1 :] for piece in reversed(pieces)]
-        if len(done) + len(left) > MOST_ALTERNATIVES:
-            raise Refused(
-                f"{show(pattern)} stands for more than {MOST_ALTERNATIVES} patterns. Use fewer braces."
-            )
-    return done
+    """Expand the braces of a pattern. Raises Refused for too many alternatives."""
+    if "{" not in pattern:
+        return [pattern]
+    import bracex  # noqa: PLC0415 - comes with wcmatch
 
-
-def _braces(text: str) -> tuple[int, list[int], int] | None:
-    """The first pair of braces and the commas right inside it."""
-    start = depth = 0
-    cuts: list[int] = []
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char == "\\":
-            at += 1
-        elif char == "{":
-            if depth == 0:
-                start, cuts = at, []
-            depth += 1
-        elif char == "," and depth == 1:
-            cuts.append(at)
-        elif char == "}" and depth:
-            depth -= 1
-            if depth == 0:
-                return start, cuts, at
-        at += 1
-    return None
+    text = _LONE_BRACES.sub(r"\1", pattern)
+    try:
+        return bracex.expand(text, keep_escapes=True, limit=MOST_ALTERNATIVES) or [text]
+    except bracex.ExpansionLimitException:
+        raise Refused(
+            f"{show(pattern)} expands to more than {MOST_ALTERNATIVES} patterns. Use fewer braces."
+        ) from None
