@@ -47,7 +47,7 @@ class Job(Generic[T]):
         """Called on the loop when the job gets a thread."""
         self.finished = False
         self.waits = False
-        """Whether its thread only waits for something on its loop."""
+        """Whether its thread only waits for work on its loop."""
         self.loop = loop
         self.done_future: asyncio.Future[None] = loop.create_future()
         """Resolved on the loop when the function has returned or raised. Never has an exception."""
@@ -242,7 +242,7 @@ class _Here(threading.local):
     """Data of the current thread."""
 
     job: Job[object] | None = None
-    """The job that it runs, if it is a worker."""
+    """The job that the thread runs, if the thread is a worker."""
 
 
 _here = _Here()
@@ -285,9 +285,9 @@ def aside() -> Generator[None, None, None]:
 
 @contextlib.contextmanager
 def waiting() -> Generator[Callable[[], None], None, None]:
-    """As `aside`, for a thread that waits for something on its job's own loop: it is not busy meanwhile.
+    """As `aside`, for a thread that waits for work on its job's own loop. `busy(loop)` does not count the thread meanwhile.
 
-    Gives a function that the loop calls when the thread is to go on: virtual time must not jump before the thread runs.
+    Yields a function that the loop calls when that work is done: virtual time must not jump before the thread continues.
     """
     job = _here.job
 

@@ -28,7 +28,7 @@ MANY = 200
 
 
 def worker(request: Request) -> Line:
-    """Each takes a while of its own, so that they end in another order."""
+    """A worker whose delay depends on its number, so that workers end out of order."""
     number = int(request.messages[0].text)
     return say(f"{number}", delay=1 + number % 7 / 10)
 
@@ -78,14 +78,14 @@ async def test_a_tool_maps_over_200_children_under_50_requests(concurrency: int,
 
 
 async def test_a_sync_tool_maps_over_200_children() -> None:
-    """The same from a thread, one child at a time."""
+    """200 children under `requests=50` from the thread of a sync tool, one child at a time: 50 model calls in all."""
 
     def work(ctx: ToolContext) -> str:
         found = ctx.map_sync(WORKER, [f"{n}" for n in range(MANY)])
         assert in_order(found)
         return f"{Counter(statuses(found))['completed']} of {len(found)}"
 
-    model = script(lambda request: say(request.messages[0].text))
+    model = script(worker)
     limits = Limits(requests=50, concurrency=1, delegations=None)
     played = await play(lead_of(sync_tool_of(work)), model, limits)
     assert results(played.outcome) == ["48 of 200"]
@@ -94,7 +94,7 @@ async def test_a_sync_tool_maps_over_200_children() -> None:
 
 
 async def test_a_program_maps_over_200_children() -> None:
-    """A program's children get all 50."""
+    """200 children of a program under `requests=50`: the children get all 50, because a program has no last word."""
 
     async def work(ctx: ProgramContext) -> str:
         found = await ctx.map(WORKER, [f"{n}" for n in range(MANY)])
