@@ -8,8 +8,20 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from random_trees import DELAYS, Told
 
-from remit import Agent, Call, Limits, Outcome, ProgramContext, Rejection, Reply, Request, ToolContext, Usage
-from remit import start, tool
+from remit import (
+    Agent,
+    Call,
+    Limits,
+    Outcome,
+    ProgramContext,
+    Rejection,
+    Reply,
+    Request,
+    ToolContext,
+    Usage,
+    start,
+    tool,
+)
 from remit.types.events import Event, RunStarted
 from remit.types.messages import ToolMessage
 from remit.types.ports import Emit, Store
@@ -92,7 +104,7 @@ async def _results(ctx: Context, way: str, items: list[tuple[Agent, str]]) -> li
         kinds = {agent.name: agent for agent, _ in items}
         found = [await ctx.map(kinds[name], [k for a, k in items if a.name == name]) for name in kinds]
         return [one for some in found for one in some]
-    tasks = [asyncio.ensure_future(ctx.delegate(*item)) for item in items]  # noqa: TID251 - as users write it
+    tasks = [asyncio.ensure_future(ctx.delegate(*item)) for item in items]
     if way == "leave":
         await asyncio.sleep(0.05)
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from random_code import CodeWorld, Part, agent_of, parts, play
 from random_trees import check_laws, every, limits
@@ -17,6 +17,30 @@ from remit.testing import fixed_ids, run_virtual
 from remit.types.events import CallEnded, CallStarted, ReplyReceived, RunEnded, RunStarted
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+# In this tree the time left for a queued child rounds to no time at all.
+LEAVES = [
+    Part(False, "in turn", "raise", 7.0),
+    Part(True, "leave", "empty", 0.0),
+    Part(False, "map", "return", 7.0),
+]
+INNER = [
+    Part(True, "map", "return", 0.0, [Part(False, "gather", "return", 1.0)]),
+    Part(True, "twice", "return", 0.0, LEAVES),
+]
+ROUNDED = Part(True, "map", "return", 0.1, [Part(True, "map", "return", 0.0, INNER)])
+SHORT = Limits(
+    depth=3,
+    delegations=20,
+    requests=3,
+    tokens=None,
+    calls=4,
+    seconds=0.5,
+    concurrency=1,
+    when_full="queue",
+    turns=1,
+)
+
 WIDE = Limits(depth=8, delegations=None, seconds=None)
 
 
@@ -28,6 +52,7 @@ WIDE = Limits(depth=8, delegations=None, seconds=None)
     cancel_at=st.one_of(st.none(), st.sampled_from([0.0, 0.05, 0.1, 1.0, 5.0, 7.1])),
     victim=st.integers(0, 9),
 )
+@example(part=ROUNDED, asked=SHORT, cancel_at=None, victim=0)
 def test_laws_hold_on_random_trees_of_code(
     part: Part, asked: Limits, cancel_at: float | None, victim: int
 ) -> None:

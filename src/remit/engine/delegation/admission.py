@@ -136,6 +136,10 @@ async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool 
     return None
 
 
+LEAST_PATIENCE_S = 0.01
+"""The shortest wait between two looks at the time left: a remainder that rounds to no time at all would never end."""
+
+
 class _Patience:
     """Ends the wait for a place when there is no time left for the child."""
 
@@ -150,8 +154,9 @@ class _Patience:
             self._delegation.late = True
             self._delegation.phase.stop()
         elif left < inf:
-            # The run's time may stand still meanwhile: then it is looked at again.
-            self._timer = self._delegation.phase.loop.call_later(left, self._arm)
+            # The run's time may pause meanwhile, so the time left is read again.
+            wait = max(left, LEAST_PATIENCE_S)
+            self._timer = self._delegation.phase.loop.call_later(wait, self._arm)
 
     def close(self) -> None:
         if self._timer is not None:
