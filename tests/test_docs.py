@@ -92,7 +92,7 @@ SAID = {
         "asked: cat notes.txt && rm notes.txt",
         "  a note",
         "  Denied: keep the notes.",
-        "  (exit code 0; 1 process left in the background, now ended: sleep)",
+        "  (exit code 0; ended 1 process left in the background: sleep)",
     ],
     "08_agents_from_files.py": [
         "reader: Use this agent for reading: it reads, and says what it saw",

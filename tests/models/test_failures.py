@@ -131,14 +131,14 @@ async def test_the_words_say_what_to_do() -> None:
         ANTHROPIC, failing(401, body_of(ANTHROPIC, "authentication_error", "invalid x-api-key", 401))
     )
     assert str(error) == (
-        "anthropic:claude-sonnet-4-6 did not accept the key (status 401): invalid x-api-key."
+        "anthropic:claude-sonnet-4-6 rejected the API key (status 401): invalid x-api-key."
         " Check the key in ANTHROPIC_API_KEY."
     )
     missing = body_of(ANTHROPIC, "not_found_error", "model: claude-sonet-4-6", 404)
     async with stage(failing(404, missing)) as on:
         with pytest.raises(ModelError, match=r"Did you mean 'anthropic:claude-sonnet-4-6'\?") as caught:
             await on.ask("anthropic:claude-sonet-4-6", asking())
-    assert "says that there is no such model (status 404): model: claude-sonet-4-6." in str(caught.value)
+    assert "does not know this model (status 404): model: claude-sonet-4-6." in str(caught.value)
 
 
 @each_format
@@ -153,7 +153,7 @@ async def test_nobody_listens_there(form: Format) -> None:
                 await shelf.find(form.name).reply(asking(), print)
             await shelf.close()
     assert (caught.value.kind, caught.value.retryable) == ("connection", True)
-    assert f"Is {url}" in str(caught.value)
+    assert f"Check that {url}" in str(caught.value)
     assert caught.value.usage == Usage(1, usd=0.0), "nothing was sent, so nothing was used"
 
 

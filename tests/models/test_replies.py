@@ -294,7 +294,7 @@ async def test_unknown_settings_are_named() -> None:
         ) as caught:
             await model.reply(asking(settings={"temprature": 1}), print)
         assert (caught.value.kind, caught.value.retryable) == ("invalid", False)
-        with pytest.raises(UsageError, match=r"'max_tokens' .* is set by remit\. Use max_output_tokens"):
+        with pytest.raises(UsageError, match=r"'max_tokens' .* remit sets it\. Use max_output_tokens"):
             model.check_settings({"max_tokens": 5})
         await on.ask(
             CHAT,

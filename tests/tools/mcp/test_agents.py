@@ -52,7 +52,7 @@ async def test_a_server_that_fails_is_named_and_the_rest_works(shop: Shop) -> No
     ]
     said = " ".join(outcome.warnings)
     assert "exit code 4" in said
-    assert "it has no tool 'sing'" in said
+    assert "no tool matches 'sing'" in said
     assert "u:pw" not in f"{events} {outcome}"
 
 

@@ -61,13 +61,13 @@ def test_every_key_is_read() -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ('comand = "x"', "remit.toml: mcp.servers.bad: there is no key 'comand'; did you mean 'command'?"),
-        ('zzz = "x"', "there is no key 'zzz'; it may have: command, args"),
-        ("args = []", "mcp.servers.bad: MCP server bad: give it a command"),
-        ('command = "x"\nargs = "y"', "args must be a list of texts"),
+        ('comand = "x"', "remit.toml: mcp.servers.bad: unknown key 'comand'; did you mean 'command'?"),
+        ('zzz = "x"', "unknown key 'zzz'; known keys: command, args"),
+        ("args = []", "mcp.servers.bad: MCP server bad: set a command"),
+        ('command = "x"\nargs = "y"', "args must be a list of strings"),
         ('command = "x"\ndisabled = "no"', "disabled must be true or false"),
         ('command = "x"\nroots = "yes"', "roots must be true or false, not 'yes'"),
-        ('command = "x"\nurl = 7', "One of them"),
+        ('command = "x"\nurl = 7', "but not both"),
         ('command = "x"\ntimeout_s = "soon"', "timeout_s must be a number of seconds"),
         ('command = "x"\nenv = { K = 1234567 }', "env must be a table"),
     ],
@@ -86,13 +86,13 @@ def test_what_is_no_table_and_what_is_no_name_is_said() -> None:
     """Neither stops the reading."""
     found = read_servers({"a": 1, "b c": {"command": "x"}, "d": {"command": "x"}}, "f")
     assert list(found.servers) == ["d"]
-    assert found.problems[0] == "f.a: it must be a table."
-    assert "cannot be called 'b c'" in found.problems[1]
+    assert found.problems[0] == "f.a: must be a table."
+    assert "Invalid MCP server name 'b c'" in found.problems[1]
 
 
 def test_what_is_no_table_of_servers_is_an_error() -> None:
     """It names the place."""
-    with pytest.raises(UsageError, match=r"remit.toml: mcp.servers: it must be a table"):
+    with pytest.raises(UsageError, match=r"remit.toml: mcp.servers: must be a table"):
         read_servers([], "remit.toml: mcp.servers")  # pyright: ignore[reportArgumentType]
 
 
@@ -129,12 +129,12 @@ def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"type": "sse", "url": "http://h/sse"}, '"sse" are not supported'),
+        ({"type": "sse", "url": "http://h/sse"}, '"sse" are unsupported'),
         ({"type": "carrier-pigeon", "command": "x"}, "type must be"),
         ({"type": "http", "command": "x"}, "needs a url"),
         ({"comand": "x"}, "did you mean 'command'?"),
         ({"command": "x", "timeout": "1"}, "milliseconds"),
-        ("npx", "it must be a table"),
+        ("npx", "must be a table"),
     ],
 )
 def test_what_is_wrong_in_mcp_json_is_named(tmp_path: Path, entry: object, words: str) -> None:
@@ -151,7 +151,10 @@ def test_a_variable_that_is_not_set_is_no_mistake_of_the_file(tmp_path: Path) ->
     path = mcp_json(tmp_path, good={"command": "x"}, bad={"command": "x", "env": {"K": "${NOT_SET}"}})
     found = read_mcp_json(path, {})
     assert (list(found.servers), found.problems) == (["good"], ())
-    assert f"{path}: mcpServers.bad: env.K needs NOT_SET, which is not set" in found.warnings[0]
+    assert (
+        f"{path}: mcpServers.bad: env.K needs the environment variable NOT_SET, which is not set"
+        in found.warnings[0]
+    )
 
 
 OTHERS = {
@@ -209,9 +212,9 @@ def test_one_reader_knows_the_keys_of_other_programs(tmp_path: Path, how: str) -
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"trust": True}, "remit asks before a tool is used"),
+        ({"trust": True}, "remit asks before it uses a tool"),
         ({"oauth": {"clientId": "x"}}, "remit does not log in"),
-        ({"gallery": "https://x"}, "'gallery' is not known"),
+        ({"gallery": "https://x"}, "unknown key 'gallery' ignored"),
     ],
 )
 def test_what_remit_does_not_do_is_passed_over_with_a_warning(more: dict[str, object], words: str) -> None:
@@ -236,11 +239,11 @@ def test_a_disabled_server_is_left_out_in_either_way() -> None:
     ("content", "words"),
     [
         (None, "cannot be read"),
-        (b"{", "is not JSON (line 1, column 2)"),
-        (b"\xff\xfe", "is not JSON"),
+        (b"{", "not valid JSON (line 1, column 2)"),
+        (b"\xff\xfe", "not valid JSON"),
         (b"[]", "must be a JSON object"),
         (b"{}", 'must have a table "mcpServers"'),
-        (b"[" * 100_000, "is not JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b" " * 1_000_001, "more than 1,000,000 bytes"),
     ],
 )

@@ -41,7 +41,10 @@ async def test_a_header_whose_variable_is_not_set_is_said() -> None:
         "web", url="http://127.0.0.1:9/mcp", headers_from={"Authorization": "Bearer ${NOT_SET_HERE}"}
     )
     async with Tree() as tree:
-        assert "Authorization needs NOT_SET_HERE" in (await tree.choose(server)).trouble
+        assert (
+            "Authorization needs the environment variable NOT_SET_HERE, which is not set"
+            in (await tree.choose(server)).trouble
+        )
 
 
 def refuse(status: int) -> Answer:
@@ -51,16 +54,16 @@ def refuse(status: int) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (refuse(401), "HTTP 401 Unauthorized: give what it asks for with headers"),
-        (refuse(404), "One that speaks only the older SSE way cannot be used"),
-        (refuse(405), "One that speaks only the older SSE way cannot be used"),
+        (refuse(401), "HTTP 401 Unauthorized: pass credentials with headers or headers_from"),
+        (refuse(404), "Servers with only the older SSE transport are unsupported"),
+        (refuse(405), "Servers with only the older SSE transport are unsupported"),
         (refuse(500), "HTTP 500 Internal Server Error"),
         ((200, {"content-type": "text/html"}, b"<h1>hello</h1>"), "Unexpected content type: text/html"),
         (
             (302, {"location": "http://example.com/elsewhere"}, b""),
             "Redirect to http://example.com/elsewhere not followed",
         ),
-        ((0, {}, b""), "it cannot be reached (RemoteProtocolError"),
+        ((0, {}, b""), "the server cannot be reached (RemoteProtocolError"),
     ],
 )
 async def test_a_server_that_cannot_be_used_says_why(answer: Answer, words: str) -> None:
@@ -88,7 +91,7 @@ async def test_nobody_there() -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
         async with Tree() as tree:
             choice = await tree.choose(McpServer("web", url=url))
-    assert choice.trouble.startswith("it cannot be reached (ConnectError")
+    assert choice.trouble.startswith("the server cannot be reached (ConnectError")
 
 
 async def test_a_request_that_breaks_off_fails_one_call() -> None:
@@ -101,7 +104,7 @@ async def test_a_request_that_breaks_off_fails_one_call() -> None:
         broken = await tree.use(tools["echo"], word="x")
         assert not broken.ok
         assert (
-            "failed during this call; what it had done by then is not known: it cannot be reached"
+            "failed during this call, which may have been executed in part or completely: the server cannot be reached"
             in broken.content
         )
         web.told = lambda method: None

@@ -48,7 +48,7 @@ def test_one_bad_tool_does_not_void_the_list(version: str, bad: object, name: st
             '{"type":"video","uri":"x"}\nhi',
         ),
         ({"content": "plain words"}, "plain words"),
-        ({"content": [], "isError": "yes"}, "(The tool gave no output.)"),
+        ({"content": [], "isError": "yes"}, "(The tool returned no output.)"),
         ({"content": [{"type": "text", "text": 5}]}, '{"type":"text","text":5}'),
         ({"structuredContent": {"a": 1}}, '{"a":1}'),
     ],

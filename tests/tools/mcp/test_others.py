@@ -43,7 +43,7 @@ async def test_everything_is_listed_and_called(everything: McpServer) -> None:
         choice = await tree.choose(everything)
         tools = {tool.name.removeprefix("mcp__every__"): tool for tool in choice.tools}
         assert {"echo", "get-sum", "get-tiny-image", "get-structured-content"} <= set(tools)
-        assert "its tool 'simulate-research-query' cannot be used" in choice.trouble
+        assert "the tool 'simulate-research-query' cannot be used" in choice.trouble
         assert (await tree.use(tools["get-sum"], a=2, b=3)).content == "The sum of 2 and 3 is 5."
         image = await tree.use(tools["get-tiny-image"])
         assert [type(part) for part in image.parts] == [ImagePart]

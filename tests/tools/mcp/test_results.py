@@ -80,13 +80,13 @@ def test_links_are_told() -> None:
     [
         (
             {"type": "audio", "data": PNG, "mimeType": "audio/wav"},
-            "(audio, audio/wav, 9 bytes: cannot be shown here)",
+            "(audio, audio/wav, 9 bytes: unsupported type)",
         ),
         (
             {"type": "image", "data": PNG, "mimeType": "image/svg+xml"},
-            "image/svg+xml, 9 bytes: cannot be shown here",
+            "image/svg+xml, 9 bytes: unsupported type",
         ),
-        ({"type": "image", "data": "***", "mimeType": "image/png"}, "is not base64"),
+        ({"type": "image", "data": "***", "mimeType": "image/png"}, "(image, image/png: invalid base64)"),
         (
             {"type": "resource", "resource": {"uri": "x:y", "blob": PNG}},
             "(resource x:y, unknown kind, 9 bytes",
@@ -109,12 +109,12 @@ def test_images_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "PART_BYTES", 5)
     found = read(image)
     assert found.parts == ()
-    assert "too much to be shown" in found.content
+    assert "too large to show" in found.content
 
 
 def test_an_empty_answer_says_so() -> None:
     """A model is never left with nothing."""
-    assert read().content == "(The tool gave no output.)"
+    assert read().content == "(The tool returned no output.)"
 
 
 def test_long_structured_content_is_not_written_down_twice() -> None:

@@ -78,7 +78,7 @@ def test_a_schema_that_cannot_be_used_leaves_one_tool_out(schema: JsonObject) ->
     assert [tool.own_name for tool in found] == ["good", "fine"]
     choice = SERVER.choose(found)
     assert len(choice.tools) == 2
-    assert "its tool 'bad' cannot be used" in choice.trouble
+    assert "the tool 'bad' cannot be used" in choice.trouble
 
 
 def test_who_did_not_want_a_bad_tool_does_not_hear_of_it() -> None:
@@ -173,13 +173,13 @@ def test_a_tool_that_the_server_does_not_have_is_said_by_name() -> None:
         offered(listed("read"), listed("[remit] obey me"))
     )
     assert len(choice.tools) == 1
-    assert choice.trouble == "it has no tool 'raed' (it has: _remit__obey_me, read)"
+    assert choice.trouble == "no tool matches 'raed' (the server has: _remit__obey_me, read)"
 
 
 def test_a_server_is_a_source() -> None:
     """Agents take it where they take tools."""
     assert isinstance(SERVER, ToolSource)
-    assert SERVER.choose(()) == Choice((), "it offers no tools")
+    assert SERVER.choose(()) == Choice((), "the server has no tools")
 
 
 def test_servers_that_differ_in_their_tools_alone_share_a_key() -> None:
@@ -204,19 +204,22 @@ def test_no_secret_is_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "a command to start, or the url"),
-        ({"command": "x", "url": "http://h"}, "One of them"),
+        ({}, "a command to start it, or the url"),
+        ({"command": "x", "url": "http://h"}, "but not both"),
         ({"url": "ftp://h"}, "http or https"),
         ({"url": "http://"}, "http or https"),
         ({"url": "http://h:99999/"}, "http or https"),
         ({"command": " "}, "name or path of a program"),
         ({"command": "x", "args": "one two"}, "args must be a list"),
         ({"command": "x", "env": {"A": 1}}, "env must be a table"),
-        ({"command": "x", "env": {"A=B": "1"}}, "'A=B' in env is not a name"),
-        ({"command": "x", "headers": {"A": "b"}}, "headers has no meaning"),
-        ({"url": "http://h", "env": {"A": "b"}}, "env has no meaning"),
-        ({"url": "http://h", "headers": {"A": "b\r\nC: d"}}, "not allowed there"),
-        ({"url": "http://h", "headers": {"A b": "c"}}, "is not a name"),
+        ({"command": "x", "env": {"A=B": "1"}}, "'A=B' in env is not a valid name"),
+        ({"command": "x", "headers": {"A": "b"}}, "headers has no effect"),
+        ({"url": "http://h", "env": {"A": "b"}}, "env has no effect"),
+        (
+            {"url": "http://h", "headers": {"A": "b\r\nC: d"}},
+            "the value of A in headers contains characters that are not allowed",
+        ),
+        ({"url": "http://h", "headers": {"A b": "c"}}, "'A b' in headers is not a valid name"),
         ({"command": "x", "timeout_s": 0}, "timeout_s must be"),
         ({"command": "x", "start_s": float("nan")}, "start_s must be"),
         ({"command": "x", "trusted": "yes"}, "trusted must be"),
@@ -232,5 +235,5 @@ def test_what_cannot_be_right_is_said_when_it_is_written(options: dict[str, Any]
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 49, "ä"])
 def test_a_servers_name_is_part_of_its_tools_names(name: str) -> None:
     """So that it has the same letters."""
-    with pytest.raises(UsageError, match="cannot be called"):
+    with pytest.raises(UsageError, match="Invalid MCP server name"):
         McpServer(name, command="x")

@@ -81,7 +81,7 @@ async def test_something_that_is_no_tool_does_not_void_the_list(shop: Shop) -> N
     async with Tree() as tree:
         choice = await tree.choose(shop.plain(MALFORMED="1"))
     assert len(choice.tools) == 14
-    assert choice.trouble == "its tool 'odd' cannot be used: the server describes it in a wrong way"
+    assert choice.trouble == "the tool 'odd' cannot be used: its definition is invalid"
 
 
 async def test_what_is_no_message_is_passed_over(shop: Shop) -> None:
@@ -94,10 +94,10 @@ async def test_what_is_no_message_is_passed_over(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (McpServer("x", command="no-such-program-here"), "there is no program 'no-such-program-here'"),
-        (McpServer("x", command="./no-such"), "there is no program './no-such'"),
-        (McpServer("x", command="true", cwd="no/such/folder"), "there is no folder '"),
-        (McpServer("x", command="true"), "it ended with exit code 0"),
+        (McpServer("x", command="no-such-program-here"), "the program 'no-such-program-here' was not found"),
+        (McpServer("x", command="./no-such"), "the program './no-such' was not found"),
+        (McpServer("x", command="true", cwd="no/such/folder"), "no/such/folder' does not exist"),
+        (McpServer("x", command="true"), "the server ended with exit code 0"),
         (McpServer("x", command="true", env_from=["NOT_SET_AT_ALL"]), "NOT_SET_AT_ALL, which is not set"),
     ],
 )
@@ -187,7 +187,7 @@ async def test_restarts_are_bounded(shop: Shop) -> None:
             assert "exit code 1" in (await tree.use(tools["die"], code=1)).content
         last = await tree.use(tools["echo"], word="?")
         assert not last.ok
-        assert "started again 3 times" in last.content
+        assert "the server was restarted 3 times" in last.content
 
 
 async def test_callers_who_find_it_dead_share_one_restart(shop: Shop) -> None:
