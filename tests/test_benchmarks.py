@@ -57,6 +57,13 @@ def test_a_workload_is_measured_and_its_results_written(tmp_path: Path) -> None:
     assert '"ours_wall_ms"' in out.read_text(encoding="utf-8")
 
 
+def test_children_of_code_are_measured_against_children_of_a_model() -> None:
+    """The benchmark of delegating from code runs, and prints a figure for each kind of child."""
+    code, text = said("from_code.py", "--rounds", "1")
+    assert code == 0, text
+    assert all(kind in text for kind in ("a model's task", "a tool's map", "a program's map"))
+
+
 def test_draw_without_arguments_shows_its_usage() -> None:
     code, text = said("draw.py")
     assert code == 1

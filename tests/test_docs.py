@@ -101,6 +101,13 @@ SAID = {
         "completed: It is about milk.",
         "reader completed: It says: remember the milk.",
     ],
+    "09_delegate_from_code.py": [
+        "  failed: the program raised RuntimeError: a bug after the expensive part",
+        "  4 children, 4 model calls",
+        "  left: 12 model calls, 56 delegations",
+        "  completed: Three parts, no surprises (9 words, 3 titles proposed)",
+        "  8 children in both lives, 8 model calls",
+    ],
 }
 
 

@@ -111,7 +111,18 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _SHIPPED = frozenset(
-    {"definitions", "events", "models", "observe", "remote", "stores", "survey", "testing", "tools"}
+    {
+        "definitions",
+        "events",
+        "models",
+        "observe",
+        "patterns",
+        "remote",
+        "stores",
+        "survey",
+        "testing",
+        "tools",
+    }
 )
 """Packages and modules of their own, for `import remit; remit.tools.read_only()`."""
 

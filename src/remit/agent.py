@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, ParamSpec, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -27,6 +29,9 @@ from remit.types.text import clean
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
 """Most characters of instructions or description; a longer text is a mistake."""
+
+MOST_TWINS = 64
+"""Narrowed agents that are kept of one agent."""
 
 Program = Callable[[ProgramContext], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
@@ -202,6 +207,9 @@ class Agent:
             if chosen is not None:
                 object.__setattr__(twin, "model", chosen)
             if isinstance(chosen, Hashable):
+                if len(twins) >= MOST_TWINS:
+                    # Code may give each child limits of its own.
+                    twins.clear()
                 twins[limits, chosen] = twin
         return twin
 
@@ -291,10 +299,22 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     if output is not None:
         return output
     try:
-        hint = get_type_hints(program).get("return")
+        hint = _return_type(program)
     except Exception as error:
         raise UsageError(f"{where}: cannot resolve the return annotation of program ({error}).") from error
     return None if hint in (None, str, object, Any, type(None)) else hint
+
+
+def _return_type(function: object) -> object:
+    """The type that a function says it returns, None if it does not say. Raises whatever evaluating its annotation raises."""
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[object]", function).func
+    if not inspect.isroutine(function):
+        function = type(function).__call__  # an object that can be called
+    function = inspect.unwrap(function)
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    holder = SimpleNamespace(__annotations__={"return": annotation})
+    return cast(object, get_type_hints(holder, getattr(function, "__globals__", {}))["return"])
 
 
 def _check_output(where: str, output: object) -> None:

@@ -13,13 +13,13 @@ from remit.agent import Agent
 from remit.engine.delegation.spawn import Engine
 from remit.engine.handle import Opened, Running
 from remit.engine.run.runtime_tool import Plan
+from remit.engine.run.state_restored import with_output
 from remit.engine.start import Ready, TreeOptions, check_options, open_tree, prepare, with_options
 from remit.engine.tree.journal import Journal
 from remit.errors import StoreError, UsageError
 from remit.history.fold import apply, fold
 from remit.history.records import REOPENED, RunRecord, Tree
 from remit.tools.policy import compile_policy
-from remit.tools.schema import parse_output
 from remit.types.events import Terms
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.outcome import Outcome, Status
@@ -130,9 +130,5 @@ def _root_of(past: Tree, run_id: str) -> RunRecord:
 
 
 async def _recorded_outcome(past: Tree, agent: Agent) -> Outcome:
-    """The outcome of a tree that is not run again. A structured answer is parsed again from its text."""
-    outcome = past.outcome()
-    if not outcome.ok or agent.output is None:
-        return outcome
-    value, _ = parse_output(agent.output, outcome.text)
-    return msgspec.structs.replace(outcome, output=value)
+    """The outcome of a tree that is not run again."""
+    return with_output(past.outcome(), agent)

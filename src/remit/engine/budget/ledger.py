@@ -327,11 +327,6 @@ def look(account: Account) -> Over | None:
     return None
 
 
-def admit(account: Account, *, calls: int = 1) -> Over | None:
-    """Count one child and the calls that ask for it, if there is anything that it could do."""
-    return look(account) or charge(account, calls, 1)
-
-
 def is_at_its_last_word(account: Account) -> bool:
     """Whether only what was withheld for the run's last word is left of something."""
     if account.has_word:
@@ -342,11 +337,10 @@ def is_at_its_last_word(account: Account) -> bool:
     return False
 
 
-def left(account: Account, *, own_word: bool = True) -> Left:
-    """The smallest remainder of each resource over the account and its ancestors, its own last word included or not."""
+def left(account: Account, less: Amount = NOTHING) -> Left:
+    """The smallest remainder of each resource over the account and its ancestors, `less` what is taken off."""
     delegations, requests, tokens, micros, calls = remainders(account)
-    if account.has_word and not own_word:
-        requests, tokens, micros = requests - 1, tokens - account.word_tokens, micros - account.word_micros
+    requests, tokens, micros = requests - less.requests, tokens - less.tokens, micros - less.micros
     return Left(
         delegations=None if delegations > ENDLESS else max(0, delegations),
         requests=None if requests > ENDLESS else max(0, requests),

@@ -107,14 +107,17 @@ class Models:
             )
         return chain
 
-    def check(self, agent: Agent, *, needs_price: bool) -> None:
-        """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
-        chain = self.find(agent, None)
-        check_chain(agent, chain, needs_price or _limits_money(agent))
+    def check(self, agent: Agent, *, needs_price: bool, above: Chain | None = None) -> None:
+        """Look up every model below, and see that each has a price where money is limited. Raises UsageError.
+
+        `above`: the models of the run that it is a child of.
+        """
+        chain = self.find(agent, above)
+        _check(agent, chain, needs_price or _limits_money(agent))
         if agent.subagents:
             for one in _below(agent):
                 models = self.find(one.agent, chain) if one.owner is None else self.find(one.owner, None)
-                check_chain(one.agent, models, needs_price or one.limited)
+                _check(one.agent, models, needs_price or one.limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
         where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
@@ -201,7 +204,7 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
     return found
 
 
-def check_chain(agent: Agent, chain: Chain, needs_price: bool) -> None:
+def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
     settings = agent.settings
     for known in chain:
         if settings:

@@ -21,15 +21,18 @@ Admitted = tuple[Pool, ...]
 
 
 def refused(delegation: Delegation) -> Rejection | None:
-    """Why a child cannot start, as far as that is known before it waits for a place: depth, cancelled, no time or budget."""
+    """Why a child cannot start, as far as that is known before it waits for a place: depth, cancelled, time, budget."""
     parent, life = delegation.parent, delegation.parent.node.life
     if not parent.node.bounds.may_delegate:
         return _too_deep(parent, delegation.plan)
     if life.phase.stopped or delegation.phase.stopped:
         return _cancelled(parent)
-    if parent.turn.no_children or life.deadline.soft_left() <= 0:
+    # Code may ask again and again, each time for a child with less time.
+    left = life.deadline.useful_left() if delegation.key else life.deadline.soft_left()
+    if parent.turn.no_children or left <= 0:
         return _no_use(parent)
-    return None
+    over = ledger.look(parent.node.means.account)
+    return None if over is None else _over(over)
 
 
 async def admit(delegation: Delegation) -> Admitted | Rejection:
@@ -38,16 +41,13 @@ async def admit(delegation: Delegation) -> Admitted | Rejection:
         return rejected
     parent, account = delegation.parent, delegation.parent.node.means.account
     above = parent.node.means.seat.pools
-    if not slots.step_in(above):
-        # A first look, so that no child queues for nothing.
-        if (over := ledger.look(account)) is not None:
-            return _over(over)
-        if (rejected := await _slot(delegation, above)) is not None:
-            return rejected
+    # It was a first look, so that no child queues for nothing.
+    if not slots.step_in(above) and (rejected := await _slot(delegation, above)) is not None:
+        return rejected
     # From here to the end nothing is awaited: what is held is charged, or given back. A call of a model is charged with
     # its child; code that delegates was charged when its own call began.
     rejected = refused(delegation)
-    if rejected is None and (over := ledger.admit(account, calls=0 if delegation.key else 1)) is not None:
+    if rejected is None and (over := ledger.charge(account, 0 if delegation.key else 1, 1)) is not None:
         rejected = _over(over)
     if rejected is not None:
         slots.give_back(above)
@@ -136,25 +136,27 @@ async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool 
     return None
 
 
+LEAST_PATIENCE_S = 0.01
+"""The shortest wait between two looks at the time left: a remainder that rounds to no time at all would never end."""
+
+
 class _Patience:
-    """Ends the wait for a place at the deadline that the child would have had when it was asked for."""
+    """Ends the wait for a place when there is no time left for the child."""
 
     def __init__(self, delegation: Delegation) -> None:
         self._delegation = delegation
-        self._deadline = delegation.parent.node.life.deadline
-        left = self._deadline.soft_left()
-        self._kept = left - self._deadline.share()
-        """How much of the parent's time is left then."""
         self._timer: asyncio.TimerHandle | None = None
         self._arm()
 
     def _arm(self) -> None:
-        left = self._deadline.soft_left() - self._kept
+        left = self._delegation.parent.node.life.deadline.useful_left()
         if left <= 0:
             self._delegation.late = True
             self._delegation.phase.stop()
         elif left < inf:
-            self._timer = self._delegation.phase.loop.call_later(left, self._arm)
+            # The run's time may pause meanwhile, so the time left is read again.
+            wait = max(left, LEAST_PATIENCE_S)
+            self._timer = self._delegation.phase.loop.call_later(wait, self._arm)
 
     def close(self) -> None:
         if self._timer is not None:

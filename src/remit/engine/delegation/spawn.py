@@ -16,7 +16,7 @@ import msgspec
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.agent import Agent
-from remit.engine.budget.model_choice import Chain, Models, check_chain
+from remit.engine.budget.model_choice import Chain, Models
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
@@ -28,17 +28,17 @@ from remit.engine.run.loop_ending import Ending
 from remit.engine.run.program import run_program
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run, new_run
-from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants
+from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants, with_output
 from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
 from remit.engine.tree.tracing import UNTRACED
 from remit.errors import UsageError
-from remit.history.fold import apply, can_go_on
+from remit.history.fold import apply
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
-from remit.tools.schema import output_schema, parse_output
+from remit.tools.schema import output_schema
 from remit.types.events import RunEnded, RunResumed, RunStarted, Terms
 from remit.types.limits import OWN, Limits, total
 from remit.types.messages import Json, Message
@@ -101,38 +101,51 @@ class Engine:
 
     async def delegate(self, delegation: Delegation) -> Outcome | Rejection:
         """Let a child do the plan for its parent. Raises nothing."""
-        parent = delegation.parent
-        if (trouble := self._model_trouble(delegation)) is not None:
-            return trouble
-        record, goes_on = self._past(delegation)
-        if record is not None and not goes_on:
-            return self._recorded(parent, record, delegation.plan.agent)
-        admitted = await (admit if record is None else readmit)(delegation)
-        if not isinstance(admitted, Rejection):
-            return await self._execute(self._spawn(delegation, admitted, record), delegation)
-        return admitted if record is None else self._recorded(parent, record, delegation.plan.agent)
+        # Code has looked already.
+        recorded = None if delegation.key else self.recall(delegation)
+        if recorded is not None:
+            return recorded
+        enter = admit if delegation.record is None else readmit
+        admitted = self._model_trouble(delegation) or await enter(delegation)
+        if isinstance(admitted, Rejection):
+            return self.decline(delegation, admitted)
+        return await self._execute(self._spawn(delegation, admitted), delegation)
 
-    def _past(self, delegation: Delegation) -> tuple[RunRecord | None, bool]:
-        """What the journal has of the child, and whether the child is resumed, if its parent is a resumed run."""
+    def decline(self, delegation: Delegation, rejection: Rejection) -> Outcome | Rejection:
+        """The rejection of a child; for one that the journal has and that cannot be resumed, what is recorded of it."""
+        if delegation.record is None:
+            return rejection
+        return self._recorded(delegation.parent, delegation.record, delegation.plan.agent)
+
+    def recall(self, delegation: Delegation) -> Outcome | None:
+        """The recorded outcome of a child that is not resumed; None for any other child."""
         parent, runs = delegation.parent, self.tree.past.runs
         if parent.replay is None:
-            return None, False
+            return None
         if delegation.key:
             record = parent.replay.code.get(delegation.call, {}).pop(delegation.key, None)
-            died = runs[parent.node.run_id].died
-            return record, record is not None and can_go_on(self.tree.past, record.id, died=died)
-        call = parent.recorded(delegation.call)
-        return (None, False) if call is None else (runs.get(call.child), call.goes_on)
+            # A program's run cannot go on as a conversation of a model, nor the other way round.
+            is_program = delegation.plan.agent.program is not None
+            goes_on = record is not None and record.goes_on and record.start.program == is_program
+        else:
+            call = parent.recorded(delegation.call)
+            record = None if call is None else runs.get(call.child)
+            goes_on = call is not None and call.goes_on
+        if goes_on:
+            delegation.record = record
+        if record is None or goes_on:
+            return None
+        return self._recorded(parent, record, delegation.plan.agent)
 
     def _model_trouble(self, delegation: Delegation) -> Rejection | None:
         """Why a child that code asks for has no usable model. The agents that models delegate to were checked before."""
-        if not delegation.key:
-            return None
         above, agent = delegation.parent.node, delegation.plan.agent
+        if not delegation.key or (agent, None, None) in above.bounds.below:
+            return None
         try:
-            models = self.models.find(agent, above.bounds.models)
-            limited = ledger.limits_money(above.means.account)
-            check_chain(agent, models, needs_price=limited)
+            self.models.check(
+                agent, needs_price=ledger.limits_money(above.means.account), above=above.bounds.models
+            )
         except UsageError as error:
             return Rejection("invalid_input", str(error))
         return None
@@ -143,12 +156,20 @@ class Engine:
         return [self._recorded(parent, record, None) for record in left.values()]
 
     def _recorded(self, parent: Run, record: RunRecord, agent: Agent | None) -> Outcome:
-        """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it.
-
-        The journal has no structured answers: that of an `agent` is parsed again from its text.
-        """
+        """How a child of the agent ended that is not resumed: as recorded, or interrupted if the journal has no end of it."""
         if parent.replay is not None:
             parent.replay.left_open.pop(record.id, None)
+        # Whatever has ended has nothing open below it; recorded children may be thousands.
+        if record.outcome is None:
+            self._interrupt(record)
+        outcome = self.outcomes[record.id]
+        if agent is not None:
+            outcome = with_output(outcome, agent)
+        parent.children.append(outcome)
+        return outcome
+
+    def _interrupt(self, record: RunRecord) -> None:
+        """Write down the end of a run that is not resumed, and of what is open below it."""
         outcomes = self.outcomes
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
         # Its own end comes last, as in any tree.
@@ -156,16 +177,10 @@ class Engine:
             children = tuple([outcomes[child] for child in one.children])
             known = msgspec.structs.replace(outcomes[one.id], children=children)
             outcomes[one.id] = interrupt(self.tree, one, known)
-        outcome = outcomes[record.id]
-        if agent is not None and agent.output is not None and outcome.ok:
-            value, _ = parse_output(agent.output, outcome.text)
-            outcome = msgspec.structs.replace(outcome, output=value)
-        parent.children.append(outcome)
-        return outcome
 
-    def _spawn(self, delegation: Delegation, admitted: Admitted, record: RunRecord | None) -> Run:
+    def _spawn(self, delegation: Delegation, admitted: Admitted) -> Run:
         """Narrow the bounds and make the child. From here on the child holds the slots."""
-        parent, plan = delegation.parent, delegation.plan
+        parent, plan, record = delegation.parent, delegation.plan, delegation.record
         above, agent = parent.node, plan.agent
         try:
             key = agent, plan.kit, plan.turns

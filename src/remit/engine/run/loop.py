@@ -161,7 +161,7 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
 async def _last_word(run: Run, calls: int) -> None:
     """Make sure of it; without it the run may not delegate."""
     try:
-        await keep_last_word(run, calls)
+        await keep_last_word(run, calls, run.node.life.phase)
     except OverBudget as over:
         # The last word that was withheld when the reply came is still there, only smaller than it should be.
         run.turn.no_children = "" if run.node.means.account.has_word else str(over)

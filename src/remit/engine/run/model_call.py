@@ -26,7 +26,7 @@ from remit.engine.run.reply import estimated, read, usage_of
 from remit.engine.run.state import Run
 from remit.engine.run.tokens import message_tokens
 from remit.errors import ModelError
-from remit.tasks.cancel import Stopped, on_loop, wake
+from remit.tasks.cancel import Phase, Stopped, on_loop, wake
 from remit.types.events import (
     DeltaReceived,
     ModelCallFailed,
@@ -140,7 +140,7 @@ async def _reserved(run: Run, purpose: Purpose, attempt: int, last: ModelError |
     # A turn that may delegate asks for a last word to spare besides its worst case.
     spare = run.kit.delegates and purpose == "turn"
     verdict = ledger.reserve(node.means.account, want, _nobody, spare)
-    reservation = await _granted(run, verdict, last)
+    reservation = await _granted(node.life.phase, verdict, last)
     heard_at = node.tree.clock() if asking.model.streams else None
     return _Sent(run, reservation, purpose, attempt, heard_at)
 
@@ -221,13 +221,13 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-async def keep_last_word(run: Run, calls: int) -> None:
+async def keep_last_word(run: Run, calls: int, phase: Phase) -> None:
     """Withhold one more model call before children can spend it. Raises OverBudget or Stopped."""
-    want = _want_after(run, run.talk.tokens, calls)
-    await _granted(run, ledger.withhold(run.node.means.account, want, _nobody), None)
+    want = want_after(run, run.talk.tokens, calls)
+    await _granted(phase, ledger.withhold(run.node.means.account, want, _nobody), None)
 
 
-def _want_after(run: Run, conversation: int, calls: int) -> Want:
+def want_after(run: Run, conversation: int, calls: int) -> Want:
     """The call in which a run reads the results of its calls, after a conversation of so many tokens, and answers."""
     asking = run.asking
     output = min(LAST_WORD_TOKENS, asking.output_tokens)
@@ -235,11 +235,10 @@ def _want_after(run: Run, conversation: int, calls: int) -> Want:
 
 
 async def _granted(
-    run: Run, verdict: Over | Ticket | Reservation | None, last: ModelError | None
+    phase: Phase, verdict: Over | Ticket | Reservation | None, last: ModelError | None
 ) -> Reservation:
     """What was not granted at once. Raises OverBudget or Stopped."""
     if isinstance(verdict, Ticket):
-        phase = run.node.life.phase
         future: asyncio.Future[None] = phase.loop.create_future()
         verdict.wake = lambda: wake(future)
         try:
@@ -341,7 +340,7 @@ class _Sent(Struct, eq=False):
         if calls and run.delegates(calls):
             # An estimate, whoever made it, does not measure the conversation: see `_record`.
             asked = run.talk.tokens if usage.estimated else usage.input_tokens
-            word = _want_after(run, asked + usage.output_tokens, len(calls))
+            word = want_after(run, asked + usage.output_tokens, len(calls))
         run.node.spend(usage, self.reservation, word)
         _record(run, heard, usage, self.purpose)
         return heard

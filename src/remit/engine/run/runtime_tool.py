@@ -18,6 +18,7 @@ from remit.types.outcome import Outcome, Rejection
 if TYPE_CHECKING:
     from remit.engine.run.state import Run
     from remit.engine.tree.node import Node
+    from remit.history.records import RunRecord
     from remit.tasks.cancel import Phase
 
 
@@ -91,6 +92,8 @@ class Delegation(Struct, eq=False):
     """Not empty if code asks: the child's name among the children of the same call or program."""
     late: bool = False
     """Whether it waited for a place until there was no time left for the child."""
+    record: RunRecord | None = None
+    """What the journal has of the child, if the child is resumed."""
     node: Node | None = None
     """The child, once it has started."""
 
@@ -104,6 +107,14 @@ class Delegation(Struct, eq=False):
 
 class Delegator(Protocol):
     """Starts the children of runs."""
+
+    def recall(self, delegation: Delegation) -> Outcome | None:
+        """The recorded outcome of a child that is not resumed; None for any other child."""
+        ...
+
+    def decline(self, delegation: Delegation, rejection: Rejection) -> Outcome | Rejection:
+        """The rejection of a child; for one that the journal has and that cannot be resumed, what is recorded of it."""
+        ...
 
     def refused(self, delegation: Delegation) -> Rejection | None:
         """Why the child cannot start, as far as that is known before it waits for a place."""

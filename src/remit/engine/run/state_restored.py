@@ -6,7 +6,9 @@ import msgspec
 
 import remit.engine.budget.ledger as ledger
 import remit.engine.run.tool_calls as tool_calls
+from remit.agent import Agent
 from remit.engine.budget.account import Amount
+from remit.engine.run.program import parse_result
 from remit.engine.run.state import NOT_IN_FORM, Replay, Run
 from remit.engine.run.tokens import message_tokens
 from remit.engine.tree.approvals import what
@@ -14,6 +16,7 @@ from remit.engine.tree.context import Sent, TreeContext
 from remit.engine.tree.node import Node
 from remit.history.fold import apply
 from remit.history.records import CallRecord, RunRecord, Spending
+from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, Event, ModelCallFailed, RunEnded, Where
 from remit.types.limits import Usage
 from remit.types.messages import UserMessage
@@ -80,6 +83,15 @@ def _given_up(tree: TreeContext, record: RunRecord, one: CallRecord) -> CallEnde
         turn=one.turn,
         unfinished=True,
     )
+
+
+def with_output(outcome: Outcome, agent: Agent) -> Outcome:
+    """A recorded outcome with its structured answer, which is parsed again: the journal has the text alone."""
+    if agent.output is None or not outcome.ok:
+        return outcome
+    parse = parse_output if agent.program is None else parse_result
+    value, _ = parse(agent.output, outcome.text)
+    return msgspec.structs.replace(outcome, output=value)
 
 
 def restore_grants(run: Run, tree: TreeContext) -> None:

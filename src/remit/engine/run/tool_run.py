@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
@@ -40,6 +41,10 @@ LARGE_AT_ONCE = Gate(2)
 
 PREVIEW_S = 5.0
 MOST_PREVIEW = 20_000
+
+
+_MAKING = threading.Lock()
+"""Held while it is decided whether a call delegates: several threads of a tool may ask at once, also after its end."""
 
 
 class _Rendered(msgspec.Struct, frozen=True):
@@ -263,16 +268,28 @@ class Trip:
                     ended = await self._in_task(ended.value)
             return ended
         finally:
-            self.over = True
+            with _MAKING:
+                self.over = True
+            replay = self.run.replay
+            if replay is not None and self.call.id in replay.code:
+                # It was run again, and may not have asked for any of its recorded children.
+                self.from_code()
             if self.code is not None:
                 await self.code.close()
 
     def from_code(self) -> FromCode:
-        """For the tool to ask for children."""
-        if self.code is None:
-            name = f"tool {self.tool.name}"
-            self.code = FromCode(self.run, self.call.id, name, on_wait=self._pause, on_back=self._resume)
-        return self.code
+        """For the tool to ask for children: from its task, its threads, and whatever it leaves behind."""
+        with _MAKING:
+            if self.code is None:
+                self.code = FromCode(
+                    self.run,
+                    self.call.id,
+                    f"tool {self.tool.name}",
+                    on_wait=self._pause,
+                    on_back=self._resume,
+                    ended=self.over,
+                )
+            return self.code
 
     def _pause(self) -> None:
         """The call waits for children: its time stands still."""

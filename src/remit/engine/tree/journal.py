@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import cast
 
 import remit.tasks.guest as foreign
 from remit.errors import StoreError, TreeOwned
@@ -61,6 +62,7 @@ class Journal:
         self._refused_because = ""
         self._asking: asyncio.Task[None] | None = None
         """Asks a store that is down until it responds."""
+        self._redact: Callable[[str], str] | None = None
         self._late = False
         """Whether the end was not stored in time: then the store gets less time when it is closed."""
 
@@ -73,6 +75,17 @@ class Journal:
                 self._broke(error)
         if self.trouble:
             self.missing += 1
+
+    def redact(self, text: str) -> str:
+        """A text as the store keeps it."""
+        if self._redact is None:
+            own: object = getattr(self._store, "redact_text", None)
+            self._redact = cast("Callable[[str], str]", own) if callable(own) else _as_it_is
+            if not callable(own) and not self.volatile:
+                from remit.history.redaction import Redactor  # noqa: PLC0415 - a store of the caller's own
+
+                self._redact = Redactor().redact_text
+        return self._redact(text)
 
     def _broke(self, error: Exception) -> None:
         if not self.trouble:
@@ -234,6 +247,10 @@ class Journal:
             raise _store_error(ended.error)
         if ended.how == "timed_out":
             raise _too_late(seconds)
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 def _too_late(seconds: float) -> StoreError:

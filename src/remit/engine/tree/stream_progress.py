@@ -50,7 +50,7 @@ class ProgressView:
         if not isinstance(event, (CallStarted, CallEnded)) or event.parent is None:
             return None
         begun = self._started.get(event.run)
-        turns = begun.limits.turns if begun else None
+        turns = begun.limits.turns if begun and not begun.program else None
         ended = isinstance(event, CallEnded)
         return ChildProgress(
             subagent_id=event.run,
