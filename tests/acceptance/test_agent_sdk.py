@@ -308,7 +308,7 @@ async def test_a3_15_a_nested_rejection_is_a_failed_log_of_a_child_that_succeeds
     _, events = await told(root, ScriptedModel(scripts), Limits(depth=1))
     inner, outer = details(events)
     assert (inner["success"], inner["rejection"]["kind"]) == (False, "depth")
-    assert all(words in inner["final_response"] for words in ("'inner'", "depth 1", "max_depth is 1"))
+    assert all(words in inner["final_response"] for words in ("'inner'", "depth 1", "max_depth 1"))
     assert (outer["success"], outer["final_response"]) == (True, "alone")
     assert [(log["name"], log["success"]) for log in outer["tool_logs"]] == [("subagent_inner", False)]
     assert outer["tool_count"] == 1

@@ -1,8 +1,8 @@
-"""Delegating from code: the children that one tool call, or one program, asks for.
+"""Delegation from code: the children that one tool call, or one program, starts.
 
-Each child runs in a task of the engine, and the code waits for it. A stop then never passes through the code as an
-engine wait, and a timeout of the code stops only the child that it waited for. While children are open the call does not
-work: its slot is free for them, and its time stands still.
+Each child runs in its own task, and the code waits for it. A stop therefore never interrupts the code inside an engine
+wait, and a timeout in the code stops only the child that it waited for. While children are open, the call gives up its
+slot and its timeout pauses.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from remit.types.task_message import Task, as_message
 from remit.types.text import clean
 
 MOST_RECORDED = 20
-"""Rejections of one call that become events; code may ask in a loop."""
+"""How many rejections of one call become events: code may ask in a loop."""
 
 PATIENT = 100
-"""Rejections in a row after which `delegate` waits before it answers: code may ask in a loop that never ends."""
+"""Rejections in a row before `delegate` starts to slow down: code may ask in an endless loop."""
 
 LONGEST_WAIT_S = 1.0
 
 AT_ONCE = 64
-"""Children that `map` keeps open at once where nothing else limits them."""
+"""How many children `map` runs at once if nothing else limits them."""
 
 Result = Outcome | Rejection
 T = TypeVar("T")
 
 
 class FromCode:
-    """The children of one call or program. Made with its first delegation."""
+    """The children of one call or program. Created with its first delegation."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FromCode:
         on_wait: Callable[[], None],
         on_back: Callable[[], None],
     ) -> None:
-        """`on_wait` is called when the code begins to wait for children, `on_back` when it works again."""
+        """`on_wait` is called when the code starts to wait for children, `on_back` when it continues."""
         self._run = run
         self._call = call
         self._who = who
@@ -68,20 +68,20 @@ class FromCode:
         self._queue = run.node.means.seat.queue
         self._tasks: dict[asyncio.Task[Result], Delegation] = {}
         self._open = 0
-        """Children that were asked for and have not ended."""
+        """Children that were requested and have not ended."""
         self._works = True
-        """Whether the call has its slot."""
+        """Whether the call holds its slot."""
         self._returning: asyncio.Future[None] | None = None
-        """While the call waits for its slot."""
+        """Set while the call waits for its slot."""
         self._closed = False
         self._has_word = run.agent.program is not None
-        """Whether the run's last word is withheld; a program has none."""
+        """Whether budget is withheld for the run's last word; a program has no last word."""
         self._keys: set[str] = set()
         self._prompts: Counter[str] = Counter()
         self._rejected = 0
         self._in_a_row = 0
 
-    # --- What the code calls ----------------------------------------------------------------------
+    # --- Called by the code -----------------------------------------------------------------------
 
     async def delegate(
         self,
@@ -93,7 +93,7 @@ class FromCode:
         model: ModelChoice | None = None,
         key: str | None = None,
     ) -> Result:
-        """Let a child do a task, and wait for it."""
+        """Run a task in a child, and wait for it."""
         self._check_loop("delegate")
         begun = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
         if isinstance(begun, Rejection):
@@ -112,7 +112,7 @@ class FromCode:
         limits: Limits | None = None,
         model: ModelChoice | None = None,
     ) -> list[Result]:
-        """Let a child do each task, several at once, and wait for all of them. Results are in the order of the prompts."""
+        """Run each task in a child, several at once, and wait for all. Results are in the order of the prompts."""
         self._check_loop("map")
         items, names = _pairs(prompts, keys)
         most = self._at_once(concurrency)
@@ -132,23 +132,23 @@ class FromCode:
         return [self._mapped(one) for one in results]
 
     def from_thread(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine on the event loop of the tree and wait for it, in the thread of a sync tool."""
+        """Run a coroutine on the tree's event loop and wait for it, from the thread of a sync tool."""
         loop = self._run.node.tree.loop
         if on_loop(loop):
             raise UsageError(
-                f"{self._who}: ctx.{name}_sync(...) would block the event loop; write `await ctx.{name}(...)`."
+                f"{self._who}: ctx.{name}_sync(...) would block the event loop. Write `await ctx.{name}(...)`."
             )
 
         async def work() -> T:
             return await make()
 
-        # The thread only waits: the children's own sync tools may need all the others.
+        # This thread only waits: the children's sync tools may need all the other threads.
         with threads.aside():
             return asyncio.run_coroutine_threadsafe(work(), loop).result()
 
     @property
     def left(self) -> Left:
-        """What the run's children may still spend: what is withheld for its own last word is not in it."""
+        """What the run's children may still spend, without the amount withheld for the run's own last word."""
         node = self._run.node
         seconds = node.life.deadline.soft_left()
         return msgspec.structs.replace(
@@ -157,23 +157,23 @@ class FromCode:
             seconds=None if seconds == float("inf") else max(0.0, seconds),
         )
 
-    # --- What the engine calls --------------------------------------------------------------------
+    # --- Called by the engine ---------------------------------------------------------------------
 
     async def close(self) -> None:
-        """The call has ended: stop what it left open, and wait for the end of it. Raises nothing."""
+        """The call has ended: stop its open children, and wait for them. Raises nothing."""
         self._closed = True
         for delegation in self._tasks.values():
-            delegation.stop(self._who, "it ended without waiting for this run")
+            delegation.stop(self._who, "the code ended without waiting for this run")
         await self.children_ended()
         left = self._run.engine.give_up(self._run, self._call)
         if left:
             self._run.node.warn(
-                f"{self._who} did not ask again for {len(left)} recorded {'child' if len(left) == 1 else 'children'} when it was"
-                " resumed; their outcomes are kept. Give children a key=..., so that they are found if their prompts change."
+                f"{self._who} was resumed and did not ask again for {len(left)} recorded {'child' if len(left) == 1 else 'children'};"
+                " their outcomes are kept. Pass key=... to delegate(), so that children are found even if prompts change."
             )
 
     async def children_ended(self) -> bool:
-        """Wait for every open child; whether there was one. Raises nothing."""
+        """Wait for every open child; returns whether there was one. Raises nothing."""
         if not self._tasks:
             return False
         while self._tasks:
@@ -183,7 +183,7 @@ class FromCode:
                 self._run.node.life.phase.on_cancelled()
         return True
 
-    # --- Asking for a child -----------------------------------------------------------------------
+    # --- Starting a child -------------------------------------------------------------------------
 
     def _begin(
         self,
@@ -195,7 +195,7 @@ class FromCode:
         model: object,
         key: object,
     ) -> asyncio.Task[Result] | Rejection:
-        """Ask for a child in a task of the engine; a rejection if that cannot work. Raises UsageError."""
+        """Start a child in its own task, or return a rejection. Raises UsageError."""
         if self._closed:
             return Rejection("cancelled", f"Cancelled before it started: {self._who} has ended.")
         found = self._find_agent(agent, limits, model)
@@ -212,7 +212,7 @@ class FromCode:
         if rejected is not None:
             phase.leave()
             return rejected
-        # Opened before the task exists: on Python 3.12 and later its first step may run at once.
+        # Count it before the task exists: on Python 3.12 and later the task's first step may run at once.
         self._opened()
         task = run.node.tree.loop.create_task(
             self._carry(delegation, phase), name=f"remit child of {self._who}"
@@ -230,7 +230,7 @@ class FromCode:
                 names = ", ".join(below) or "none"
                 return Rejection(
                     "unknown_agent",
-                    f"{self._run.agent.name!r} has no subagent {agent!r}.{suggest(agent, below)} Its subagents: {names}.",
+                    f"Agent {agent!r} is not declared in {self._run.agent.name!r}.{suggest(agent, below)} Its subagents: {names}.",
                 )
             agent = below[agent]
         if not isinstance(agent, Agent):
@@ -240,7 +240,7 @@ class FromCode:
         return agent.narrowed(limits, cast("ModelChoice | None", model))
 
     def _name(self, plan: Plan, key: object) -> str | Rejection:
-        """The child's name among those of this call. It is found by it when the tree is resumed."""
+        """The child's name among the children of this call; a resumed tree finds the child by this name."""
         if key is None:
             digest = hashlib.blake2s(
                 _redactor().redact_text(plan.task).encode("utf-8", "replace"), digest_size=8
@@ -249,17 +249,17 @@ class FromCode:
             self._prompts[name] += 1
             return f"{name}#{self._prompts[name]}"
         if not isinstance(key, str) or not key.strip() or len(key) > 200:
-            raise UsageError(f"{self._who}: key must be a text of 1 to 200 characters, not {key!r}.")
+            raise UsageError(f"{self._who}: key must be a string of 1 to 200 characters, not {key!r}.")
         name = f"{plan.agent.name}/{clean(key)}"
         if name in self._keys:
             return Rejection(
-                "invalid_input", f"The key {key!r} was used before in this call; keys must differ."
+                "invalid_input", f"The key {key!r} was already used in this call; keys must be unique."
             )
         self._keys.add(name)
         return name
 
     async def _carry(self, delegation: Delegation, phase: SubPhase) -> Result:
-        """One child, from its request to its end, with the call's slot free meanwhile. In a task of the engine."""
+        """Runs one child, from its request to its end, in its own task; the call's slot is free meanwhile."""
         try:
             return await self._keep_word() or await self._run.engine.delegate(delegation)
         finally:
@@ -271,7 +271,7 @@ class FromCode:
         self._tasks.pop(task, None)
 
     async def _keep_word(self) -> Rejection | None:
-        """Withhold the run's last word before its first child can spend it."""
+        """Withhold budget for the run's last word before its first child can spend it."""
         if self._has_word:
             return None
         self._run.turn.delegated.add(self._call)
@@ -279,7 +279,9 @@ class FromCode:
             await keep_last_word(self._run, self._run.turn.size)
         except OverBudget as over:
             if not self._run.node.means.account.has_word:
-                return Rejection("budget", f"The budget is exhausted: {over}. Answer with what you have.")
+                return Rejection(
+                    "budget", f"Not started, budget exhausted: {over}. Answer with what you have."
+                )
         except Stopped:
             return Rejection("cancelled", "Cancelled before it started: the run was stopped.")
         self._has_word = True
@@ -300,7 +302,7 @@ class FromCode:
             self._queue.leave()
 
     async def _back(self) -> None:
-        """Work again, once the last child has ended: one wait for the slot, however many children ended. Raises nothing."""
+        """Take the slot again once the last child has ended: one wait, however many children ended. Raises nothing."""
         while not self._works and not self._open:
             if self._returning is not None:
                 await asyncio.shield(self._returning)
@@ -313,7 +315,7 @@ class FromCode:
                 self._returning = None
             self._works = True
             if self._open:
-                # Another child was asked for meanwhile.
+                # Another child was started meanwhile.
                 self._release()
             else:
                 self._on_back()
@@ -323,7 +325,7 @@ class FromCode:
         try:
             await seat.enter(phase)
         except Stopped:
-            # It counts as working without a slot: the call is about to end.
+            # Count the call as working without a slot: it is about to end.
             if self._queue is not None:
                 self._queue.count()
             return
@@ -336,7 +338,7 @@ class FromCode:
     # --- Waiting ----------------------------------------------------------------------------------
 
     async def _all_of(self, tasks: Sequence[asyncio.Task[Result]]) -> list[Result]:
-        """Wait for children. If the code is cancelled meanwhile, they are stopped, and have ended when it goes on."""
+        """Wait for children. If the code is cancelled meanwhile, stop them and wait until they have ended."""
         left = [task for task in tasks if not task.done()]
         while left:
             await self._waited(left, asyncio.ALL_COMPLETED)
@@ -352,7 +354,7 @@ class FromCode:
         except asyncio.CancelledError:
             for task in tasks:
                 if (delegation := self._tasks.get(task)) is not None:
-                    delegation.stop(self._who, "it stopped waiting for this run")
+                    delegation.stop(self._who, "the code stopped waiting for this run")
             await settled(tasks)
             raise
 
@@ -361,7 +363,7 @@ class FromCode:
         return outcome
 
     async def _refuse(self, rejection: Rejection) -> Rejection:
-        """Give the rejection to code, and others the event loop: after many in a row, for longer."""
+        """Return the rejection to code and yield to the event loop; after many rejections in a row, for longer."""
         self._record(rejection)
         self._in_a_row += 1
         over = max(0, self._in_a_row - PATIENT)
@@ -387,15 +389,15 @@ class FromCode:
             return min((pool.size for pool in self._run.node.means.seat.pools), default=AT_ONCE)
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise UsageError(
-                f"{self._who}: concurrency must be a whole number from 1 up, not {concurrency!r}."
+                f"{self._who}: concurrency must be a whole number of at least 1, not {concurrency!r}."
             )
         return concurrency
 
     def _check_loop(self, name: str) -> None:
         if not on_loop(self._run.node.tree.loop):
             raise UsageError(
-                f"{self._who}: await ctx.{name}(...) on the event loop that runs the tool; from the thread of a sync tool call"
-                f" ctx.{name}_sync(...)."
+                f"{self._who}: `await ctx.{name}(...)` works only on the event loop that runs the tool. In a sync tool's thread,"
+                f" call ctx.{name}_sync(...)."
             )
 
 
@@ -403,7 +405,7 @@ _kept_redactor: list[Redactor] = []
 
 
 def _redactor() -> Redactor:
-    """Made once: a prompt is redacted before it is digested, so that the journal has no digest of a secret."""
+    """Created once. A prompt is redacted before it is hashed, so that the journal has no hash of a secret."""
     if not _kept_redactor:
         _kept_redactor.append(Redactor())
     return _kept_redactor[0]
@@ -411,9 +413,9 @@ def _redactor() -> Redactor:
 
 def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
     if not isinstance(label, str):
-        raise UsageError(f"label must be a text, not {label!r}.")
+        raise UsageError(f"label must be a string, not {label!r}.")
     if not isinstance(prompt, (str, list, tuple)):
-        raise UsageError(f"prompt must be a text or a list of parts, not {type(prompt).__name__}.")
+        raise UsageError(f"prompt must be a string or a list of parts, not {type(prompt).__name__}.")
     try:
         message = as_message(cast(Task, prompt))
     except UsageError as error:
@@ -423,15 +425,15 @@ def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
 
 def _pairs(prompts: object, keys: object) -> tuple[list[Task], list[str | None]]:
     if isinstance(prompts, str) or not isinstance(prompts, Iterable):
-        raise UsageError("map() takes a list of prompts; for one prompt use delegate().")
+        raise UsageError("map() takes a list of prompts. For one prompt, use delegate().")
     items = list(cast("Iterable[Task]", prompts))
     if keys is None:
         return items, [None] * len(items)
     if isinstance(keys, str) or not isinstance(keys, Iterable):
-        raise UsageError("map(keys=...) takes a list of texts, one for each prompt.")
+        raise UsageError("map(keys=...) takes a list of strings, one for each prompt.")
     names = list(cast("Iterable[str | None]", keys))
     if len(names) != len(items):
         raise UsageError(
-            f"map() has {len(items)} prompts and {len(names)} keys; there must be one key for each prompt."
+            f"map() got {len(items)} prompts but {len(names)} keys. Pass one key for each prompt."
         )
     return items, names

@@ -1,4 +1,4 @@
-"""A run that is a program: code instead of turns of a model. Everything around it is as for any other run."""
+"""A run that is a program: code instead of a model's turns. Everything else is as for any other run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def run_program(run: Run) -> Ending:
         ended = stop.ended
     finally:
         await code.close()
-    # The timer may not have rung yet, if the program never awaited.
+    # The timer may not have fired yet if the program never awaited.
     life.deadline.look()
     return _ending(run, ended)
 
@@ -71,7 +71,7 @@ async def _call(run: Run, code: FromCode) -> object:
 
 
 def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
-    """What the program returned or raised, as the end of its run."""
+    """The ending for what the program returned or raised."""
     cause, output = run.node.life.cause, run.agent.output
     returned = ended.value if ended is not None and ended.how == "returned" else None
     text = "" if returned is None else text_of(returned)
@@ -91,7 +91,7 @@ def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
         return Ending(Status.COMPLETED, text)
     value, problem = parse_output(output, text)
     if problem:
-        why = f"the program's result does not have its type: {problem}"
+        why = f"the program's result failed validation. {problem}"
         return Ending(Status.FAILED, text, why, error=why)
     return Ending(Status.COMPLETED, text, output=value)
 
@@ -109,14 +109,14 @@ class Steps:
             node.emit(CallProgressed(*node.stamp(), call="", tool=node.agent, text=text))
 
     async def step(self, name: object, function: Callable[..., object], args: Sequence[object]) -> Json:
-        """The function's result: recorded, or recorded now. In the program's own task."""
+        """The recorded result of the step; otherwise run the function and record its result. In the program's own task."""
         if not isinstance(name, str) or not name.strip() or len(name) > 200:
             raise UsageError(f"step() needs a name of 1 to 200 characters, not {name!r}.")
         if not callable(function):
             raise UsageError(f"step({name!r}) needs a function, not {function!r}.")
         if name in self._names:
             raise UsageError(
-                f"step({name!r}): this program has a step of that name already; names must differ."
+                f"step({name!r}): this program already has a step with this name. Names must be unique."
             )
         self._names.add(name)
         recorded = None if self._run.replay is None else self._run.replay.steps.get(name)
@@ -141,7 +141,7 @@ class Steps:
             self._ended(call, name, describe_error(error), began, success=False)
             raise
         self._ended(call, name, text, began, success=success)
-        # A step that is not recorded for good would run again after a crash although the program has gone on.
+        # An unrecorded step would run again after a crash, although the program has continued.
         await node.tree.journal.flush()
         return cast(Json, msgspec.json.decode(text))
 
@@ -184,10 +184,10 @@ def _json_of(name: str, value: object) -> str:
     try:
         text = msgspec.json.encode(value, enc_hook=_plain).decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"step({name!r}) must return JSON, so that it can be recorded: {error}") from None
+        raise UsageError(f"step({name!r}) must return a JSON value, which can be recorded: {error}") from None
     if len(text) > MOST_TEXT:
         raise UsageError(
-            f"step({name!r}) returned {len(text):,} characters of JSON; at most {MOST_TEXT:,} are recorded."
+            f"step({name!r}) returned {len(text):,} characters of JSON; the maximum is {MOST_TEXT:,}."
         )
     return text
 
@@ -195,9 +195,9 @@ def _json_of(name: str, value: object) -> str:
 def _plain(value: object) -> object:
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
-        raise TypeError(f"{type(value).__name__} is not JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
     return dump(value, mode="json")
 
 
 def _nothing() -> None:
-    """A program has no timeout of its own that would have to stand still."""
+    """A program has no timeout to pause."""
