@@ -112,21 +112,23 @@ async def test_a2_03_both_fields_are_required(step: Answer, names: str) -> None:
 
 
 async def test_a2_04_an_unknown_agent_is_named_with_the_known_ones() -> None:
-    """A2.4: an unknown agent is an error that names it, lists the known ones, and costs no delegation."""
+    """A2.4: the error for an unknown agent says "not declared", names the known agents, and costs no delegation."""
     scripts = {"lead": [task("ghost"), task("writer"), say("done")], "writer": [say("written")]}
     with ScriptedModel(scripts) as model:
         outcome, events = await told(lead(Agent("explorer"), Agent("writer")), model, Limits(delegations=1))
     unknown, known = results(outcome)
     assert not unknown.ok
-    assert all(name in unknown.content for name in ("ghost", "explorer", "writer"))
+    assert "agent 'ghost' is not declared" in unknown.content
+    assert all(name in unknown.content for name in ("explorer", "writer"))
     assert [r.kind for r in rejections(events)] == ["unknown_agent"]
     assert (known.ok, known.content) == (True, "written")
 
 
 async def test_a2_05_depth_zero_rejects_every_delegation() -> None:
-    """A2.5: with depth 0 a delegation is refused, and the message shows max_depth 0."""
+    """A2.5: with depth 0 a delegation is rejected; the message says "depth exceeded" and "max_depth 0"."""
     with ScriptedModel({"lead": [task(), say("alone")]}) as model:
         outcome, events = await told(lead(), model, Limits(depth=0))
+    assert "depth exceeded" in results(outcome)[0].content
     assert "max_depth 0" in results(outcome)[0].content
     assert not results(outcome)[0].ok
     assert [(r.kind, r.limit, r.used) for r in rejections(events)] == [("depth", 0, 0)]

@@ -19,7 +19,7 @@ HEAD_LINES = 40
 TAIL_LINES = 20
 """The lines of a long preview that are shown before the user asks for all of them."""
 
-QUESTION = "Allow? [y]es, for this [r]un, for the [t]ree, [v]iew all, [n]o, or type a reason to deny"
+QUESTION = "Allow? [y]es, for this [r]un, for the [t]ree, [v]iew all, [n]o, or say why not"
 
 _ANSWERS = {
     "y": allow(),
