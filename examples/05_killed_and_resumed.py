@@ -54,7 +54,7 @@ class Rules:
             return Reply(calls=(Call("1", "task", {"agent": "counter", "prompt": "Count"}),), stop="calls")
         if turn == 1:
             return Reply(calls=(Call("1", "publish", {"text": "35 words"}),), stop="calls")
-        return Reply(f"It was counted. Publishing: {request.messages[-1].text.split('.')[0]}.")
+        return Reply(f"Counted. Publishing: {request.messages[-1].text.split('.')[0]}.")
 
 
 async def first_life(file: str) -> None:

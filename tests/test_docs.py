@@ -77,7 +77,7 @@ SAID = {
     ],
     "05_killed_and_resumed.py": [
         "It was killed (exit code -9), in the middle of a call that changes things.",
-        "completed: It was counted. Publishing: Unknown: it may or may not have happened.",
+        "completed: Counted. Publishing: Unknown: this call may or may not have happened.",
         "5 model calls in both lives together.",
     ],
     "06_survey_a_folder.py": [

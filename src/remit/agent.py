@@ -289,7 +289,7 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     """The type of the program's result: `output`, else its return annotation. Raises UsageError."""
     if not callable(program) or not is_async(program):
         raise UsageError(
-            f"{where}: program must be an async function of one ProgramContext, not {program!r}."
+            f"{where}: program must be an async function that takes one ProgramContext, not {program!r}."
         )
     for field, value in not_used.items():
         if value:
@@ -347,7 +347,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
     for item in cast("Sequence[object]", tools):
         if not isinstance(item, (Tool, str, ToolSource)):
             raise UsageError(
-                f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{_tools_hint(item)}"
+                f"{where}: tools contains {item!r}, which is neither a tool nor a tool's name.{_tools_hint(item)}"
             )
         name = item if isinstance(item, str) else item.name
         if not isinstance(item, (Tool, str)):
@@ -358,7 +358,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
                 f"{where}: the tool name {name!r} is reserved for remit's own tools. Choose another name."
             )
         if name in seen:
-            raise UsageError(f"{where}: two tools are named {name!r}; names must differ.")
+            raise UsageError(f"{where}: two tools are named {name!r}. Names must be unique.")
         seen[name] = None
     return tuple(cast("Sequence[Tool | str | ToolSource]", tools))
 
@@ -366,7 +366,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
 def _tools_hint(wrong: object) -> str:
     """How to fix a value that is not a tool or a list of tools."""
     if isinstance(wrong, (list, tuple)):
-        return " It is a list in the list: write * before it."
+        return " It is a list inside the list: write * before it."
     if not callable(wrong):
         return ""
     module = str(getattr(wrong, "__module__", ""))
@@ -381,8 +381,8 @@ def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:
     seen: dict[str, None] = {}
     for item in cast("Sequence[object]", subagents):
         if not isinstance(item, Agent):
-            raise UsageError(f"{where}: subagents has {item!r}, which is not an Agent.")
+            raise UsageError(f"{where}: subagents contains {item!r}, which is not an Agent.")
         if item.name in seen:
-            raise UsageError(f"{where}: two subagents are named {item.name!r}; names must differ.")
+            raise UsageError(f"{where}: two subagents are named {item.name!r}. Names must be unique.")
         seen[item.name] = None
     return tuple(cast("Sequence[Agent]", subagents))

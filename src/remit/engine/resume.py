@@ -91,7 +91,7 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
     caller, own = ready.policies
     if caller is None and terms.function:
         raise UsageError(
-            "The tree was started with a policy that is a function. A journal cannot record it: pass it again as policy=..."
+            "The tree was started with a policy function, which a journal cannot record. Pass it again: policy=..."
         )
     if caller is None and terms.policy is not None:
         caller = compile_policy(terms.policy, "the journal")
@@ -104,7 +104,7 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
 
 def _is_resumed(past: Tree) -> bool:
     if past.status is Status.FAILED:
-        # Its code may have been mended since.
+        # The program may have been fixed since.
         return past.runs[past.root].start.program
     return past.status is None or past.status in REOPENED
 
@@ -125,7 +125,7 @@ async def _read(journal: Journal) -> tuple[Tree, Sequence[Posted] | None]:
 def _root_of(past: Tree, run_id: str) -> RunRecord:
     record = past.runs.get(run_id)
     if record is None:
-        raise StoreError(f"The journal of {run_id!r} has no beginning, so it cannot be resumed.")
+        raise StoreError(f"The journal of {run_id!r} has no first event, so the tree cannot be resumed.")
     return record
 
 

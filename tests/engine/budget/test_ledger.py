@@ -304,7 +304,7 @@ def test_what_stands_in_the_way_is_said_with_its_numbers() -> None:
     ledger.settle(get(root, 1450), 1450, 0)
     over = ask(open_account(root), 4096)
     assert isinstance(over, Over)
-    for part in ("lead", "tokens", "1,450", "1,500"):
+    for part in ("lead", "token limit", "1,450", "1,500"):
         assert part in over.words
     paid = open_account(None, "lead", usd=0.25)
     ledger.settle(get(paid, 250_000, ONE_A_TOKEN), 250_000, 250_000)

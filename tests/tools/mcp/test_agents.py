@@ -66,7 +66,7 @@ async def test_a_call_that_takes_too_long_is_ended(shop: Shop) -> None:
         Agent("lead", tools=[server]), "go", model=ScriptedModel({"lead": script}), policy=ALLOWED
     )
     results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "did not end within 0.2 s" in results[0]
+    assert "did not finish within 0.2 s" in results[0]
     assert results[1] == "1"
 
 
@@ -76,7 +76,7 @@ async def test_call_seconds_end_a_call_of_a_server_without_a_timeout_of_its_own(
     lead = Agent("lead", tools=[shop.plain(only=["hang", "heard"])], limits=Limits(call_seconds=0.2))
     outcome = await run(lead, "go", model=ScriptedModel({"lead": script}), policy=ALLOWED)
     results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "did not end within 0.2 s" in results[0]
+    assert "did not finish within 0.2 s" in results[0]
     assert results[1] == "1"
 
 

@@ -267,7 +267,7 @@ async def test_the_end_of_a_call_is_the_end_of_its_command(shell: Shell) -> None
     shell.assert_nothing_left()
     assert outcome.ok
     result = outcome.messages[2].text
-    assert "Timed out: terminal did not end within 0.4 s. After that it ended with: here\n(stopped" in result
+    assert "Timed out: terminal did not finish within 0.4 s. It finished later with: here\n(stopped" in result
 
 
 async def test_the_deadline_of_a_run_is_the_end_of_its_commands(shell: Shell) -> None:

@@ -1,6 +1,6 @@
-"""The one path a run takes: admit, spawn, drive, end. The root takes it too, without a parent to ask.
+"""The one path of every run: admit, spawn, drive, end. The root takes it too, without admission.
 
-Whatever ends a run, a bug in here included, becomes one `Outcome`.
+However a run ends, even by a bug in remit, it becomes one `Outcome`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remit.engine.budget.model_choice import Chain, Models
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
-from remit.engine.delegation.report import HAD, PREFIX_BYTES
+from remit.engine.delegation.report import PARTIAL, PREFIX_BYTES
 from remit.engine.delegation.sources import borrow_tools
 from remit.engine.run.artifacts import keep
 from remit.engine.run.loop import drive
@@ -57,7 +57,7 @@ class Engine:
         self.models = models
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
-        """Of the runs that the journal has, when the tree was resumed."""
+        """What the recorded runs had spent when the tree was resumed."""
 
     def root(
         self,
@@ -69,9 +69,9 @@ class Engine:
         history: Sequence[Message] = (),
         record: RunRecord | None = None,
     ) -> Coroutine[object, object, Outcome]:
-        """Make the root, at once, so that it can be stopped from now on. The coroutine that is returned runs it.
+        """Create the root at once, so that it can be cancelled, and return the coroutine that runs it.
 
-        Nothing admits a root; otherwise it is a run like any other. `record` is its recorded part when it is resumed.
+        `record` is the recorded part of a resumed root.
         """
         tree, agent, most = self.tree, plan.agent, limits.concurrency
         bounds = self._bounds(
@@ -151,7 +151,7 @@ class Engine:
         return None
 
     def give_up(self, parent: Run, call: str) -> list[Outcome]:
-        """Take over the recorded children of a call or program that code did not ask for again: their outcomes."""
+        """Add the recorded children that a call or program did not ask for again, and return their outcomes."""
         left = {} if parent.replay is None else parent.replay.code.pop(call, {})
         return [self._recorded(parent, record, None) for record in left.values()]
 
@@ -172,7 +172,7 @@ class Engine:
         """Write down the end of a run that is not resumed, and of what is open below it."""
         outcomes = self.outcomes
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
-        # Its own end comes last, as in any tree.
+        # Parents after their children, as in any tree.
         for one in reversed(below):
             children = tuple([outcomes[child] for child in one.children])
             known = msgspec.structs.replace(outcomes[one.id], children=children)
@@ -265,7 +265,7 @@ class Engine:
         return run
 
     def _revive(self, run: Run, record: RunRecord) -> None:
-        """Put a run back where the journal left it."""
+        """Restore a run from the journal."""
         tree, node = self.tree, run.node
         if tree.tracing is not None:
             tree.tracing.begin(record.start, run.agent.description, resumed=True)
@@ -278,7 +278,7 @@ class Engine:
         restore(run, record, self.outcomes, self.spending[record.id])
 
     async def _execute(self, run: Run, delegation: Delegation | None) -> Outcome:
-        """Run it to its end. However it ends, there is one outcome."""
+        """Run to the end. However the run ends, there is one outcome."""
         node = run.node
         before = current_run.get()
         current_run.set(node.run_id)
@@ -290,7 +290,7 @@ class Engine:
         node.life.ended, node.hears = True, False
         self._warn_at_end(node, ending)
         try:
-            # A model reads only the head of a long answer, code the whole.
+            # A model reads only the beginning of a long answer; code reads all of it.
             if delegation is not None and not delegation.key and _is_long(run, ending, delegation.parent):
                 await keep(run, "text", ending.text or run.talk.text)
             outcome = self._end(run, ending)
@@ -304,13 +304,13 @@ class Engine:
     async def _drive(self, run: Run, delegation: Delegation | None) -> Ending:
         try:
             if run.replay is None:
-                _tell_started(run, delegation)
+                _emit_started(run, delegation)
             tracing = self.tree.tracing
             with UNTRACED if tracing is None else tracing.in_run(run.node.run_id):
                 if run.agent.program is not None:
                     return await run_program(run)
                 if run.plan.kit is None and run.agent.sources:
-                    # The loop meets a stop again and says what it comes to.
+                    # `drive` sees the stop again and turns it into an ending.
                     with suppress(Stopped):
                         await borrow_tools(run)
                 return await drive(run)
@@ -320,20 +320,20 @@ class Engine:
             return Ending(Status.FAILED, run.talk.text, what, error=what)
 
     def _warn_at_end(self, node: Node, ending: Ending) -> None:
-        """Warn of messages that joined no turn and, at the root, of calls that the store kept from running."""
+        """Warn of messages that joined no turn and, at the root, of calls refused because of the store."""
         kept = self.tree.journal.shared and ending.status in REOPENED
         late = sum(sent.origin == "sent" for sent in node.inbox)
         if late:
-            node.warn(_came_too_late(late, "", kept=kept), until_resumed=kept)
+            node.warn(_too_late(late, "", kept=kept), until_resumed=kept)
         if node.parent is None:
             for run_id, mail in self.tree.waiting.items():
                 if mail:
-                    node.warn(_came_too_late(len(mail), f" to {run_id}", kept=kept), until_resumed=kept)
+                    node.warn(_too_late(len(mail), f" to {run_id}", kept=kept), until_resumed=kept)
             if refusals := self.tree.journal.refusals():
                 node.warn(refusals)
 
     async def _stored(self, outcome: Outcome) -> Outcome:
-        """The root's outcome, once its last event is stored: that may be the event that is not."""
+        """The root's outcome, with a warning if its last events could not be stored."""
         journal = self.tree.journal
         trouble = await journal.finish() if journal.shared else ""
         if not trouble:
@@ -341,7 +341,7 @@ class Engine:
         return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, trouble))
 
     def _end(self, run: Run, ending: Ending) -> Outcome:
-        """Whatever ended it: one outcome, and an event that has it."""
+        """Create the outcome and its event."""
         node = run.node
         if run.replay is not None:
             for child in tuple(run.replay.left_open):
@@ -354,7 +354,7 @@ class Engine:
         return outcome
 
 
-def _tell_started(run: Run, delegation: Delegation | None) -> None:
+def _emit_started(run: Run, delegation: Delegation | None) -> None:
     node, plan, agent, tracing = run.node, run.plan, run.agent, run.node.tree.tracing
     start = RunStarted(
         *node.stamp(),
@@ -407,13 +407,13 @@ def _outcome(run: Run, ending: Ending) -> Outcome:
     )
 
 
-def _came_too_late(count: int, whom: str, *, kept: bool) -> str:
+def _too_late(count: int, whom: str, *, kept: bool) -> str:
     what = "1 message" if count == 1 else f"{count} messages"
-    return f"{what}{whom} came too late to join a turn{', unless this run is resumed' if kept else ''}."
+    return f"{what}{whom} arrived too late to join a turn{', unless this run is resumed' if kept else ''}."
 
 
 def _is_long(run: Run, ending: Ending, parent: Run) -> bool:
-    """Whether its parent will only see the head of its answer, so that the whole is to be kept."""
+    """Whether the parent sees only the beginning of the answer, so that the whole must be stored."""
     said, most, inline = (
         ending.text or run.talk.text,
         parent.node.bounds.limits.result_chars,
@@ -423,8 +423,8 @@ def _is_long(run: Run, ending: Ending, parent: Run) -> bool:
         return True
     if inline is None:
         return False
-    # The words before a partial text take room away from it.
-    before = 0 if ending.status is Status.COMPLETED else PREFIX_BYTES + len(HAD) + len("\n\n")
+    # The text before a partial answer takes some of the room.
+    before = 0 if ending.status is Status.COMPLETED else PREFIX_BYTES + len(PARTIAL) + len("\n\n")
     return len(said.encode()) > inline - before
 
 
@@ -442,19 +442,19 @@ def _terms(root: Node) -> Terms | None:
 
 
 def _place(child: Outcome) -> int:
-    """A child's number among its siblings: the order in which they were started."""
+    """A child's number among its siblings, in the order they started."""
     return int(child.run_id.rpartition(".")[2])
 
 
 def root_limits(agent: Agent, limits: Limits | None, defaults: Limits) -> Limits:
-    """What holds at the root: the smaller of the caller's and the agent's, then the defaults."""
+    """The root's limits: the smaller of the caller's and the agent's, then the defaults."""
     return _joined(limits or _UNSET, agent.limits, defaults)
 
 
 _UNSET = Limits()
 
 
-# Few limits serve many trees, so each combination is computed once.
+# Few different limits occur, so each combination is computed once.
 @functools.lru_cache(maxsize=256)
 def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
     return asked.tighter(own).over(defaults)
@@ -462,7 +462,7 @@ def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
 
 @functools.lru_cache(maxsize=256)
 def _narrowed_limits(above: Limits, own: Limits | None, turns: int | None) -> Limits:
-    """A child's limits: its own shared numbers (the parent's hold anyway), and its parent's where it has none."""
+    """A child's limits: its own shared limits (its parent's apply anyway), and per-run limits inherited where unset."""
     own = own or _UNSET
     fields: dict[str, object] = {f: getattr(above, f) for f in OWN if getattr(own, f) is msgspec.UNSET}
     if turns is not None:

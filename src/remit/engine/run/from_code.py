@@ -1,8 +1,8 @@
-"""Delegating from code: the children that one tool call, or one program, asks for.
+"""Delegation from code: the children that one tool call, or one program, starts.
 
-Each child runs in a task of the engine, and the code waits for it. A stop then never passes through the code as an
-engine wait, and a timeout of the code stops only the child that it waited for. While children are open the call does not
-work: its slot is free for them, and its time stands still.
+Each child runs in its own task, and the code waits for it. A stop therefore never interrupts the code inside an engine
+wait, and a timeout in the code stops only the child that it waited for. While children are open, the call gives up its
+slot and its timeout pauses.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from remit.types.task_message import Task, as_message
 from remit.types.text import clean
 
 MOST_RECORDED = 20
-"""Rejections of one call that become events; code may ask in a loop."""
+"""How many rejections of one call become events: code may ask in a loop."""
 
 PATIENT = 100
-"""Rejections in a row after which `delegate` waits before it answers: code may ask in a loop that never ends."""
+"""Rejections in a row before `delegate` starts to slow down: code may ask in an endless loop."""
 
 LONGEST_WAIT_S = 1.0
 
@@ -45,14 +45,14 @@ THREAD_WAIT_S = 0.01
 """How long a thread waits for each answer once its call has ended: it may ask in a loop that never ends."""
 
 AT_ONCE = 64
-"""Children that `map` keeps open at once where nothing else limits them."""
+"""How many children `map` runs at once if nothing else limits them."""
 
 Result = Outcome | Rejection
 T = TypeVar("T")
 
 
 class FromCode:
-    """The children of one call or program. Made with its first delegation."""
+    """The children of one call or program. Created with its first delegation."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class FromCode:
         self._queue = run.node.means.seat.queue
         self._tasks: dict[asyncio.Task[Result], Delegation] = {}
         self._open = 0
-        """Children that were asked for and have not ended."""
+        """Children that were requested and have not ended."""
         self._works = True
-        """Whether the call has its slot."""
+        """Whether the call holds its slot."""
         self._returning: asyncio.Future[None] | None = None
         """While the call waits for its slot."""
         self._end: asyncio.Future[None] = run.node.tree.loop.create_future()
@@ -90,13 +90,13 @@ class FromCode:
         self._errands: set[asyncio.Task[object]] = set()
         """What threads of the call ask for, on the event loop."""
         self._has_word = run.agent.program is not None
-        """Whether the run's last word is withheld; a program has none."""
+        """Whether budget is withheld for the run's last word; a program has no last word."""
         self._keys: set[str] = set()
         self._prompts: Counter[str] = Counter()
         self._rejected = 0
         self._in_a_row = 0
 
-    # --- What the code calls ----------------------------------------------------------------------
+    # --- Called by the code -----------------------------------------------------------------------
 
     async def delegate(
         self,
@@ -108,7 +108,7 @@ class FromCode:
         model: ModelChoice | None = None,
         key: str | None = None,
     ) -> Result:
-        """Let a child do a task, and wait for it."""
+        """Run a task in a child, and wait for it."""
         self._check_loop("delegate")
         one = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
         if isinstance(one, asyncio.Task):
@@ -131,7 +131,7 @@ class FromCode:
         limits: Limits | None = None,
         model: ModelChoice | None = None,
     ) -> list[Result]:
-        """Let a child do each task, several at once, and wait for all of them. Results are in the order of the prompts."""
+        """Run each task in a child, several at once, and wait for all. Results are in the order of the prompts."""
         self._check_loop("map")
         items, names = _pairs(prompts, keys)
         most = self._at_once(concurrency)
@@ -169,7 +169,7 @@ class FromCode:
         loop = self._run.node.tree.loop
         if on_loop(loop):
             raise UsageError(
-                f"{self._who}: ctx.{name}_sync(...) would block the event loop; write `await ctx.{name}(...)`."
+                f"{self._who}: ctx.{name}_sync(...) would block the event loop. Write `await ctx.{name}(...)`."
             )
         if not self._end.done():
             # The thread only waits: the children's own sync tools may need all the others.
@@ -210,7 +210,7 @@ class FromCode:
             seconds=None if seconds == float("inf") else max(0.0, seconds),
         )
 
-    # --- What the engine calls --------------------------------------------------------------------
+    # --- Called by the engine ---------------------------------------------------------------------
 
     async def close(self) -> None:
         """The call has ended: stop what it left open, and wait for the end of it. Raises nothing."""
@@ -230,7 +230,7 @@ class FromCode:
             )
 
     async def children_ended(self) -> bool:
-        """Wait for every open child; whether there was one. Raises nothing."""
+        """Wait for every open child; returns whether there was one. Raises nothing."""
         if not self._tasks:
             return False
         while self._tasks:
@@ -301,7 +301,7 @@ class FromCode:
                 names = ", ".join(below) or "none"
                 return Rejection(
                     "unknown_agent",
-                    f"{self._run.agent.name!r} has no subagent {agent!r}.{suggest(agent, below)} Its subagents: {names}.",
+                    f"Agent {agent!r} is not declared in {self._run.agent.name!r}.{suggest(agent, below)} Its subagents: {names}.",
                 )
             agent = below[agent]
         if not isinstance(agent, Agent):
@@ -311,7 +311,7 @@ class FromCode:
         return agent.narrowed(limits, cast("ModelChoice | None", model))
 
     def _name(self, plan: Plan, key: object) -> str | Rejection:
-        """The child's name among those of this call. It is found by it when the tree is resumed."""
+        """The child's name among the children of this call; a resumed tree finds the child by this name."""
         if key is None:
             # As the journal has it: a prompt may be made of answers that are read from there when the tree is resumed.
             shown = self._run.node.tree.journal.redact(plan.task)
@@ -324,13 +324,13 @@ class FromCode:
         name = f"{plan.agent.name}/{clean(self._run.node.tree.journal.redact(key))}"
         if name in self._keys:
             return Rejection(
-                "invalid_input", f"The key {key!r} was used before in this call; keys must differ."
+                "invalid_input", f"The key {key!r} was already used in this call; keys must be unique."
             )
         self._keys.add(name)
         return name
 
     async def _carry(self, delegation: Delegation, phase: SubPhase) -> Result:
-        """One child, from its request to its end, with the call's slot free meanwhile. In a task of the engine."""
+        """Runs one child, from its request to its end, in its own task; the call's slot is free meanwhile."""
         try:
             engine, rejected = self._run.engine, await self._keep_word(phase)
             if rejected is None:
@@ -357,7 +357,9 @@ class FromCode:
             await keep_last_word(self._run, self._run.turn.size, phase)
         except OverBudget as over:
             if not self._run.node.means.account.has_word:
-                return Rejection("budget", f"The budget is exhausted: {over}. Answer with what you have.")
+                return Rejection(
+                    "budget", f"Not started, budget exhausted: {over}. Answer with what you have."
+                )
         except Stopped:
             return Rejection("cancelled", "Cancelled before it started.")
         self._has_word = True
@@ -378,7 +380,7 @@ class FromCode:
             self._queue.leave()
 
     async def _back(self) -> None:
-        """Work again, once the last child has ended: one wait for the slot, however many children ended. Raises nothing."""
+        """Take the slot again once the last child has ended: one wait, however many children ended. Raises nothing."""
         while not self._works and not self._open:
             if self._returning is not None:
                 await asyncio.shield(self._returning)
@@ -391,7 +393,7 @@ class FromCode:
                 self._returning = None
             self._works = True
             if self._open:
-                # Another child was asked for meanwhile.
+                # Another child was started meanwhile.
                 self._release()
             else:
                 self._on_back()
@@ -401,7 +403,7 @@ class FromCode:
         try:
             await seat.enter(phase)
         except Stopped:
-            # It counts as working without a slot: the call is about to end.
+            # Count the call as working without a slot: it is about to end.
             if self._queue is not None:
                 self._queue.count()
             return
@@ -449,23 +451,23 @@ class FromCode:
             return min((pool.size for pool in self._run.node.means.seat.pools), default=AT_ONCE)
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise UsageError(
-                f"{self._who}: concurrency must be a whole number from 1 up, not {concurrency!r}."
+                f"{self._who}: concurrency must be a whole number of at least 1, not {concurrency!r}."
             )
         return concurrency
 
     def _check_loop(self, name: str) -> None:
         if not on_loop(self._run.node.tree.loop):
             raise UsageError(
-                f"{self._who}: await ctx.{name}(...) on the event loop that runs the tool; from the thread of a sync tool call"
-                f" ctx.{name}_sync(...)."
+                f"{self._who}: `await ctx.{name}(...)` works only on the event loop that runs the tool. In a sync tool's thread,"
+                f" call ctx.{name}_sync(...)."
             )
 
 
 def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
     if not isinstance(label, str):
-        raise UsageError(f"label must be a text, not {label!r}.")
+        raise UsageError(f"label must be a string, not {label!r}.")
     if not isinstance(prompt, (str, list, tuple)):
-        raise UsageError(f"prompt must be a text or a list of parts, not {type(prompt).__name__}.")
+        raise UsageError(f"prompt must be a string or a list of parts, not {type(prompt).__name__}.")
     try:
         message = as_message(cast(Task, prompt))
     except UsageError as error:
@@ -475,15 +477,15 @@ def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
 
 def _pairs(prompts: object, keys: object) -> tuple[list[Task], list[str | None]]:
     if isinstance(prompts, str) or not isinstance(prompts, Iterable):
-        raise UsageError("map() takes a list of prompts; for one prompt use delegate().")
+        raise UsageError("map() takes a list of prompts. For one prompt, use delegate().")
     items = list(cast("Iterable[Task]", prompts))
     if keys is None:
         return items, [None] * len(items)
     if isinstance(keys, str) or not isinstance(keys, Iterable):
-        raise UsageError("map(keys=...) takes a list of texts, one for each prompt.")
+        raise UsageError("map(keys=...) takes a list of strings, one for each prompt.")
     names = list(cast("Iterable[str | None]", keys))
     if len(names) != len(items):
         raise UsageError(
-            f"map() has {len(items)} prompts and {len(names)} keys; there must be one key for each prompt."
+            f"map() got {len(items)} prompts but {len(names)} keys. Pass one key for each prompt."
         )
     return items, names

@@ -1,4 +1,4 @@
-"""A run that is a program: code instead of turns of a model. Everything around it is as for any other run."""
+"""A run that is a program: code instead of a model's turns. Everything else is as for any other run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _call(run: Run, code: FromCode, steps: Steps) -> object:
 
 
 def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
-    """What the program returned or raised, as the end of its run."""
+    """The ending for what the program returned or raised."""
     cause, output = run.node.life.cause, run.agent.output
     returned = ended.value if ended is not None and ended.how == "returned" else None
     text = "" if returned is None else text_of(returned)
@@ -92,7 +92,7 @@ def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
         return Ending(Status.COMPLETED, text)
     value, problem = parse_result(output, text)
     if problem:
-        why = f"the program's result does not have its type: {problem}"
+        why = f"the program's result failed validation. {problem}"
         return Ending(Status.FAILED, text, why, error=why)
     return Ending(Status.COMPLETED, text, output=value)
 
@@ -128,7 +128,7 @@ class Steps:
             node.emit(CallProgressed(*node.stamp(), call="", tool=node.agent, text=text))
 
     async def step(self, name: object, function: Callable[..., object], args: Sequence[object]) -> Json:
-        """The function's result: recorded, or recorded now. In the program's own task."""
+        """The recorded result of the step; otherwise run the function and record its result. In the program's own task."""
         if not isinstance(name, str) or not name.strip() or len(name) > 200:
             raise UsageError(f"step() needs a name of 1 to 200 characters, not {name!r}.")
         if not callable(function):
@@ -138,7 +138,7 @@ class Steps:
             raise UsageError(f"step({name!r}): the program has ended.")
         if name in self._names:
             raise UsageError(
-                f"step({name!r}): this program has a step of that name already; names must differ."
+                f"step({name!r}): this program already has a step with this name. Names must be unique."
             )
         self._names.add(name)
         recorded = None if self._run.replay is None else self._run.replay.steps.get(name)
@@ -225,10 +225,10 @@ def _json_of(name: str, value: object) -> str:
     try:
         text = msgspec.json.encode(value, enc_hook=_plain).decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"step({name!r}) must return JSON, so that it can be recorded: {error}") from None
+        raise UsageError(f"step({name!r}) must return a JSON value, which can be recorded: {error}") from None
     if len(text) > MOST_TEXT:
         raise UsageError(
-            f"step({name!r}) returned {len(text):,} characters of JSON; at most {MOST_TEXT:,} are recorded."
+            f"step({name!r}) returned {len(text):,} characters of JSON; the maximum is {MOST_TEXT:,}."
         )
     return text
 
@@ -236,9 +236,9 @@ def _json_of(name: str, value: object) -> str:
 def _plain(value: object) -> object:
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
-        raise TypeError(f"{type(value).__name__} is not JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
     return dump(value, mode="json")
 
 
 def _nothing() -> None:
-    """A program has no timeout of its own that would have to stand still."""
+    """A program has no timeout to pause."""
