@@ -97,7 +97,7 @@ SAID = {
     "08_agents_from_files.py": [
         "reader: Use this agent for reading: it reads, and says what it saw",
         "- reader.md:3: description has a colon outside quotes",
-        "- reader.md:4: remit has no tool 'WebSearch'; the agent goes without it.",
+        "- reader.md:4: remit does not have the tool 'WebSearch'; the agent does not get it.",
         "completed: It is about milk.",
         "reader completed: It says: remember the milk.",
     ],

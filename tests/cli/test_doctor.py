@@ -127,7 +127,7 @@ def test_broken_settings_are_a_problem(bench: Bench) -> None:
     Path("remit.toml").write_text("modle = 1\n")
     code, out, _ = remit("doctor")
     assert code == 1
-    assert "problem  settings  remit.toml:1: There is no setting 'modle'" in out
+    assert "problem  settings  remit.toml:1: Unknown setting 'modle'" in out
     assert "ok       remit" in out
 
 

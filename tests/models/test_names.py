@@ -131,7 +131,7 @@ def test_aliases() -> None:
 
 def test_aliases_that_lead_nowhere() -> None:
     """Circles and things that are no names are refused when the shelf is made."""
-    with pytest.raises(UsageError, match="leads in a circle: a -> b -> a"):
+    with pytest.raises(UsageError, match="forms a cycle: a -> b -> a"):
         Shelf({"a": "b", "b": "a"})
     with pytest.raises(UsageError, match="must be a name for a name"):
         Shelf({"a": 7})  # pyright: ignore[reportArgumentType]

@@ -206,10 +206,8 @@ class Draft:
         if self.format in FOREIGN:
             # Other systems allow titles as names and identify agents by their files: `C# Expert`, `C++ Expert`.
             return name if _TITLE.fullmatch(written) else as_name(fallback)
-        text = (
-            f"The name {written!r} has characters that agent names cannot have; the agent is named {name!r}."
-        )
-        cause = Cause("have names with characters that agent names cannot have", written)
+        text = f"The name {written!r} has unsupported characters or is too long; the agent is named {name!r}."
+        cause = Cause("have names with unsupported characters or too many of them", written)
         self.tell("warning", self.name.line, text, cause)
         return name
 
