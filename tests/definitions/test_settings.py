@@ -162,7 +162,7 @@ def test_the_projects_agents_take_precedence_over_the_users(project: Path) -> No
         ("[agents.a]\ntools = 'Read'\nmaxTurns = 'x'\n", "remit.toml:3: agents.a: maxTurns must be a number"),
         ("agents = 'x'\n[mcp.server.x]\ncommand = 'y'\n", "remit.toml:2: Unknown setting 'mcp.server'."),
         ("[mcp.servers.x]\ncomand = 'y'\n", "remit.toml:1: mcp.servers.x: unknown key 'comand'"),
-        ("[models]\na = 'b'\nb = 'a'\n", "remit.toml:2: The model alias 'a' forms a cycle: a -> b -> a."),
+        ("[models]\na = 'b'\nb = 'a'\n", "remit.toml:2: The model alias 'a' refers to itself: a -> b -> a."),
         ("[models]\na = 1\n", "remit.toml:2: models.a must be text, not '1'."),
         ("limits = 3\n", "remit.toml:1: limits has '3'"),
         ("model = [\n", "remit.toml:2: The file is not valid TOML"),

@@ -89,7 +89,7 @@ def _by_alias(name: str, aliases: Mapping[str, str]) -> str | None:
     seen = [name]
     while (target := aliases.get(seen[-1])) is not None:
         if target in seen:
-            raise UsageError(f"The model alias {name!r} forms a cycle: {' -> '.join([*seen, target])}.")
+            raise UsageError(f"The model alias {name!r} refers to itself: {' -> '.join([*seen, target])}.")
         seen.append(target)
     return _in_form(seen[-1])
 
