@@ -83,7 +83,7 @@ def test_check_of_named_paths(bench: Bench) -> None:
     code, out, _ = remit("agents", "--check", str(folder), str(other))
     assert code == 1
     assert out.count("No tool named 'Raed'") == 1
-    assert out.count("There is no description") == 1
+    assert out.count("The agent has no description") == 1
     assert "here.md" not in out
     listed = remit("agents", str(folder)).out
     assert listed.splitlines()[1].split()[0] == "one"
@@ -117,7 +117,7 @@ def test_check_prints_one_line_per_cause(bench: Bench) -> None:
     assert sum("a0.md:5: warning: The model 'openai:gpt-5'" in line for line in lines) == 1
     assert any("7 agents use tools that remit does not have: WebSearch (" in line for line in lines)
     assert any(
-        "7 agents use tools that are not here: Tool0, Tool1, Tool2, Tool3, Tool4 and 2 more (" in line
+        "7 agents use tools that do not exist here: Tool0, Tool1, Tool2, Tool3, Tool4 and 2 more (" in line
         for line in lines
     )
     assert len(json.loads(remit("agents", "--check", "--json").out)["problems"]) == 21
