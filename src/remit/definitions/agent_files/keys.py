@@ -371,7 +371,7 @@ _FORGIVING = (
     "nickname_candidates",
     "memory",
 )
-"""Keys with a bad value produce a warning, not an error: none of them restricts an agent."""
+"""Keys whose bad value is a warning, not an error: none of them restricts an agent."""
 
 _BY_KEY: dict[str, tuple[str, Setter]] = {
     plain_key(key): (key, _ignored) for key in f"{_SILENT} {_HEADINGS}".split()
