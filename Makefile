@@ -27,7 +27,7 @@ new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-check: lint types layers test ## everything that must hold before a change goes in
+check: lint types layers test ## run all checks; required before a change is merged
 
 test: $(READY) ## run the tests
 	@$(RUN) pytest -q -n $(JOBS) --dist worksteal $(ARGS)
@@ -40,8 +40,8 @@ torture: $(READY) ## 100 kills (REMIT_KILLS), 500 random trees (REMIT_TREES), Ct
 
 # TIMES whole runs, one after another, because a shared machine is sometimes fast and sometimes slow.
 bench: $(READY) ## measure remit against a bare loop (TIMES=1), and write docs/performance.md
-	@$(RUN) compileall -q src # as an installed package is: what is measured of the import is not the compiler
-	@case "$(TIMES)" in ''|*[!0-9]*|0*) echo "TIMES=$(TIMES) is no number of runs; name 1 or more" >&2; exit 2;; esac
+	@$(RUN) compileall -q src # as for an installed package, so that the import times do not include the compiler
+	@case "$(TIMES)" in ''|*[!0-9]*|0*) echo "TIMES=$(TIMES) is not a number of runs; use 1 or more" >&2; exit 2;; esac
 	@rm -rf "$(VENV)/bench" && mkdir "$(VENV)/bench"
 	@for number in $$(seq $(TIMES)); do \
 	  PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py bench \
@@ -53,7 +53,7 @@ bench: $(READY) ## measure remit against a bare loop (TIMES=1), and write docs/p
 blocking: $(READY) ## measure how long hostile replies and results block the event loop (ARGS="--only grep,ls")
 	@"$(VENV)/bin/python" benchmarks/blocking.py $(ARGS)
 
-bench-peers: $(READY) ## set up seven other frameworks, each in an environment of its own, and measure them with remit
+bench-peers: $(READY) ## set up seven other frameworks, each in its own environment, and measure them with remit
 	@PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py setup
 	@PEERS_HOME="$(PEERS_HOME)" "$(VENV)/bin/python" benchmarks/compare.py bench --reps 3 --out "$(VENV)/peers.json"
 
@@ -64,10 +64,10 @@ lint: $(READY) ## check the format and the rules
 types: $(READY) ## check the types
 	@$(RUN) pyright --pythonpath "$(VENV)/bin/python"
 
-layers: $(READY) ## check which room imports which
+layers: $(READY) ## check which package imports which
 	@$(RUN) pytest -q tests/test_project.py -k "layer or cycle"
 
-format: $(READY) ## put the code into its one format
+format: $(READY) ## format the code
 	@$(RUN) ruff check --quiet --fix-only .
 	@$(RUN) ruff format --quiet .
 
@@ -75,7 +75,7 @@ demo: $(INSTALLED) ## show a live tree of agents that survey this folder: no API
 	@$(RUN) remit demo
 	@echo "To run remit in this folder: $(VENV)/bin/remit"
 
-lock: $(READY) ## write the pinned versions anew, from pyproject.toml
+lock: $(READY) ## update the pinned versions from pyproject.toml
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"
 	@"$(VENV)/lock/bin/python" -m pip --disable-pip-version-check --quiet install -e '.[dev]'
 	@{ echo '# Written by `make lock`.'; "$(VENV)/lock/bin/python" -m pip freeze --exclude-editable; } > $(LOCK)

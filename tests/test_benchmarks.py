@@ -28,11 +28,14 @@ def said(program: str, *args: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, opened"),
-        (("--only", ""), "a name is missing; there are soak"),
-        (("--only", "cancel,"), "a name is missing; there are soak"),
-        (("--rounds", "0"), "'0' is no number of rounds"),
-        (("--rounds", "-1"), "'-1' is no number of rounds"),
+        (
+            ("--only", "journal, nonsense"),
+            "unknown workload 'nonsense'; known workloads: soak, journal, opened",
+        ),
+        (("--only", ""), "a name is missing; known workloads: soak"),
+        (("--only", "cancel,"), "a name is missing; known workloads: soak"),
+        (("--rounds", "0"), "'0' is not a number of rounds"),
+        (("--rounds", "-1"), "'-1' is not a number of rounds"),
         (("--out", "no/such/folder/x.json"), "cannot be written: No such file"),
     ],
 )

@@ -38,7 +38,7 @@ def _name(path: Path) -> str:
 # Lines that do not depend on the clock or on the order of parallel runs.
 SAID = {
     "01_first_tree.py": [
-        "The model here is a script: no network, no key.",
+        "The model is a script: no network, no API key.",
         "      explorer (stopping)  starts: Where is Phase?",
         "          reader  read tasks/cancel.py -> 1 line",
         "  lead  completed, 30 tokens",
@@ -52,21 +52,21 @@ SAID = {
         "  child 4: no answer",
         "  Started: 3 of 6 children",
         "  Model calls: 5 of 5",
-        "  The lead ended completed: 3 of 6 parts are looked at.",
+        "  The lead ended completed: 3 of 6 parts were checked.",
         "  The seeker ended timed_out after ",
-        "  0.2 s. So its work was stopped at 1.8 s.",
+        "  here 0.2 s. So its work was stopped at 1.8 s.",
         "    Done: no key in the hall, no key in the kitchen. Not finished: the attic.",
-        "  The lead ended completed: The seeker was stopped; I go on from what it had.",
+        "  The lead ended completed: The seeker was stopped; I continue with its",
     ],
     "03_asking_a_person.py": [
-        "  A person is asked by lead › editor › reviewer › publish",
-        "    reviewer is told no: that page is private",
+        "  Approval request from lead › editor › reviewer › publish",
+        "    reviewer: denied: that page is private",
         "lead completed",
         "Published: news.html",
         "Published: nothing",
     ],
     "04_your_own_model.py": [
-        "The provider here is a stand-in in this file: no network, no key.",
+        "The provider is a fake in this file: no network, no API key.",
         "  failed: rate_limit: too many requests; again in 0.2 s",
         "  thinks: I should count, not guess.",
         "  count_words -> 7",
@@ -77,11 +77,11 @@ SAID = {
     ],
     "05_killed_and_resumed.py": [
         "It was killed (exit code -9), in the middle of a call that changes things.",
-        "completed: Counted. Publishing: Unknown: this call may or may not have happened.",
-        "5 model calls in both lives together.",
+        "completed: It was counted. Publishing: Unknown: this call may or may not have happened.",
+        "5 model calls in both processes together.",
     ],
     "06_survey_a_folder.py": [
-        "The model here is offline: rules, not a language model.",
+        "The model is offline: rules, not a language model.",
         "  surveyor starts: src",
         "# Survey of `.`",
         "(by remit's offline rules, not a language model)",
@@ -97,7 +97,7 @@ SAID = {
     "08_agents_from_files.py": [
         "reader: Use this agent for reading: it reads, and says what it saw",
         "- reader.md:3: description has a colon outside quotes",
-        "- reader.md:4: remit has no tool 'WebSearch'; the agent goes without it.",
+        "- reader.md:4: remit does not have the tool 'WebSearch'; the agent does not",
         "completed: It is about milk.",
         "reader completed: It says: remember the milk.",
     ],
@@ -143,7 +143,7 @@ def test_the_second_example_works_with_other_numbers(tmp_path: Path) -> None:
     for line in (
         "Started: 6 of 6 children",
         "Model calls: 8 of 9",
-        "The lead ended completed: 6 of 6 parts are looked at.",
+        "The lead ended completed: 6 of 6 parts were checked.",
         "2. A child with 0.5 s, and 30.2 s of searches",
         "0.05 s. So its work was stopped at 0.45 s.",
     ):

@@ -154,8 +154,8 @@ async def test_runs_that_need_approval_come_first() -> None:
                 view.feed(event)
                 if isinstance(event, events.ApprovalRequested):
                     break
-    lines = drawn(view, width=110).splitlines()
-    assert any("? scout  Look at place 59 · needs approval: publish" in line for line in lines)
+    lines = drawn(view).splitlines()
+    assert any("? scout  Look at p… · needs approval: publish" in line for line in lines)
     assert "1 approval needed" in lines[-2]
 
 

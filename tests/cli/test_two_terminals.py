@@ -240,7 +240,7 @@ def test_doctor_in_a_window(kept: Path) -> None:
         assert terminal.end() == 0
     lines = terminal.raw.replace("\r", "").splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line[19:].strip()] == []
-    assert any(line.startswith("note     key       no API key") for line in lines)
+    assert any(line.startswith("note     key       no API key is set") for line in lines)
 
 
 def test_colours_on_a_terminal(kept: Path) -> None:

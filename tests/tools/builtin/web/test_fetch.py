@@ -221,8 +221,8 @@ async def test_compressed_pages(net: Network) -> None:
     assert (await use(URL)).content.endswith("\n\nhello world")
     assert header_lines(net.requests[0])["accept-encoding"] == "gzip, deflate"
     for encoding, words in (
-        ("br", "unsupported content encoding: br"),
-        ("gzip, gzip", "unsupported content encoding: gzip, gzip"),
+        ("br", "unsupported content encoding"),
+        ("gzip, gzip", "unsupported content encoding"),
         ("gzip", "damaged"),
     ):
         net.answer = lambda request, encoding=encoding: page("hello", Content_Encoding=encoding)
