@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench bench-peers blocking lint types layers format demo lock clean
+.PHONY: help check test torture bench bench-peers blocking lint types layers format demo docs lock lowest package clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -75,14 +75,38 @@ demo: $(INSTALLED) ## show a live tree of agents that survey this folder: no API
 	@$(RUN) remit demo
 	@echo "To run remit in this folder: $(VENV)/bin/remit"
 
+# Strict: any warning, such as a link to a page or heading that does not exist, fails the build.
+docs: $(READY) ## build the documentation site and check its links (build/site/index.html)
+	@echo "Writing the reference from the code."
+	@"$(VENV)/bin/python" docs/build_reference.py docs/reference
+	@echo "Building the site."
+	@rm -rf build/site
+	@$(RUN) sphinx --quiet --fail-on-warning --keep-going --jobs auto -d build/doctrees docs build/site
+	@"$(VENV)/bin/python" docs/check_site.py build/site
+	@echo "Open build/site/index.html in a browser."
+
 lock: $(READY) ## write the pinned versions anew, from pyproject.toml
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"
-	@"$(VENV)/lock/bin/python" -m pip --disable-pip-version-check --quiet install -e '.[dev]'
+	@"$(VENV)/lock/bin/python" -m pip --disable-pip-version-check --quiet install 'pip>=25.1' # for --group
+	@"$(VENV)/lock/bin/python" -m pip --disable-pip-version-check --quiet install --group dev --group docs -e .
 	@{ echo '# Written by `make lock`.'; "$(VENV)/lock/bin/python" -m pip freeze --exclude-editable; } > $(LOCK)
 	@rm -rf "$(VENV)/lock"
 
+lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows
+	@$(release-venv)
+	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lowest"
+	@"$(VENV)/release/bin/python" -m uv pip install --quiet --python "$(VENV)/lowest/bin/python" \
+	  --resolution lowest-direct --only-binary :all: --no-binary remit --group dev -e .
+	@"$(VENV)/lowest/bin/python" -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+package: $(READY) ## build the package and check how an index would show it (dist/)
+	@$(release-venv)
+	@rm -rf dist
+	@"$(VENV)/release/bin/python" -m build --quiet
+	@"$(VENV)/release/bin/python" -m twine check --strict dist/*
+
 clean: ## remove the environment and all caches
-	rm -rf "$(VENV)" build dist .hypothesis .pytest_cache .ruff_cache
+	rm -rf "$(VENV)" build dist docs/reference .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # The package and its dependencies, in the versions that the tests use. Installing takes up to a minute, so it prints
@@ -102,6 +126,13 @@ $(READY): $(INSTALLED)
 	@echo "Installing the tools for tests and checks into $(VENV)."
 	@$(PIP) --quiet install --only-binary :all: -r $(LOCK)
 	@touch "$@"
+
+# The tools of the `release` group, which nothing else needs.
+define release-venv
+	"$(VENV)/bin/python" -m venv --clear "$(VENV)/release"; \
+	"$(VENV)/release/bin/python" -m pip --disable-pip-version-check --quiet install 'pip>=25.1'; \
+	"$(VENV)/release/bin/python" -m pip --disable-pip-version-check --quiet install --only-binary :all: --group release
+endef
 
 # The first Python that is new enough and can create environments; Debian ships one that cannot.
 define make-venv

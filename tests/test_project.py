@@ -199,9 +199,13 @@ def _links(paper: Path) -> list[str]:
 
 def test_links_in_documents_exist() -> None:
     """A relative link in a document names a file that exists."""
-    papers = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    reference = ROOT / "docs" / "reference"  # `make docs` writes these pages and checks the links to them.
+    papers = [p for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if reference not in p.parents]
     broken = [
-        f"{p.relative_to(ROOT)}: {to}" for p in papers for to in _links(p) if not (p.parent / to).exists()
+        f"{p.relative_to(ROOT)}: {to}"
+        for p in papers
+        for to in _links(p)
+        if not (p.parent / to).exists() and reference not in (p.parent / to).resolve().parents
     ]
     assert not broken
 
