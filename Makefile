@@ -113,7 +113,8 @@ clean: ## remove the environment and all caches
 # the name of each package. The shell reads pip's output line by line; awk and sed would hold it back.
 $(INSTALLED): pyproject.toml $(LOCK)
 	@"$(VENV)/bin/python" -c 'import pip; $(new-enough)' 2>/dev/null || { $(make-venv); }
-	@echo "Installing remit and its dependencies into $(VENV):"
+	@echo "Installing remit and its dependencies into $(VENV), up to a minute:"
+	@echo "  hatchling (to build remit)"
 	@{ $(PIP) --quiet install --only-binary :all: --constraint $(LOCK) hatchling && \
 	   $(PIP) install --no-build-isolation --constraint $(LOCK) -e . || echo Failed; } | \
 	 while read -r word name rest; do \
@@ -145,7 +146,7 @@ define make-venv
 	if [ -n "$(PYTHON)" ]; then set -- "$(PYTHON)"; \
 	else set -- python3 python3.14 python3.13 python3.12 python3.11; fi; \
 	for python in "$$@"; do \
-	  if try "$$python"; then echo "Creating the environment $(VENV) with $$python."; "$$python" -m venv --clear "$(VENV)"; exit; fi; \
+	  if try "$$python"; then echo "Creating the environment $(VENV) with $$python, about 10 seconds."; "$$python" -m venv --clear "$(VENV)"; exit; fi; \
 	done; \
 	if [ -n "$$unable" ]; then echo "This Python has no ensurepip, so it cannot create an environment." \
 	  "On Debian and Ubuntu: apt install $$unable"; \

@@ -57,7 +57,7 @@ NAMES = {
 
 SETTINGS = {
     "model": "The default model: a name, an alias, or a list in order of preference.",
-    "models": "A table of aliases, `fast = \"provider:model\"`, and of prices, `[models.\"provider:model\"]` with `price`.",
+    "models": 'A table of aliases, `fast = "provider:model"`, and of prices, `[models."provider:model"]` with `price`.',
     "agent": "The agent that `remit run` uses.",
     "agents": "A table of agents, and `paths`: more files or folders of agents.",
     "limits": "A table of [limits](limits.md). Times may have a unit, such as `10m`.",
@@ -206,7 +206,9 @@ def _limits() -> list[str]:
         for f in fields(Limits)
     ]
     lines += table(("field", "default at the root", "shared or own", "meaning"), rows)
-    lines += ["**Shared**: a child draws on what its parent has left, and its own number can only lower that."]
+    lines += [
+        "**Shared**: a child draws on what its parent has left, and its own number can only lower that."
+    ]
     lines += ["**Own**: each run has the number of its agent, or else the number of its parent.", ""]
     return lines
 
@@ -221,9 +223,16 @@ def _commands() -> list[str]:
         lines += [f"## `remit {name}`", "", "```text", usage, "```", ""]
         lines += [*_help(command.help or ""), ""]
         options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-        rows = [(code(", ".join(p.opts + p.secondary_opts) + _metavar(p, context)), p.help or "") for p in options]
+        rows = [
+            (code(", ".join(p.opts + p.secondary_opts) + _metavar(p, context)), p.help or "") for p in options
+        ]
         lines += table(("option", "meaning"), rows)
-    lines += ["## Names from other programs", "", "These are not commands. remit suggests the command beside them.", ""]
+    lines += [
+        "## Names from other programs",
+        "",
+        "These are not commands. remit suggests the command beside them.",
+        "",
+    ]
     return lines + table(("name", "command"), [(code(a), code(f"remit {b}")) for a, b in OTHER_NAMES.items()])
 
 
@@ -237,7 +246,9 @@ def _help(text: str) -> list[str]:
 
 def _settings() -> list[str]:
     lines = ["# Settings", "", "The keys of `remit.toml`, of `[tool.remit]` in `pyproject.toml`, and of", ""]
-    lines[-2] += " `~/.config/remit/config.toml`. [Change settings](../how-to/settings.md) has a file with all of them."
+    lines[-2] += (
+        " `~/.config/remit/config.toml`. [Change settings](../how-to/settings.md) has a file with all of them."
+    )
     lines += table(("key", "meaning"), [(code(key), SETTINGS[key]) for key in settings.KEYS])
     lines += ["## Environment variables", ""]
     rows = [(code(name), f"Sets `{key}`.") for name, key in settings._VARIABLES.items()]  # noqa: SLF001
@@ -247,13 +258,22 @@ def _settings() -> list[str]:
 
 
 def _statuses() -> list[str]:
-    lines = ["# Statuses, exit codes and errors", "", "## Statuses", "", "How a run can end: `outcome.status`.", ""]
+    lines = [
+        "# Statuses, exit codes and errors",
+        "",
+        "## Statuses",
+        "",
+        "How a run can end: `outcome.status`.",
+        "",
+    ]
     words = {f.name: f.text for f in fields(Status)}
     rows = [(code(str(s)), str(exits.BY_STATUS[s]), words[s.name]) for s in Status]
     lines += table(("status", "exit code", "meaning"), rows)
     lines += ["## Exit codes", "", "The exit codes of `remit`.", ""]
     listed = exits.IN_WORDS.removeprefix("Exit codes: ").rstrip(".").split(", ")
-    lines += table(("code", "meaning"), [(code(number), what) for number, _, what in (i.partition(" ") for i in listed)])
+    lines += table(
+        ("code", "meaning"), [(code(number), what) for number, _, what in (i.partition(" ") for i in listed)]
+    )
     lines += ["## Kinds of ModelError", ""]
     lines += table(("kind", "retried"), [(code(k), "yes" if k in RETRYABLE_KINDS else "no") for k in KINDS])
     return lines

@@ -73,7 +73,9 @@ def signature(name: str, value: object) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(
+        parameter.kind, ""
+    )
     text = f"{stars}{parameter.name}"
     if parameter.annotation is not inspect.Parameter.empty:
         text += f": {_annotation(parameter.annotation)}"
@@ -94,7 +96,9 @@ def fields(kind: type) -> list[Field]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         text = _string(after)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            kept = not node.target.id.startswith("_") and not ast.unparse(node.annotation).startswith("ClassVar")
+            kept = not node.target.id.startswith("_") and not ast.unparse(node.annotation).startswith(
+                "ClassVar"
+            )
             default = ast.unparse(node.value) if node.value else ""
             if kept:
                 found.append(Field(node.target.id, ast.unparse(node.annotation), default, _one_line(text)))
@@ -154,7 +158,11 @@ def _class_node(kind: type) -> ast.ClassDef:
 
 
 def _string(node: ast.stmt | None) -> str:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ):
         return node.value.value
     return ""
 
@@ -167,7 +175,9 @@ def assignment(name: str, module: str) -> tuple[str, str]:
     """The value and the string below `name = ...`; a name that the module imports is looked up where it is from."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == name for t in node.targets
+        ):
             return ast.unparse(node.value), inspect.cleandoc(_string(after))
         if isinstance(node, ast.ImportFrom) and any(name in (a.name, a.asname) for a in node.names):
             return assignment(name, node.module or "")

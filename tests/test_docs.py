@@ -94,7 +94,7 @@ SAID = {
         "asked: cat notes.txt && rm notes.txt",
         "  a note",
         "  Denied: keep the notes.",
-        "  (exit code 0; 1 process left in the background, now ended: sleep)",
+        "  (exit code 0; ended 1 process left in the background: sleep)",
     ],
     "08_agents_from_files.py": [
         "reader: Use this agent for reading: it reads, and says what it saw",
@@ -145,11 +145,11 @@ def test_the_second_example_works_with_other_numbers(tmp_path: Path) -> None:
         assert line in said
 
 
-def test_every_example_is_tested_and_in_the_readme() -> None:
-    """The tests run every example, and the README names each."""
+def test_every_example_is_tested_and_documented() -> None:
+    """The tests run every example, and docs/examples.md names each."""
     found = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert found == sorted(SAID)
-    assert [name for name in found if f"examples/{name}" not in _text(ROOT / "README.md")] == []
+    assert [name for name in found if f"examples/{name}" not in _text(DOCS / "examples.md")] == []
 
 
 # --- Code in documents ---------------------------------------------------------------------------

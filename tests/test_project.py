@@ -237,6 +237,12 @@ def test_the_readme_example_prints_its_output(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == _fenced("text")
 
 
+def test_the_ten_lines_of_the_readme_are_ten() -> None:
+    """The Python block below the heading "Ten lines" has ten lines."""
+    assert "\n## Ten lines\n\n```python\n" in (ROOT / "README.md").read_text("utf-8")
+    assert len(_fenced("python").splitlines()) == 10
+
+
 def test_nothing_names_a_machine() -> None:
     """No file names a package registry or a path of the machine it was written on."""
     git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
