@@ -214,7 +214,7 @@ def _limits() -> list[str]:
 
 
 def _commands() -> list[str]:
-    lines = ["# Commands", "", f"`remit --help` prints this list. {exits.IN_WORDS}", ""]
+    lines = ["# Commands", "", f"The commands of `remit`, with every option. {exits.IN_WORDS}", ""]
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
         assert command is not None

@@ -12,6 +12,8 @@ release = version = remit.__version__
 extensions = ["myst_parser"]
 exclude_patterns = ["decisions/0000-template.md"]
 myst_heading_anchors = 4
+# Otherwise `--limits` in a text becomes a dash and `limits`.
+smartquotes = False
 
 html_theme = "furo"
 html_title = "remit"
