@@ -93,12 +93,13 @@ lock: $(READY) ## write the pinned versions anew, from pyproject.toml
 	@rm -rf "$(VENV)/lock"
 
 # The extras of the group `dev`: only with their names here does uv choose the lowest versions of what they need.
+# Compiled at once, as pip does: the warnings of a package's own source would be errors in the tests.
 lowest: TESTED := anthropic,openai,google,web,mcp,otel,postgres
 lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows
 	@$(release-venv)
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lowest"
 	@"$(VENV)/release/bin/python" -m uv pip install --quiet --python "$(VENV)/lowest/bin/python" \
-	  --resolution lowest-direct --only-binary :all: --no-binary remit --group dev -e '.[$(TESTED)]'
+	  --compile-bytecode --resolution lowest-direct --only-binary :all: --no-binary remit --group dev -e '.[$(TESTED)]'
 	@"$(VENV)/lowest/bin/python" -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 package: $(READY) ## build the package and check how an index would show it (dist/)
