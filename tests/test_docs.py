@@ -21,7 +21,9 @@ from remit.types.outcome import Status
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "remit"
 DOCS = ROOT / "docs"
-PAPERS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+GENERATED = DOCS / "reference"
+"""Written by `make docs`; tests/test_reference.py tests these pages."""
+PAPERS = sorted(p for p in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")) if GENERATED not in p.parents)
 DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
 
 
@@ -77,7 +79,7 @@ SAID = {
     ],
     "05_killed_and_resumed.py": [
         "It was killed (exit code -9), in the middle of a call that changes things.",
-        "completed: It was counted. Publishing: Unknown: this call may or may not have happened.",
+        "completed: Counted. Publishing: Unknown: this call may or may not have happened.",
         "5 model calls in both processes together.",
     ],
     "06_survey_a_folder.py": [
@@ -150,11 +152,11 @@ def test_the_second_example_works_with_other_numbers(tmp_path: Path) -> None:
         assert line in said
 
 
-def test_every_example_is_tested_and_in_the_readme() -> None:
-    """The tests run every example, and the README names each."""
+def test_every_example_is_tested_and_documented() -> None:
+    """The tests run every example, and docs/examples.md names each."""
     found = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert found == sorted(SAID)
-    assert [name for name in found if f"examples/{name}" not in _text(ROOT / "README.md")] == []
+    assert [name for name in found if f"examples/{name}" not in _text(DOCS / "examples.md")] == []
 
 
 # --- Code in documents ---------------------------------------------------------------------------
@@ -206,7 +208,7 @@ def test_python_in_documents_runs(
         assert said == printed.splitlines()
 
 
-# --- The guide -----------------------------------------------------------------------------------
+# --- Tables --------------------------------------------------------------------------------------
 
 
 def _words(cell: str) -> list[str]:
@@ -220,9 +222,9 @@ def _table(paper: str, head: str) -> list[list[str]]:
     return [_cells(line) for line in text[begun : text.index("\n\n", begun)].splitlines()[2:]]
 
 
-def test_the_guide_has_every_limit() -> None:
-    """The guide's table has each field of Limits with its default at the root, and says which are shared."""
-    told = {_words(row[0])[0]: (row[2], row[3]) for row in _table("guide.md", "field")}
+def test_the_limits_page_has_every_limit() -> None:
+    """The table has each field of Limits with its default at the root, and says which are shared."""
+    told = {_words(row[0])[0]: (row[2], row[3]) for row in _table("how-to/limits.md", "field")}
     real = {
         name: (_default(getattr(ROOT_DEFAULTS, name)), "shared" if name in SHARED else "own")
         for name in Limits.__struct_fields__
@@ -236,22 +238,22 @@ def _default(value: object) -> str:
     return "None" if value is None else f"{value:g}" if float(str(value)) < 10**6 else f"{value:,}"
 
 
-def test_the_guide_has_every_status() -> None:
-    """The guide's table has each status once."""
-    assert sorted(_words(row[0])[0] for row in _table("guide.md", "`status`")) == sorted(Status)
+def test_the_errors_page_has_every_status() -> None:
+    """The table has each status once."""
+    assert sorted(_words(row[0])[0] for row in _table("how-to/errors.md", "`status`")) == sorted(Status)
 
 
-def test_the_guide_has_every_kind_of_model_error() -> None:
-    """The guide says for each kind of ModelError whether and how often it is retried."""
-    yes, no = _table("guide.md", "`kind`")
+def test_the_model_page_has_every_kind_of_model_error() -> None:
+    """The page says for each kind of ModelError whether and how often it is retried."""
+    yes, no = _table("how-to/own-model.md", "`kind`")
     assert (yes[1], set(_words(yes[0]))) == ("yes", RETRYABLE_KINDS)
     assert (no[1], set(_words(no[0]))) == ("no", set(get_args(ModelErrorKind)) - RETRYABLE_KINDS)
-    assert f"up to {RETRIES} retries" in _text(DOCS / "guide.md")
+    assert f"up to {RETRIES} retries" in _text(DOCS / "how-to" / "own-model.md")
 
 
-def test_the_guide_has_every_field_of_an_ad_hoc_child() -> None:
-    """The guide's table has the fields of a `subagent` call."""
-    told = [_words(row[0])[0] for row in _table("guide.md", "field of a `subagent` call")]
+def test_the_subagents_page_has_every_field_of_an_ad_hoc_child() -> None:
+    """The table has the fields of a `subagent` call."""
+    told = [_words(row[0])[0] for row in _table("how-to/subagents.md", "field of a `subagent` call")]
     assert told == [field.name for field in AdhocTool.FIELDS]
 
 

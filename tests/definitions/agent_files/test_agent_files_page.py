@@ -1,4 +1,4 @@
-"""docs/agent-files.md: its examples load without problems, and every key that it names exists."""
+"""docs/how-to/agent-files.md and settings.md: their files load without a problem, and every key they name exists."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from remit.definitions.agent_files.keys import VOCABULARY
 from remit.definitions.settings_layer import KEYS
 from remit.definitions.syntax.header_lines import plain_key
 
-PAGE = (Path(__file__).parents[3] / "docs" / "agent-files.md").read_text(encoding="utf-8")
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
+PAGE = (HOW_TO / "agent-files.md").read_text(encoding="utf-8")
+SETTINGS = (HOW_TO / "settings.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
 def test_its_agent_files_load(tmp_path: Path) -> None:
@@ -31,7 +33,7 @@ def test_its_agent_files_load(tmp_path: Path) -> None:
 def test_its_settings_load(tmp_path: Path) -> None:
     """Every remit.toml on the page is read completely, and the long one has every key."""
     (tmp_path / "team").mkdir()
-    short, long = blocks("toml")
+    short, long = blocks("toml", SETTINGS)
     for text in (short, long):
         (tmp_path / "remit.toml").write_text(text, encoding="utf-8")
         assert load_settings(tmp_path, environ={}, home=tmp_path / "home").problems == []
