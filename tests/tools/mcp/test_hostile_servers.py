@@ -226,7 +226,7 @@ async def test_whatever_a_source_does_the_request_is_right() -> None:
     outcome = await run(Agent("lead", tools=[_Twins()]), "go", model=model)
     assert [(t.name, t.description) for t in model.requests[0].tools if t.name == "same"] == [("same", "one")]
     said = outcome.messages[1].text
-    assert "names that other tools have: same" in said
+    assert "names already used by other tools: same" in said
     assert said.count("[remit]") == 1
     assert "<system-reminder" not in said
     assert len(said) < 2_500
