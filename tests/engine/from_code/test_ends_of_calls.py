@@ -234,6 +234,6 @@ async def test_a_tool_that_swallows_every_cancel_is_left_behind_after_its_childr
         outcome = await running.outcome()
         assert asyncio.get_running_loop().time() == pytest.approx(15, abs=0.5)
     assert [one.status for one in outcome.children] == ["cancelled"]
-    assert outcome.warnings == ("tool code could not be stopped and was left behind; its result is dropped.",)
+    assert outcome.warnings == ("tool code could not be stopped and was abandoned; its result is dropped.",)
     assert asked > 100
     assert threads.busy() == 0

@@ -412,7 +412,7 @@ async def test_a_result_of_another_type_has_failed_without_another_try() -> None
 
     outcome = await run(program_of(work), "go")
     assert (outcome.status, runs) == ("failed", 1)
-    assert outcome.reason.startswith("the program's result does not have its type")
+    assert outcome.reason.startswith("the program's result failed validation")
 
 
 async def test_output_overrides_the_annotation() -> None:

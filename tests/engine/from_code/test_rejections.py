@@ -172,9 +172,9 @@ async def test_a_preview_cannot_delegate() -> None:
     ("arguments", "words"),
     [
         ({"agent": 3}, "agent must be an Agent"),
-        ({"prompt": 3}, "prompt must be a text"),
-        ({"prompt": None}, "prompt must be a text"),
-        ({"label": 3}, "label must be a text"),
+        ({"prompt": 3}, "prompt must be a string"),
+        ({"prompt": None}, "prompt must be a string"),
+        ({"label": 3}, "label must be a string"),
         ({"limits": {"requests": 1}}, "limits must be a Limits"),
         ({"model": 3}, "model"),
         ({"key": 3}, "key must be a text"),
@@ -200,7 +200,7 @@ async def test_mistakes_in_code_raise_usage_errors(arguments: dict[str, Any], wo
     [
         ("a text", {}, "list of prompts"),
         (3, {}, "list of prompts"),
-        (["a"], {"keys": "a"}, "list of texts"),
+        (["a"], {"keys": "a"}, "list of strings"),
         (["a"], {"keys": ["a", "b"]}, "one key for each"),
         (["a"], {"concurrency": 0}, "whole number"),
         (["a"], {"concurrency": True}, "whole number"),

@@ -113,7 +113,7 @@ async def test_a_program_that_became_a_model_is_not_resumed() -> None:
 
     store = MemoryStore()
     await run(program_of(work), "go", store=store)
-    with pytest.raises(UsageError, match="was a program"):
+    with pytest.raises(UsageError, match="is no longer a program"):
         await again(store, Agent("program"), model=script())
     store = MemoryStore()
     ended = await run(Agent("program"), "go", model=script(program=[say("", stop="length")]), store=store)

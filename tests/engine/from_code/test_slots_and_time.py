@@ -213,7 +213,7 @@ async def test_the_time_of_a_call_goes_on_after_its_children() -> None:
         return "never"
 
     played = await play(lead_of(tool_of(work)), script(after(100)), Limits(call_seconds=5))
-    assert results(played.outcome) == ["Timed out: code did not end within 5 s."]
+    assert results(played.outcome) == ["Timed out: code did not finish within 5 s."]
     assert played.outcome.duration_s == pytest.approx(105)
 
 

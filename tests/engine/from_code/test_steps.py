@@ -132,7 +132,7 @@ async def test_a_step_that_is_not_json_is_a_mistake() -> None:
     """Rule 20: a result that cannot be recorded is a UsageError, and so is a name that is used twice or is not one."""
 
     async def work(ctx: ProgramContext) -> str:
-        with pytest.raises(UsageError, match="must return JSON"):
+        with pytest.raises(UsageError, match="must return a JSON value"):
             await ctx.step("object", object)
         await ctx.step("twice", lambda: 1)
         with pytest.raises(UsageError, match="name already"):
@@ -237,7 +237,7 @@ async def test_a_sync_step_that_cannot_be_stopped_is_named() -> None:
             outcome = await running.outcome()
     finally:
         release.set()
-    assert outcome.warnings == ("step wait could not be stopped and was left behind; its result is dropped.",)
+    assert outcome.warnings == ("step wait could not be stopped and was abandoned; its result is dropped.",)
     assert [(one.name, one.success) for one in outcome.calls] == [("wait", False)]
 
 

@@ -284,7 +284,7 @@ async def test_a_map_that_meets_a_mistake_stops_the_children_it_has_open() -> No
     """Rule 6: a prompt of a wrong type raises UsageError from `map`, and no child of it is left running."""
 
     async def work(ctx: ToolContext) -> str:
-        with pytest.raises(UsageError, match="prompt must be a text"):
+        with pytest.raises(UsageError, match="prompt must be a string"):
             await ctx.map(WORKER, ["one", "two", 3])  # pyright: ignore[reportArgumentType]
         await asyncio.sleep(10)
         return "went on"
