@@ -262,7 +262,7 @@ def test_the_subagents_page_has_every_field_of_an_ad_hoc_child() -> None:
 _FILE = re.compile(r"`((?:[\w-]+/)*[\w.-]+\.(?:py|md|toml|txt)|(?:[\w.-]+/)+)`")
 PLACES = (ROOT, SRC, DOCS, ROOT / "tests")
 # Files in users' own projects.
-THEIRS = {"remit.toml", ".remit/agents/", ".claude/agents/", "config.toml", "SKILL.md"}
+THEIRS = {"CLAUDE.md", "remit.toml", ".remit/agents/", ".claude/agents/", "config.toml", "SKILL.md"}
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=_name)

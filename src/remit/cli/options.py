@@ -42,6 +42,8 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: JsonObject | None = None
     workspace: str = ""
     trust: bool = False
+    no_notes: bool = False
+    """Do not read the project's AGENTS.md."""
 
     def over(self, before: Options) -> Options:
         """These options, with those that are not set taken from `before`."""
@@ -144,6 +146,12 @@ _GIVEN = (
     click.option(
         "--trust", is_flag=True, help="Trust this project's settings for this run. See `remit trust`."
     ),
+    click.option(
+        "--no-project-notes",
+        "no_notes",
+        is_flag=True,
+        help="Do not give AGENTS.md or CLAUDE.md of a trusted project to the agents.",
+    ),
 )
 _SHOWING = (
     click.option(
@@ -195,6 +203,7 @@ def read_options(given: dict[str, object]) -> Options:
         schema=_schema(given["json_schema"]),
         workspace=_workspace(given["workspace"]),
         trust=bool(given["trust"]),
+        no_notes=bool(given["no_notes"]),
     )
 
 

@@ -12,6 +12,7 @@ from remit.definitions.agent_files.definition import Definition, WrittenWord, is
 from remit.definitions.agent_files.formats import FOREIGN
 from remit.definitions.agent_files.loading import Loaded
 from remit.definitions.agent_files.model_names import Unusable, is_address, read_model
+from remit.definitions.project_notes import NO_NOTES, ProjectNotes
 from remit.definitions.project_trust.untrusted_agents import (
     CONSENT,
     Only,
@@ -48,6 +49,8 @@ class Surroundings:
     """Model aliases."""
     usable: Callable[[str], Unusable | None] = lambda name: None  # noqa: ARG005 - every model is taken to be
     """Returns why a model cannot be used; an agent that names it inherits its parent's model."""
+    notes: ProjectNotes = NO_NOTES
+    """Added to the instructions of every agent."""
 
 
 NOWHERE = Surroundings()
@@ -137,7 +140,7 @@ class _Builder:
                 definition.name,
                 nickname=self._words(definition, definition.nickname or "") or None,
                 description=self._words(definition, definition.description),
-                instructions=definition.instructions,
+                instructions=self.around.notes.after(definition.instructions),
                 model=model if model is not None else self._models(definition),
                 settings=self._settings(definition),
                 tools=kit.tools,

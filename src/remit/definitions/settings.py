@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +20,7 @@ from remit.definitions.agent_files.loading import Given, Loaded, load_agents
 from remit.definitions.agent_files.model_names import Unusable, read_model
 from remit.definitions.agent_files.search_paths import repository, upwards
 from remit.definitions.building import Surroundings
+from remit.definitions.project_notes import NO_NOTES, ProjectNotes, read_notes
 from remit.definitions.project_trust.trusted_content import agent_lines, setting_lines, tidy
 from remit.definitions.project_trust.trusted_versions import add_version, nearest, trusted_versions
 from remit.definitions.project_trust.untrusted_agents import CONSENT
@@ -184,20 +185,21 @@ class Settings:
         *,
         tools: Mapping[str, Tool] | None = None,
         usable: Callable[[str], Unusable | None] | None = None,
+        notes: bool = True,
     ) -> Surroundings:
-        """The tools, servers and aliases that agents of this workspace are built with."""
+        """The tools, servers, aliases and project notes that agents of this workspace are built with."""
         made = Surroundings(
-            tools=tools or {}, servers=self.servers, withheld=self.withheld, aliases=self.models
+            tools=tools or {},
+            servers=self.servers,
+            withheld=self.withheld,
+            aliases=self.models,
+            notes=self.notes() if notes else NO_NOTES,
         )
-        if usable is None:
-            return made
-        return Surroundings(
-            tools=made.tools,
-            servers=made.servers,
-            withheld=made.withheld,
-            aliases=made.aliases,
-            usable=usable,
-        )
+        return made if usable is None else replace(made, usable=usable)
+
+    def notes(self) -> ProjectNotes:
+        """AGENTS.md or CLAUDE.md of a trusted project, the nearest first; nothing of a project that is not trusted."""
+        return read_notes(self.workspace, self.project) if self.trusted else NO_NOTES
 
     def _value(self, key: str) -> object:
         found = self.values.get(key)

@@ -250,7 +250,9 @@ def _agent(options: Options, settings: Settings, models: ModelSource | None, not
     _check_paths(options)
     loaded = settings.load_agents(options.agents)
     problems: list[Problem] = []
-    around = settings.surroundings(usable=lambda name: _why_not(name, models))
+    around = settings.surroundings(usable=lambda name: _why_not(name, models), notes=not options.no_notes)
+    if around.notes.files:
+        notes.append(f"Project notes: {', '.join(around.notes.files)} (ignore them: --no-project-notes)")
     if options.read_only:
         _remove_changing_tools(loaded)
     name = options.agent or settings.agent or ""
@@ -316,7 +318,7 @@ def _lead(
     return Agent(
         LEAD,
         description="Does a task and delegates parts of it.",
-        instructions=INSTRUCTIONS,
+        instructions=around.notes.after(INSTRUCTIONS),
         tools=tools,
         subagents=below,
         adhoc=True,
