@@ -218,7 +218,7 @@ def _commands() -> list[str]:
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
         assert command is not None
-        context = Context(command, info_name=f"remit {name}")
+        context = Context(command, info_name=f"remit {name}", **program.context_settings)
         usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
         lines += [f"## `remit {name}`", "", "```text", usage, "```", ""]
         lines += [*_help(command.help or ""), ""]

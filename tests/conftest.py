@@ -15,6 +15,7 @@ from typing import cast
 
 import pytest
 
+from remit.engine.tree.tracing import new_tracing, set_tracing
 from remit.testing import run_virtual
 
 # Fixtures that several test files share.
@@ -33,6 +34,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         run_virtual(test(**fixtures))
     return True
+
+
+@pytest.fixture(autouse=True)
+def tracing_is_off() -> Iterator[None]:
+    """A test that leaves tracing on would slow the next tests and change their events."""
+    yield
+    left_on = new_tracing() is not None
+    set_tracing(None)
+    assert not left_on, "the test did not call uninstrument()"
 
 
 @pytest.fixture

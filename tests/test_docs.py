@@ -15,6 +15,7 @@ import pytest
 from remit.engine.delegation.delegate_tools import AdhocTool
 from remit.engine.run.model_call import RETRIES
 from remit.errors import RETRYABLE_KINDS, ModelErrorKind
+from remit.observe.otel.instrument import uninstrument
 from remit.types.limits import ROOT_DEFAULTS, SHARED, Limits
 from remit.types.outcome import Status
 
@@ -201,6 +202,7 @@ def test_python_in_documents_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
     exec(compile(code, "document", "exec"), names)
+    uninstrument()
     for test in [value for name, value in names.items() if name.startswith("test_") and callable(value)]:
         test()
     if printed is not None:
