@@ -1,7 +1,7 @@
-# Needs Python 3.11 or newer, make and a package index. Everything is installed in $(VENV), nothing elsewhere.
-#   make test ARGS="-k ledger"                        a part of the tests
+# Needs Python 3.11 or newer, make and a package index. Installs only into $(VENV).
+#   make test ARGS="-k ledger"                        some of the tests
 #   make test JOBS=0                                  in one process, for a debugger
-#   make test PYTHON=python3.13 VENV=.venv-3.13       another Python, in an environment of its own
+#   make test PYTHON=python3.13 VENV=.venv-3.13       another Python, in a separate environment
 
 PYTHON ?=
 VENV ?= .venv
@@ -15,7 +15,7 @@ comma := ,
 
 # Always `python -m`: the scripts in bin/ break in long paths and in paths with spaces.
 RUN := "$(VENV)/bin/python" -m
-PIP := $(RUN) pip --disable-pip-version-check --quiet
+PIP := $(RUN) pip --disable-pip-version-check
 LOCK := requirements-dev.txt
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
@@ -71,9 +71,9 @@ format: $(READY) ## put the code into its one format
 	@$(RUN) ruff check --quiet --fix-only .
 	@$(RUN) ruff format --quiet .
 
-demo: $(INSTALLED) ## survey this folder with a live tree of agents: no network, no key
+demo: $(INSTALLED) ## show a live tree of agents that survey this folder: no API key
 	@$(RUN) remit demo
-	@echo "In this folder remit is $(VENV)/bin/remit."
+	@echo "To run remit in this folder: $(VENV)/bin/remit"
 
 lock: $(READY) ## write the pinned versions anew, from pyproject.toml
 	@"$(VENV)/bin/python" -m venv --clear "$(VENV)/lock"
@@ -85,19 +85,25 @@ clean: ## remove the environment and all caches
 	rm -rf "$(VENV)" build dist .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# What users have: the package and what it needs, in the versions that the tests run with.
+# The package and its dependencies, in the versions that the tests use. Installing takes up to a minute, so it prints
+# the name of each package. The shell reads pip's output line by line; awk and sed would hold it back.
 $(INSTALLED): pyproject.toml $(LOCK)
 	@"$(VENV)/bin/python" -c 'import pip; $(new-enough)' 2>/dev/null || { $(make-venv); }
-	@$(PIP) install --only-binary :all: --constraint $(LOCK) hatchling
-	@$(PIP) install --no-build-isolation --constraint $(LOCK) -e .
+	@echo "Installing remit and its dependencies into $(VENV):"
+	@{ $(PIP) --quiet install --only-binary :all: --constraint $(LOCK) hatchling && \
+	   $(PIP) install --no-build-isolation --constraint $(LOCK) -e . || echo Failed; } | \
+	 while read -r word name rest; do \
+	   case "$$word" in Collecting) echo "  $${name%%[<>=!~;[]*}" ;; Installing) echo "  copying files" ;; Failed) exit 1 ;; esac; \
+	 done
 	@touch "$@"
 
-# Besides, what its makers need.
+# The tools for developing remit.
 $(READY): $(INSTALLED)
-	@$(PIP) install --only-binary :all: -r $(LOCK)
+	@echo "Installing the tools for tests and checks into $(VENV)."
+	@$(PIP) --quiet install --only-binary :all: -r $(LOCK)
 	@touch "$@"
 
-# The first Python that is new enough and can make environments; Debian ships one that cannot.
+# The first Python that is new enough and can create environments; Debian ships one that cannot.
 define make-venv
 	unable=; \
 	try() { \
@@ -108,9 +114,9 @@ define make-venv
 	if [ -n "$(PYTHON)" ]; then set -- "$(PYTHON)"; \
 	else set -- python3 python3.14 python3.13 python3.12 python3.11; fi; \
 	for python in "$$@"; do \
-	  if try "$$python"; then "$$python" -m venv --clear "$(VENV)"; exit; fi; \
+	  if try "$$python"; then echo "Creating the environment $(VENV) with $$python."; "$$python" -m venv --clear "$(VENV)"; exit; fi; \
 	done; \
-	if [ -n "$$unable" ]; then echo "This Python has no ensurepip, so it cannot make an environment." \
+	if [ -n "$$unable" ]; then echo "This Python has no ensurepip, so it cannot create an environment." \
 	  "On Debian and Ubuntu: apt install $$unable"; \
 	else echo "No Python 3.11 or newer found (tried: $$*). Install one, or: make PYTHON=/path/to/python3"; fi >&2; \
 	exit 1

@@ -65,7 +65,7 @@ def postgres_programs() -> Path:
     postgres = load_postgres_server()
     programs = postgres.find_programs()
     if programs is None:
-        if os.environ.get("REMIT_REQUIRE_POSTGRES") == "1":
+        if os.environ.get("REQUIRE_POSTGRES") == "1":
             pytest.fail(postgres.MISSING)
         pytest.skip(postgres.MISSING)
     return programs

@@ -47,8 +47,8 @@ LEAD = Agent(
 )
 
 
-def test_an_agent_goes_through_json_and_back() -> None:
-    """Every field survives; tools and models are found by their names, a structured answer keeps its schema."""
+def test_an_agent_round_trips_through_json() -> None:
+    """Every field survives; tools and models are found by name, and a structured answer keeps its schema."""
     data = json.loads(json.dumps(LEAD.to_dict()))
     again = Agent.from_dict(data, tools=[look], models={"scripted": MODEL})
     assert again.to_dict() == LEAD.to_dict()
@@ -66,7 +66,7 @@ def test_an_agent_goes_through_json_and_back() -> None:
 
 
 async def test_an_agent_from_data_runs() -> None:
-    """What was data runs as the agent that it was made of."""
+    """An agent built from data runs like the original."""
     lead = Agent("lead", subagents=[Agent("scout", tools=[look])])
     again = Agent.from_dict(lead.to_dict(), tools={"look": look})
     outcome = await run(again, "go", model=MODEL)
@@ -74,13 +74,13 @@ async def test_an_agent_from_data_runs() -> None:
     assert outcome.children[0].calls[0].name == "look"
 
 
-def test_defaults_are_left_out() -> None:
+def test_defaults_are_omitted() -> None:
     """A plain agent is a short dictionary."""
     assert Agent("one").to_dict() == {"name": "one"}
 
 
-def test_a_source_of_tools_is_named_too() -> None:
-    """An MCP server has a name in the data; its command and environment are not in it."""
+def test_a_tool_source_becomes_a_name() -> None:
+    """The data has the name of an MCP server, not its command and environment."""
     server = McpServer("files", command="files-server", env={"TOKEN": "abc"})
     agent = Agent("one", tools=[server])
     assert agent.to_dict() == {"name": "one", "tools": ["files"]}
@@ -88,7 +88,7 @@ def test_a_source_of_tools_is_named_too() -> None:
 
 
 def test_the_data_matches_its_json_schema() -> None:
-    """`Agent.json_schema()` accepts what `to_dict` makes, and refuses what `from_dict` refuses."""
+    """`Agent.json_schema()` accepts the output of `to_dict` and rejects what `from_dict` rejects."""
     schema = Agent.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(LEAD.to_dict(), schema)
@@ -116,13 +116,13 @@ def test_the_data_matches_its_json_schema() -> None:
     ],
 )
 def test_a_mistake_in_the_data_names_the_field(data: object, words: str) -> None:
-    """Whatever is wrong, the message says in which agent and which field."""
+    """The message names the agent and the field."""
     with pytest.raises(UsageError) as told:
         Agent.from_dict(data)  # pyright: ignore[reportArgumentType]
     assert words in str(told.value)
 
 
-def test_a_policy_function_is_not_data() -> None:
-    """A function cannot be written down, so it is refused instead of being lost."""
-    with pytest.raises(UsageError, match="its policy is a function"):
+def test_a_policy_function_is_refused() -> None:
+    """A policy function cannot be represented as data, so `to_dict` raises."""
+    with pytest.raises(UsageError, match="cannot represent a policy function"):
         Agent("one", policy=lambda call, scope: "allow").to_dict()

@@ -1,4 +1,4 @@
-"""The benchmarks as programs: what they say to a slip, before anything is measured."""
+"""The benchmarks as programs: they report wrong arguments before they measure anything."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def said(program: str, *args: str) -> tuple[int, str]:
         (("--out", "no/such/folder/x.json"), "cannot be written: No such file"),
     ],
 )
-def test_a_slip_is_told_before_anything_is_measured(args: tuple[str, ...], words: str) -> None:
+def test_a_wrong_argument_is_reported_before_measuring(args: tuple[str, ...], words: str) -> None:
     code, text = said("own.py", *args)
     assert code == 2
     assert words in text
     assert "Traceback" not in text
 
 
-def test_a_slip_leaves_no_file_behind(tmp_path: Path) -> None:
+def test_a_wrong_argument_leaves_no_file(tmp_path: Path) -> None:
     assert said("own.py", "--out", str(tmp_path / "own.json"), "--only", "nonsense")[0] == 2
     assert not list(tmp_path.iterdir())
 
 
-def test_a_workload_is_measured_and_written_down(tmp_path: Path) -> None:
+def test_a_workload_is_measured_and_its_results_written(tmp_path: Path) -> None:
     out = tmp_path / "own.json"
     code, text = said("own.py", "--only", "cancel", "--rounds", "1", "--out", str(out))
     assert code == 0, text
@@ -57,13 +57,13 @@ def test_a_workload_is_measured_and_written_down(tmp_path: Path) -> None:
     assert '"ours_wall_ms"' in out.read_text(encoding="utf-8")
 
 
-def test_what_draws_the_page_says_what_it_needs() -> None:
+def test_draw_without_arguments_shows_its_usage() -> None:
     code, text = said("draw.py")
     assert code == 1
     assert "draw.py results.json own.json" in text
 
 
-def test_what_draws_the_page_has_help() -> None:
+def test_draw_has_help() -> None:
     code, text = said("draw.py", "--help")
     assert code == 0
     assert "draw.py results.json own.json" in text
@@ -79,7 +79,7 @@ def test_what_draws_the_page_has_help() -> None:
         ('{"samples": {}}', "has no 'machine'"),
     ],
 )
-def test_what_draws_the_page_is_told_of_wrong_files(tmp_path: Path, written: str | None, words: str) -> None:
+def test_draw_reports_wrong_files(tmp_path: Path, written: str | None, words: str) -> None:
     path = tmp_path / "results.json"
     if written is not None:
         path.write_text(written, encoding="utf-8")
@@ -91,7 +91,7 @@ def test_what_draws_the_page_is_told_of_wrong_files(tmp_path: Path, written: str
 
 @pytest.fixture
 def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program that draws the page, with a page of its own."""
+    """The module that draws the page, with a temporary page."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     program = importlib.import_module("draw")
     page = tmp_path / "performance.md"
@@ -102,7 +102,7 @@ def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def measured(draw: ModuleType, times: float, ratio: float) -> tuple[dict[str, object], dict[str, object]]:
-    """What the harness and our own workloads wrote, whole: a delegation took so many times, the journal that ratio."""
+    """Complete results of the harness and of our own workloads, with this multiple for a delegation and this ratio for the journal."""
     samples: dict[str, dict[str, list[dict[str, float]]]] = {}
     for one in draw.MEASURES:
         for peer in ("ours", "floor", "floor_rich"):
@@ -120,17 +120,17 @@ def measured(draw: ModuleType, times: float, ratio: float) -> tuple[dict[str, ob
 
 
 def written(folder: Path, *data: object) -> list[str]:
-    """Files that have this."""
+    """Files with this data."""
     names = [folder / f"{number}.json" for number in range(len(data))]
     for name, one in zip(names, data, strict=True):
         name.write_text(json.dumps(one), encoding="utf-8")
     return list(map(str, names))
 
 
-def test_several_runs_are_drawn_with_what_held(
+def test_several_runs_are_drawn_with_their_range(
     draw: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The middle one, how far they went, and in how many a target held; what did not is printed besides."""
+    """The page shows the median, the range, and in how many runs a target was met; missed targets are also printed."""
     runs = [measured(draw, *figures) for figures in [(13.0, 1.9), (14.0, 2.1), (15.5, 1.8)]]
     files = written(tmp_path, *[one for run in runs for one in run])
     monkeypatch.setattr(sys, "argv", ["draw.py", *files])
@@ -144,10 +144,10 @@ def test_several_runs_are_drawn_with_what_held(
     assert "remit 14.0x" in draw.PICTURE.read_text(encoding="utf-8")
 
 
-def test_a_page_that_would_lose_lines_is_not_drawn(
+def test_incomplete_results_do_not_change_the_page(
     draw: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was measured in part is refused, by file and by what it lacks; the page stays as it is."""
+    """Incomplete results are refused with the file and the missing figures; the page stays unchanged."""
     results, own = measured(draw, 13.0, 1.4)
     less = {**own}
     del less["cancel"]
@@ -165,8 +165,8 @@ def test_a_page_that_would_lose_lines_is_not_drawn(
 
 
 @pytest.mark.parametrize("ratio", [None, 2.004, float("nan")])
-def test_what_was_not_measured_did_not_hold(draw: ModuleType, ratio: float | None) -> None:
-    """Nor did what is no number, or what holds only when it is rounded."""
+def test_a_missing_figure_counts_as_a_missed_target(draw: ModuleType, ratio: float | None) -> None:
+    """So does a value that is not a number, or that meets the target only when rounded."""
     own = {"journal": {} if ratio is None else {"on_against_off": ratio}, "cancel": {"ours_wall_ms": 30.0}}
     missed = draw.verdicts([{"delegation": {"ours": [{"x_floor": 10.0}]}}], [own])
     assert any(line.startswith("journal, on_against_off: ") for line in missed)
@@ -174,7 +174,7 @@ def test_what_was_not_measured_did_not_hold(draw: ModuleType, ratio: float | Non
     assert not any(line.startswith(("cancel", "a delegation")) for line in missed)
 
 
-def test_a_number_of_runs_that_is_none_is_told_before_anything_is_thrown_away() -> None:
+def test_make_bench_checks_times_before_deleting_results() -> None:
     for times in ("0", "abc", "-1", ""):
         ended = subprocess.run(
             ["make", "-n", "bench", f"TIMES={times}"],
@@ -195,8 +195,8 @@ def _status(line: str) -> int:
     return subprocess.run(["sh", "-c", line], capture_output=True, timeout=50, check=False).returncode
 
 
-def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts is the time of the loop's thread between two iterations: work in one step is seen, in many it is not."""
+def test_a_blocked_loop_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's thread time between two iterations counts: work in one step is seen, the same work in many steps is not."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     blocking = importlib.import_module("blocking")
 
@@ -216,8 +216,8 @@ def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[0] >= 0.2 > seen[1]
 
 
-def test_a_case_of_a_blocked_loop_is_measured_and_written_down(tmp_path: Path) -> None:
-    """Each case runs in a process of its own, and its figures are printed and stored."""
+def test_a_blocking_case_is_measured_and_its_results_written(tmp_path: Path) -> None:
+    """Each case runs in its own process, and its figures are printed and stored."""
     out = tmp_path / "blocking.json"
     code, text = said("blocking.py", "--only", "args_many", "--store", "off", "--out", str(out))
     assert code == 0, text
@@ -225,8 +225,8 @@ def test_a_case_of_a_blocked_loop_is_measured_and_written_down(tmp_path: Path) -
     assert json.loads(out.read_text(encoding="utf-8"))["args_many"]["off"]["cpu_ms"] >= 0
 
 
-def test_an_unknown_case_is_an_error_in_words() -> None:
-    """A slip is told before anything is measured."""
+def test_an_unknown_case_is_reported() -> None:
+    """It is reported before anything is measured."""
     code, text = said("blocking.py", "--only", "grep,nonsense")
     assert code == 2
     assert "unknown name 'nonsense'; known names: grep, terminal" in text

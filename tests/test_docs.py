@@ -1,4 +1,4 @@
-"""The documents and the examples are true: what they name exists, what they show runs and prints what they say."""
+"""The documents and examples are correct: the things they name exist, and their code runs and prints what they show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _name(path: Path) -> str:
 
 # --- Examples ------------------------------------------------------------------------------------
 
-# Lines that do not depend on the clock or on which of two parallel runs was first.
+# Lines that do not depend on the clock or on the order of parallel runs.
 SAID = {
     "01_first_tree.py": [
         "The model here is a script: no network, no key.",
@@ -108,7 +108,7 @@ def _run(example: Path) -> str:
     env = os.environ | {"PYTHONPATH": str(SRC.parent), "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-W", "error", str(example)]
     done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", check=False)
-    # An example may show a denial, of which remit warns.
+    # An example may show a denial, which makes remit warn.
     unexpected = [line for line in done.stderr.splitlines() if "was denied" not in line]
     assert (done.returncode, unexpected) == (0, [])
     return done.stdout
@@ -116,16 +116,16 @@ def _run(example: Path) -> str:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("example", SAID)
-def test_an_example_prints_what_it_promises(example: str) -> None:
-    """Every example runs as a program of its own, within 80 columns, and prints what it is there to show."""
+def test_an_example_prints_its_expected_lines(example: str) -> None:
+    """Every example runs as a program, within 80 columns, and prints its expected lines."""
     lines = _run(ROOT / "examples" / example).splitlines()
     assert [line for line in SAID[example] if not any(line in said for said in lines)] == []
     assert [line for line in lines if len(line) > 80] == []
 
 
 @pytest.mark.real_time
-def test_the_second_example_follows_from_its_numbers(tmp_path: Path) -> None:
-    """With other numbers, as it tells one to try, everything it prints is still true."""
+def test_the_second_example_works_with_other_numbers(tmp_path: Path) -> None:
+    """With other numbers, as the example suggests, its output is still correct."""
     changed = _text(ROOT / "examples" / "02_limits_and_partial_results.py")
     for old, new in (("\nREQUESTS = 5\n", "\nREQUESTS = 9\n"), ("\nSECONDS = 2.0\n", "\nSECONDS = 0.5\n")):
         assert old in changed
@@ -143,8 +143,8 @@ def test_the_second_example_follows_from_its_numbers(tmp_path: Path) -> None:
         assert line in said
 
 
-def test_every_example_is_known() -> None:
-    """No example is left out of the tests, and the README names each of them."""
+def test_every_example_is_tested_and_in_the_readme() -> None:
+    """The tests run every example, and the README names each."""
     found = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert found == sorted(SAID)
     assert [name for name in found if f"examples/{name}" not in _text(ROOT / "README.md")] == []
@@ -154,7 +154,7 @@ def test_every_example_is_known() -> None:
 
 
 def test_commands_that_run_examples_work_in_a_clone() -> None:
-    """An example is run with the Python that `make` installs remit for; every command names one that exists."""
+    """Commands use the Python that `make` installs remit for, and name examples that exist."""
     texts = [_text(path) for path in (*PAPERS, *(ROOT / "examples").glob("*.py"))]
     named = [found for text in texts for found in re.findall(r"([^\s`(]*python) (examples/\S+\.py)", text)]
     assert named
@@ -180,15 +180,15 @@ def test_python_in_documents_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A Python block runs as it stands and prints the text block after it, or says that it is a fragment.
+    """A Python block runs unchanged and prints the text block after it, unless it is marked as a fragment.
 
-    Tests in it are called, as pytest would.
+    Tests in a block are called as pytest would call them.
     """
     if code.startswith("# fragment\n"):
         assert printed is None
         compile(code, "document", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         return
-    # A folder of its own: what a block writes is not the next one's.
+    # Each block has its own folder, so that the next block does not see its files.
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
     exec(compile(code, "document", "exec"), names)
@@ -207,7 +207,7 @@ def _words(cell: str) -> list[str]:
 
 
 def _table(paper: str, head: str) -> list[list[str]]:
-    """The rows of the table whose first head cell is this."""
+    """The rows of the table whose first header cell is `head`."""
     text = _text(DOCS / paper)
     begun = text.index(f"| {head} |")
     return [_cells(line) for line in text[begun : text.index("\n\n", begun)].splitlines()[2:]]
@@ -235,7 +235,7 @@ def test_the_guide_has_every_status() -> None:
 
 
 def test_the_guide_has_every_kind_of_model_error() -> None:
-    """The guide says of each kind of ModelError whether it is tried again, and how often."""
+    """The guide says for each kind of ModelError whether and how often it is retried."""
     yes, no = _table("guide.md", "`kind`")
     assert (yes[1], set(_words(yes[0]))) == ("yes", RETRYABLE_KINDS)
     assert (no[1], set(_words(no[0]))) == ("no", set(get_args(ModelErrorKind)) - RETRYABLE_KINDS)
@@ -248,17 +248,17 @@ def test_the_guide_has_every_field_of_an_ad_hoc_child() -> None:
     assert told == [field.name for field in AdhocTool.FIELDS]
 
 
-# --- What documents name -------------------------------------------------------------------------
+# --- Names in documents --------------------------------------------------------------------------
 
 _FILE = re.compile(r"`((?:[\w-]+/)*[\w.-]+\.(?:py|md|toml|txt)|(?:[\w.-]+/)+)`")
 PLACES = (ROOT, SRC, DOCS, ROOT / "tests")
-# What users have in their own projects.
+# Files in users' own projects.
 THEIRS = {"remit.toml", ".remit/agents/", ".claude/agents/", "config.toml", "SKILL.md"}
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=_name)
 def test_files_named_in_documents_exist(paper: Path) -> None:
-    """A file or folder that a document names is there."""
+    """Every file or folder that a document names exists."""
     named = [name for name in _FILE.findall(_text(paper)) if name not in THEIRS]
     assert [name for name in named if not any((place / name).exists() for place in PLACES)] == []
 
@@ -283,8 +283,8 @@ def _source(name: str) -> str:
     return next((_text(place / name) for place in PLACES if (place / name).is_file()), "")
 
 
-def test_the_map_names_what_is_in_the_files() -> None:
-    """What a row of docs/map.md tells one to look at is in one of the files that the row names."""
+def test_names_in_the_map_are_in_their_files() -> None:
+    """A name in the last column of docs/map.md occurs in one of the row's files."""
     for row in _rows("map.md"):
         sources = "".join(_source(name) for name in _FILE.findall(" ".join(row)))
         for name in re.findall(r"`(\w+)(?:\(\))?`", row[2]) if sources else ():
@@ -292,7 +292,7 @@ def test_the_map_names_what_is_in_the_files() -> None:
 
 
 def test_the_glossary_is_in_order_and_has_no_word_twice() -> None:
-    """Words are found by the alphabet."""
+    """The glossary is in alphabetical order."""
     words = [row[0].lower() for row in _rows("glossary.md")[2:]]
     assert words == sorted(set(words))
 
@@ -311,12 +311,12 @@ def test_every_behaviour_and_rule_has_its_row() -> None:
 
 
 def test_every_behaviour_has_its_cases() -> None:
-    """A behaviour is shown by cases that are in tests/acceptance, unless its row says that it is not there yet."""
+    """A behaviour names cases that are in tests/acceptance, unless its row says "not yet"."""
     cases = "".join(_text(path) for path in (ROOT / "tests" / "acceptance").glob("*.py"))
     for number, _, where, named in (row for row in _rows("seeds.md") if row[0] in NUMBERS):
-        assert bool(named) is not where.startswith("not yet"), f"{number} names no case"
+        assert bool(named) is not where.startswith("not yet"), f"{number} does not name a case"
         for case in re.findall(r"[AS]\d\.\d+", named):
-            assert re.search(rf"\b{re.escape(case)}(?!\d)", cases), f"{number}: there is no case {case}"
+            assert re.search(rf"\b{re.escape(case)}(?!\d)", cases), f"{number}: case {case} does not exist"
 
 
 # --- Decisions -----------------------------------------------------------------------------------

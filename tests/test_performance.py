@@ -1,5 +1,5 @@
-"""What a turn and a delegation cost, in function calls, which a busy machine does not change; and what the short ways
-taken for that must keep."""
+"""The cost of a turn and a delegation in function calls, which do not depend on the machine; and laws that the
+optimisations must keep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remit.testing import ScriptedModel, say
 CALLS_PER_TURN = 700
 CALLS_PER_DELEGATION = 1800
 CALLS_PER_CHILD = 670
-"""Ceilings, 1.5 times what was measured on 3.11 (467, 1,205 and 446): plain code fits below them, a second path does not."""
+"""Ceilings, 1.5 times the figures measured on 3.11 (467, 1,205 and 446): plain code stays below them, a second path does not."""
 
 LIMITS = Limits(
     depth=10,
@@ -35,7 +35,7 @@ USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 
 
 class Script:
-    """Calls `echo` for so many turns, or has so many children at once, and answers."""
+    """Calls `echo` for some turns, or starts some children at once, and answers."""
 
     name = "script"
     price = Price(1.0, 1.0)
@@ -73,9 +73,9 @@ async def once(agent: Agent, model: Script) -> None:
 
 
 async def calls_of(go: Callable[[], Awaitable[None]]) -> int:
-    """Function calls, Python's own and those in C, when everything is warm.
+    """The number of function calls, in Python and C, after a warm-up.
 
-    The fewest of three times: ids are drawn many at a time, and a busy machine has everybody breathe more often.
+    The fewest of three measurements: ids are drawn in batches, and on a busy machine code yields to the loop more often.
     """
     await go()
     return min([await _calls_of(go) for _ in range(3)])
@@ -95,8 +95,8 @@ async def _calls_of(go: Callable[[], Awaitable[None]]) -> int:
     return sum(row[1] for row in rows.values())
 
 
-async def test_a_late_turn_costs_what_an_early_one_does() -> None:
-    """No work grows with the conversation: turns 51 to 100 take exactly as many calls as turns 26 to 50 twice."""
+async def test_a_late_turn_costs_no_more_than_an_early_turn() -> None:
+    """No work grows with the conversation: turns 51 to 100 take exactly twice as many calls as turns 26 to 50."""
     at_25, at_50, at_100 = [await calls_of(lambda n=n: once(ALONE, Script(turns=n))) for n in (25, 50, 100)]
     assert at_100 - at_50 == 2 * (at_50 - at_25)
     assert (at_100 - at_50) / 50 < CALLS_PER_TURN
@@ -108,15 +108,15 @@ async def test_a_delegation_stays_cheap() -> None:
 
 
 async def test_a_child_costs_the_same_among_many() -> None:
-    """Children do not get dearer with the number of their siblings."""
+    """The cost of a child does not grow with the number of its siblings."""
     few, some, more = [await calls_of(lambda n=n: once(LEAD, Script(children=n))) for n in (10, 110, 210)]
     assert (more - some) / 100 < CALLS_PER_CHILD
-    # What sorts, a heap of timers for one, may grow by its logarithm, and by no more than that.
+    # Sorting, as in the heap of timers, may grow logarithmically.
     assert more - some < (some - few) * 1.05
 
 
 def test_an_import_loads_nothing_heavy() -> None:
-    """`import remit` brings in what every run needs; what only some need is imported by those."""
+    """`import remit` imports only what every run needs."""
     heavy = [
         "click",
         "ctypes",
@@ -136,7 +136,7 @@ def test_an_import_loads_nothing_heavy() -> None:
 
 
 class Chain:
-    """Every agent hands the task to the next one; the last one waits until `go`."""
+    """Every agent delegates to the next; the last waits for `go`."""
 
     name = "chain"
 
@@ -172,19 +172,17 @@ def depths(outcome: Outcome) -> list[str]:
 
 
 async def test_a_chain_of_runs_shares_tasks() -> None:
-    """A run that waits for one child lends it its task, but no task holds more than a few runs."""
+    """A run that waits for a single child lets the child run in its task, but no task holds more than a few runs."""
     model = Chain(30)
     async with start(chain_of(30), "go", model=model, limits=Limits(depth=30)) as running:
         await model.arrived.wait()
-        assert 5 <= len(asyncio.all_tasks()) <= 8, (
-            "this one, one for every nine runs, and the one lent to the model"
-        )
+        assert 5 <= len(asyncio.all_tasks()) <= 8, "the test's task, one for every nine runs, and the model's"
         model.go.set()
         assert depths(await running.outcome()) == ["completed"] * 31
 
 
-async def test_who_cancels_a_shared_task_stops_the_run_it_belongs_to() -> None:
-    """A task that is cancelled from outside ends the topmost run in it, and with it all that are guests there."""
+async def test_cancelling_a_shared_task_stops_the_run_it_belongs_to() -> None:
+    """Cancelling a task from outside ends the topmost run in it, and all runs below."""
     model = Chain(3)
     async with start(chain_of(3), "go", model=model) as running:
         await model.arrived.wait()
@@ -197,8 +195,8 @@ async def test_who_cancels_a_shared_task_stops_the_run_it_belongs_to() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_parent_goes_on_in_the_task_that_it_lent() -> None:
-    """After a child in its task a run is itself again: its tools see its own id, and it can be cancelled as before."""
+async def test_a_parent_continues_in_the_task_that_it_shared() -> None:
+    """After a child in its task, a run's tools see the run's own id, and the run can be cancelled as before."""
     looking = asyncio.Event()
 
     @tool(tier="observe")
@@ -229,7 +227,7 @@ async def test_a_parent_goes_on_in_the_task_that_it_lent() -> None:
 
 
 async def test_a_run_that_never_waits_lets_others_run() -> None:
-    """A model and tools that never wait hold the event loop for a few turns, not for all of them."""
+    """A model and tools that never wait yield to the event loop every few turns."""
     rounds = 0
 
     async def others() -> None:
@@ -245,7 +243,7 @@ async def test_a_run_that_never_waits_lets_others_run() -> None:
 
 
 async def test_children_one_after_another_that_never_wait_let_others_run() -> None:
-    """A run that delegates again and again, to children that never wait, holds the event loop for a few of them."""
+    """A run that delegates repeatedly to children that never wait yields to the event loop every few children."""
     rounds = 0
 
     class Lead:
@@ -272,7 +270,7 @@ async def test_children_one_after_another_that_never_wait_let_others_run() -> No
 
 
 async def test_trees_that_never_wait_let_others_run() -> None:
-    """Whole trees one after another that never wait hold the event loop for a few of them, not for all."""
+    """Consecutive trees that never wait yield to the event loop every few trees."""
     rounds = 0
 
     async def others() -> None:
@@ -288,8 +286,8 @@ async def test_trees_that_never_wait_let_others_run() -> None:
     assert rounds >= 80 // 8
 
 
-async def test_a_tree_that_begins_at_once_leaves_no_trace_with_its_caller() -> None:
-    """The run that executes is the tree's own matter, wherever it first waits: its caller is in none afterwards."""
+async def test_a_tree_does_not_change_its_callers_context() -> None:
+    """Wherever a tree first waits, its caller is afterwards in no run."""
     for model in (Script(turns=1), ScriptedModel([say("done", delay=1)])):
         assert (await run(Agent("lone"), "go", model=model)).ok
         assert current_run.get() == ""

@@ -1,4 +1,4 @@
-"""The project's own rules: which room imports which, how long files are, and that its papers are true."""
+"""The project's own rules: which room imports which, how long files are, and that documents are correct."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "remit"
 
-# From the ground up. A room imports from its own floor and from those below, never from above. A room is a package, or a
-# module of the root; what stands in `engine` or `tools` itself, outside the rooms in it, is the room of that name.
+# From the bottom up. A room imports from its own floor and the floors below, never from above. A room is a package or a
+# module of the root; modules directly in `engine` or `tools` form the room of that name.
 FLOORS = {
-    "what a mistyped name may have meant": "types.spelling",
+    "suggestions for misspelt names": "types.spelling",
     "errors": "errors",
     "data": "types events",
     "stopping": "tasks",
-    "events to state, and what a tool is": "history tools",
-    "who does the work": "agent agent_data survey",
-    "what may be spent": "engine.budget",
+    "events to state, and tools": "history tools",
+    "agents": "agent agent_data survey",
+    "budgets": "engine.budget",
     "a live tree": "engine.tree",
     "one run": "engine.run",
     "a tree of runs": "engine.delegation",
-    "the ways in": "engine",
+    "entry points": "engine",
     "from outside": "remote",
     "readers of events": "observe",
-    "the page": "observe.page",
+    "traces": "observe.otel",
     "the command line": "cli __main__",
 }
-# Adapters plug into ports: only the ways in know them, and they know neither the engine nor each other.
+# Adapters implement ports: only entry points import them, and they import neither the engine nor each other.
 ADAPTERS = "stores models definitions testing tools.processes tools.builtin tools.mcp"
 ADAPTERS_IMPORT = "errors types types.spelling history tools agent"
-ADAPTERS_ALSO = "tasks.threads tasks.semaphore"  # for work that would hold up the event loop
+ADAPTERS_ALSO = "tasks.threads tasks.semaphore"  # for work that would block the event loop
 # Exceptions, each with its reason.
 ALSO = {
     "tools.builtin": "tools.processes",  # commands and searches are processes
     "tools.mcp": "tools.processes",  # a server over stdio is a process
-    "definitions": "tools.mcp",  # files describe servers, and `load_settings()` needs no argument for that
-    "engine": "stores models",  # `run(store="path")` and `model="name"` open what they name
+    "definitions": "tools.mcp",  # agent files describe servers, and `load_settings()` takes no argument for them
+    "engine": "stores models",  # `run(store="path")` and `model="name"` open stores and models
     "remote": "stores",  # it reaches a tree through its store
     "observe.page": "stores",  # `app("sqlite:///runs.db")` opens what it names
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything
 }
 FACADES = {"remit", "remit.tools"}
-"""They name what is far above them, and import it when it is asked for."""
+"""Modules that re-export names from floors above them, imported on demand."""
 
 
 def _allowed() -> dict[str, set[str]]:
@@ -72,7 +72,7 @@ def _module(path: Path) -> str:
 
 
 def _room(module: str) -> str:
-    """The longest beginning of a module's name that is a room."""
+    """The longest prefix of a module's name that is a room."""
     parts = module.split(".")[1:]
     beginnings = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     return next((name for name in beginnings if name in ALLOWED), parts[0] if parts else "")
@@ -102,12 +102,12 @@ def _statements(node: ast.AST, *, inside_functions: bool) -> Iterator[ast.AST]:
 
 
 def _known(name: str) -> str:
-    """The module that `name`, perhaps something inside it, belongs to."""
+    """The module that `name` is, or is inside of."""
     return name if name in MODULES else name.rpartition(".")[0]
 
 
 def imports(source: str, *, inside_functions: bool) -> set[str]:
-    """The modules of remit that `source` imports. What is imported for types alone is free."""
+    """The modules of remit that `source` imports. Imports for types only do not count."""
     found: set[str] = set()
     for node in _statements(ast.parse(source), inside_functions=inside_functions):
         if isinstance(node, ast.Import):
@@ -122,7 +122,7 @@ def _read(name: str) -> str:
 
 
 def test_imports_are_read_from_the_syntax_tree() -> None:
-    """An import counts wherever it stands, except for types alone; at import time functions do not count."""
+    """An import counts anywhere in a module, except for types only; at import time, imports inside functions do not count."""
     source = (
         "import remit.types.limits as limits\nif TYPE_CHECKING:\n    from remit.engine.run.loop import x\n"
         "def f():\n    import remit.stores.memory\nfrom remit.errors import UsageError\nimport asyncio\n"
@@ -134,7 +134,7 @@ def test_imports_are_read_from_the_syntax_tree() -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_layers_hold(room: str) -> None:
-    """A room imports only what stands on its own floor or below; adapters only ports and records."""
+    """A room imports only from its own floor or below; adapters import only ports and records."""
     assert room in ALLOWED, f"{room!r} is a new room: add it to FLOORS or ADAPTERS in tests/test_project.py"
     for module in (name for name in MODULES if _room(name) == room and name not in FACADES):
         for target in sorted(imports(_read(module), inside_functions=True)):
@@ -142,7 +142,7 @@ def test_layers_hold(room: str) -> None:
 
 
 def test_no_cycle_at_import_time() -> None:
-    """No two modules need each other in order to be imported."""
+    """No two modules import each other at import time."""
     graph = {name: imports(_read(name), inside_functions=False) - {name} for name in MODULES}
     try:
         TopologicalSorter(graph).prepare()
@@ -152,7 +152,7 @@ def test_no_cycle_at_import_time() -> None:
 
 
 def test_files_are_short() -> None:
-    """No file has more than 500 lines, and the loop can be read in one sitting: 300."""
+    """No file has more than 500 lines, and the loop has at most 300."""
     most = {SRC / "engine/run/loop.py": 300}
     files = (path for folder in ("src", "tests", "examples") for path in (ROOT / folder).rglob("*.py"))
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
@@ -161,7 +161,7 @@ def test_files_are_short() -> None:
 
 
 def test_import_is_light() -> None:
-    """`import remit` brings in nothing that is needed only with the first tool, output type or provider."""
+    """`import remit` imports nothing that is needed only for the first tool, output type or provider."""
     heavy = (
         "pydantic",
         "jsonschema",
@@ -171,6 +171,7 @@ def test_import_is_light() -> None:
         "psycopg",
         "pydantic_ai",
         "anthropic",
+        "opentelemetry",
         "wcmatch",
         "bracex",
     )
@@ -185,10 +186,10 @@ def _makefile_targets() -> set[str]:
 
 
 @pytest.mark.parametrize("paper", ["README.md", "CONTRIBUTING.md", "AGENTS.md"])
-def test_commands_in_papers_exist(paper: str) -> None:
-    """Every `make` command that a reader is told to type is a target."""
+def test_make_commands_in_documents_exist(paper: str) -> None:
+    """Every `make` command in a document is a target."""
     named = re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / paper).read_text(encoding="utf-8"), re.MULTILINE)
-    assert named, f"{paper} names no command at all"
+    assert named, f"{paper} has no make command"
     assert set(named) <= _makefile_targets()
 
 
@@ -196,8 +197,8 @@ def _links(paper: Path) -> list[str]:
     return re.findall(r"\]\((?!https?:)([^)#]+)", paper.read_text(encoding="utf-8"))
 
 
-def test_links_in_papers_lead_somewhere() -> None:
-    """A relative link in a paper names a file that exists."""
+def test_links_in_documents_exist() -> None:
+    """A relative link in a document names a file that exists."""
     papers = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     broken = [
         f"{p.relative_to(ROOT)}: {to}" for p in papers for to in _links(p) if not (p.parent / to).exists()
@@ -212,7 +213,7 @@ def test_map_names_what_exists() -> None:
         pytest.skip("docs/map.md is not written yet")
     named = re.findall(r"`([\w./-]+(?:\.(?:py|md|toml)|/))`", page.read_text(encoding="utf-8"))
     places = (ROOT, SRC, ROOT / "tests", ROOT / "docs")
-    assert named, "docs/map.md names no file at all"
+    assert named, "docs/map.md names no files"
     assert [name for name in named if not any((place / name).exists() for place in places)] == []
 
 
@@ -224,8 +225,8 @@ def _fenced(language: str) -> str:
     return block[1]
 
 
-def test_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's Python runs as it stands and prints the text shown below it."""
+def test_the_readme_example_prints_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's Python runs unchanged and prints the text shown below it."""
     if not (SRC / "engine/handle.py").exists():
         pytest.skip("remit cannot run anything yet")
     exec(compile(_fenced("python"), "README.md", "exec"), {"__name__": "readme"})
@@ -238,7 +239,7 @@ def test_nothing_names_a_machine() -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0")
-    # Put together here, so that this file does not name them either.
+    # Joined here, so that this file does not contain them.
     words = [f"/{folder}/" for folder in ("root", "work")] + [
         f"{host}.{top}" for host, top in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"))
     ]
@@ -254,7 +255,7 @@ def test_nothing_names_a_machine() -> None:
 
 
 def _make_with(tmp_path: Path, pythons: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
-    """`make test` in a folder where `pythons` (name to shell script) are all there is to find."""
+    """Run `make test` in a folder where only `pythons` (name to shell script) can be found."""
     make = shutil.which("make")
     if make is None or os.name != "posix":
         pytest.skip("needs make and a POSIX shell")
@@ -266,7 +267,7 @@ def _make_with(tmp_path: Path, pythons: dict[str, str], *args: str) -> subproces
     for name, script in pythons.items():
         (tools / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
-    # An environment of its own: MAKEFLAGS of an outer make would be obeyed.
+    # A clean environment: otherwise MAKEFLAGS of an outer make applies.
     env = {"PATH": str(tools), "LC_ALL": "C"}
     return subprocess.run(
         [make, "test", *args], cwd=project, env=env, capture_output=True, text=True, check=False
@@ -278,29 +279,29 @@ NO_ENSUREPIP = 'case "$2" in *ensurepip*) exit 1;; *print*) echo python3.12-venv
 GOOD = 'echo "$0 $*" >&2; [ "$1" = -c ]'
 
 
-def test_make_says_when_there_is_no_python(tmp_path: Path) -> None:
+def test_make_reports_a_missing_python(tmp_path: Path) -> None:
     """Without a Python that is new enough, make stops and says what it tried and what to do."""
     done = _make_with(tmp_path, {"python3": OLD})
     assert done.returncode != 0
     assert "No Python 3.11 or newer found (tried: python3 " in done.stderr
 
 
-def test_make_says_which_package_brings_venv(tmp_path: Path) -> None:
-    """A Python without ensurepip, as Debian ships it, is answered with the name of the missing package."""
+def test_make_names_the_package_for_venv(tmp_path: Path) -> None:
+    """For a Python without ensurepip, as on Debian, make names the missing package."""
     done = _make_with(tmp_path, {"python3": NO_ENSUREPIP})
     assert done.returncode != 0
     assert "apt install python3.12-venv" in done.stderr
 
 
-def test_make_takes_the_first_python_that_can(tmp_path: Path) -> None:
-    """A Python that is too old or cannot make environments is passed over for one that can."""
+def test_make_uses_the_first_suitable_python(tmp_path: Path) -> None:
+    """A Python that is too old or cannot create environments is skipped."""
     done = _make_with(tmp_path, {"python3": OLD, "python3.13": NO_ENSUREPIP, "python3.12": GOOD})
     assert "python3.12 -m venv --clear .venv" in done.stderr
     assert "apt install" not in done.stderr
 
 
-def test_make_takes_the_python_it_is_given(tmp_path: Path) -> None:
-    """PYTHON= is the only one tried, and its path may have spaces."""
+def test_make_uses_only_the_given_python(tmp_path: Path) -> None:
+    """PYTHON= is the only one tried, and its path may contain spaces."""
     done = _make_with(tmp_path, {"python3": GOOD, "my python": OLD}, f"PYTHON={tmp_path}/bin/my python")
     assert done.returncode != 0
     assert f"(tried: {tmp_path}/bin/my python)" in done.stderr

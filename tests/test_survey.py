@@ -1,4 +1,4 @@
-"""The survey that needs no key: real engine, real tools, rules in the place of a model, and true facts."""
+"""The offline survey: the real engine and tools, rules instead of a model, and correct facts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def surveyed(folder: Path, limits: Limits | None = None) -> Outcome:
 
 
 async def test_the_facts_are_true(tmp_path: Path) -> None:
-    """Counts, sizes, languages, largest files, TODO, tests, licences and entry points are those of the folder."""
+    """Counts, sizes, languages, largest files, TODO, tests, licences and entry points match the folder."""
     files = {
         "LICENSE": "MIT License\n\nPermission is hereby granted, free of charge, to any person",
         "pyproject.toml": "[project]\nname = 'x'\n",
@@ -50,13 +50,13 @@ async def test_the_facts_are_true(tmp_path: Path) -> None:
     outcome = await surveyed(make(tmp_path, files))
     assert outcome.ok
     assert [child.label for child in outcome.children] == ["src", "tests", "web"]
-    assert LABEL in outcome.text, "it says what it is"
+    assert LABEL in outcome.text, "the report does not name its author"
     assert fact(outcome, "files").startswith(f"{len(files)}, ")
     languages = fact(outcome, "languages")
     assert "Python 4 files about 12 KB" in languages
     assert "TypeScript 1 file" in languages
     assert fact(outcome, "largest").startswith("src/x/big.py 12 KB")
-    assert fact(outcome, "TODO and FIXME") == "src/x/__main__.py 2", "TODOS is a word of its own"
+    assert fact(outcome, "TODO and FIXME") == "src/x/__main__.py 2", "TODOS is another word"
     assert fact(outcome, "tests") == "2 files"
     assert fact(outcome, "licences") == "LICENSE (MIT)"
     assert fact(outcome, "entry points") == "pyproject.toml; src/x/__main__.py"
@@ -64,7 +64,7 @@ async def test_the_facts_are_true(tmp_path: Path) -> None:
 
 
 async def test_a_large_part_is_surveyed_in_parts(tmp_path: Path) -> None:
-    """A part with many files is handed on once more, and nothing is counted twice."""
+    """A part with many files is delegated again, and no file is counted twice."""
     files = {f"big/part{p}/f{n}.py": "x = 1\n" for p in range(5) for n in range(90)}
     outcome = await surveyed(make(tmp_path, files))
     (big,) = outcome.children
@@ -72,8 +72,8 @@ async def test_a_large_part_is_surveyed_in_parts(tmp_path: Path) -> None:
     assert fact(outcome, "files").startswith("450, ")
 
 
-async def test_what_was_not_looked_at_is_named(tmp_path: Path) -> None:
-    """A surveyor that could not be started is a gap in the report, not silence."""
+async def test_a_part_that_was_not_surveyed_is_named(tmp_path: Path) -> None:
+    """The report names a part whose surveyor could not start."""
     files = {f"part{n}/x.py": "x = 1\n" for n in range(4)}
     outcome = await surveyed(make(tmp_path, files), Limits(delegations=2))
     assert outcome.ok
@@ -84,7 +84,7 @@ async def test_what_was_not_looked_at_is_named(tmp_path: Path) -> None:
 
 
 async def test_long_lists_and_deep_folders_are_not_silently_cut(tmp_path: Path) -> None:
-    """What a part had no room to name is counted, and what was too deep to see is said."""
+    """The report counts names that did not fit and mentions folders that were too deep."""
     files = {f"p/f{n:02}.py": "# TODO\n" for n in range(30)}
     files["deep/" + "x/" * 14 + "y.py"] = "x = 1\n"
     outcome = await surveyed(make(tmp_path, files))
@@ -93,7 +93,7 @@ async def test_long_lists_and_deep_folders_are_not_silently_cut(tmp_path: Path) 
 
 
 async def test_the_facts_come_from_tool_results_alone() -> None:
-    """The rules believe the conversation and look nowhere else: what a result says is what they report."""
+    """The rules report exactly what the tool results say."""
     spec = ToolSpec("ls", "", {})
     messages = (
         user("Survey the folder `nowhere`."),
@@ -105,8 +105,8 @@ async def test_the_facts_come_from_tool_results_alone() -> None:
     assert "nowhere/sub/b.rs" in reply.text
 
 
-async def test_it_says_what_it_cannot_do() -> None:
-    """Asked for anything else, it says that it is no language model and what to do."""
+async def test_the_offline_model_explains_what_it_cannot_do() -> None:
+    """For any other task, the offline model says that it is not a language model and what to do."""
     outcome = await run(Agent("poet"), "Write a poem", model="offline")
     assert LABEL in outcome.text
     assert "real model" in outcome.text
@@ -143,8 +143,8 @@ async def test_it_says_what_it_cannot_do() -> None:
         ("Survey @README.md\n\nRun `make` in the folder docs", "."),
     ],
 )
-def test_the_folder_is_the_one_that_was_named(task: str, folder: str) -> None:
-    """As people write it; what stands in a file that was attached is no part of it."""
+def test_the_survey_finds_the_folder_in_the_task(task: str, folder: str) -> None:
+    """The folder can be written in many ways; the content of an attached file does not count."""
     assert offline._folder_in(task) == folder
 
 
@@ -158,8 +158,8 @@ def test_the_folder_is_the_one_that_was_named(task: str, folder: str) -> None:
         "Survey everything in docs",
     ],
 )
-async def test_a_folder_that_is_not_clear_is_said(tmp_path: Path, task: str) -> None:
-    """All of it is surveyed then, which nobody would notice in a long report."""
+async def test_an_unclear_folder_is_reported(tmp_path: Path, task: str) -> None:
+    """If the folder is unclear, everything is surveyed, and the report says so."""
     (tmp_path / "a.txt").write_text("a\n")
     outcome = await run(survey(), task, model="offline", workspace=tmp_path)
     assert "files: 1" in outcome.text
@@ -172,8 +172,8 @@ async def test_a_folder_that_is_not_clear_is_said(tmp_path: Path, task: str) -> 
 @pytest.mark.parametrize(
     "name", ['a"b', "back\\slash", "end\\", "\\n", "日本 x", "`tick`", 'folder "x"', "now", "@at", "a'b"]
 )
-async def test_folders_with_odd_names_are_surveyed_as_they_are_called(tmp_path: Path, name: str) -> None:
-    """A lead names them to its surveyors in JSON, and nothing in them is taken for a sentence."""
+async def test_folders_with_odd_names_are_surveyed(tmp_path: Path, name: str) -> None:
+    """A lead passes folder names to its surveyors as JSON, so no name is taken for a sentence."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "a.py").write_text("# TODO\n")
     outcome = await run(survey(), "Survey this folder", model="offline", workspace=tmp_path)
@@ -181,8 +181,8 @@ async def test_folders_with_odd_names_are_surveyed_as_they_are_called(tmp_path: 
     assert "not looked at" not in outcome.text
 
 
-async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """A tool that fails is in the report, in its own words; a workspace that is none is said before the run."""
+async def test_a_missing_folder(tmp_path: Path) -> None:
+    """The report quotes a failed tool; a workspace that is not a folder raises before the run."""
     outcome = await run(survey(), "Survey the folder `gone`.", model="offline", workspace=tmp_path)
     assert "could not be listed" in outcome.text
     with pytest.raises(UsageError, match="is not a folder"):
@@ -204,8 +204,8 @@ def request(messages: tuple[object, ...], tools: tuple[ToolSpec, ...]) -> Reques
     )
 
 
-def test_a_report_is_read_back_as_it_was_written() -> None:
-    """What a surveyor reports, its lead adds up."""
+def test_a_report_can_be_read_back() -> None:
+    """A lead adds up the reports of its surveyors."""
     facts = of_listing("src", "a.py  1.5 KB\nsub/\n  test_b.py  20 bytes\n  LICENSE  1 byte\n")
     facts.todo = {"src/a.py": 3}
     facts.missing = ["src/x (gone); and y"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from remit.engine.terminal_prompt import ask_in_terminal
     from remit.engine.tree.approvals import Approver
     from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
+    from remit.observe.otel.instrument import instrument
     from remit.tools.contexts import ProgramContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
     from remit.tools.result import ToolResult
@@ -77,6 +78,7 @@ __all__ = [
     "allow",
     "ask_in_terminal",
     "deny",
+    "instrument",
     "reopen",
     "resume",
     "run",
@@ -93,6 +95,7 @@ _ROOMS = {
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",
     "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
+    "observe.otel.instrument": "instrument",
     "types.events": "Event",
     "types.limits": "Left Limits Usage",
     "types.messages": "AssistantMessage Call Delta FilePart ImagePart Reply Request TextPart ToolMessage UserMessage",
@@ -107,7 +110,9 @@ _ROOMS = {
     "tools.tool": "Tier Tool tool",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_SHIPPED = frozenset({"definitions", "events", "models", "remote", "stores", "survey", "testing", "tools"})
+_SHIPPED = frozenset(
+    {"definitions", "events", "models", "observe", "remote", "stores", "survey", "testing", "tools"}
+)
 """Packages and modules of their own, for `import remit; remit.tools.read_only()`."""
 
 

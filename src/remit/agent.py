@@ -1,4 +1,4 @@
-"""`Agent`: a frozen description of who does the work. It runs nothing by itself."""
+"""`Agent`: a frozen description of an agent. It runs nothing by itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from remit.types.text import clean
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
-"""Characters of instructions or description; more is a mistake."""
+"""Most characters of instructions or description; a longer text is a mistake."""
 
 Program = Callable[[ProgramContext], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
@@ -47,13 +47,13 @@ OTHER_NAMES = {
     "max_turns": "limits",
     "timeout": "limits",
 }
-"""What other systems call the fields of an agent; only suggested, so that there is one name for each."""
+"""Names that other systems use for these fields. They appear in suggestions only: each field has one name."""
 
 P = ParamSpec("P")
 
 
-def _named(init: Callable[P, None]) -> Callable[P, None]:
-    """The same, with words for names that agents do not have."""
+def _explain_unknown_names(init: Callable[P, None]) -> Callable[P, None]:
+    """Make `__init__` raise UsageError with suggestions for an unknown argument name."""
 
     @functools.wraps(init)
     def made(*unnamed: P.args, **named: P.kwargs) -> None:
@@ -67,7 +67,7 @@ def _named(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Mapping[str, object]) -> None:
-    from inspect import signature  # noqa: PLC0415 - only for those who mistype
+    from inspect import signature  # noqa: PLC0415 - needed only for this error
 
     from remit.types.spelling import wrong_names  # noqa: PLC0415 - as above
 
@@ -83,41 +83,41 @@ def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Ma
 class Agent:
     """Name, instructions, model, tools, subagents and limits of an agent.
 
-    `model`, `settings` and `limits` that are not given are inherited from whoever delegates to it;
-    `instructions`, `tools` and `subagents` are its own. Raises UsageError for what cannot work.
+    An omitted `model`, `settings` or `limits` is inherited from the parent run; `instructions`, `tools` and
+    `subagents` are never inherited. Raises UsageError for an invalid argument.
     """
 
     name: str
     nickname: str | None
-    """What people see instead of the name."""
+    """Shown to people instead of the name."""
     description: str
-    """What a delegating model reads when it chooses."""
+    """Read by a delegating model when it chooses a subagent."""
     instructions: str
     model: ModelChoice | None
-    """A name, a model, or several in order of preference: the next is asked when one fails for good."""
+    """A name, a model, or several in order of preference: when one fails permanently, the next is used."""
     settings: Mapping[str, Json] | None
-    """Passed to the model as they are; `max_output_tokens` is also used for the worst case."""
+    """Passed to the model unchanged; `max_output_tokens` also sets the worst case to reserve."""
     tools: tuple[Tool | str | ToolSource, ...]
-    """Tools, names of built-in ones, and sources of tools such as MCP servers."""
+    """Tools, names of built-in tools, and sources of tools such as MCP servers."""
     sources: tuple[ToolSource, ...]
-    """Those of its tools that are known only once a run of it begins."""
+    """The entries of `tools` whose tools are known only when a run starts."""
     subagents: tuple[Agent, ...]
     limits: Limits | None
     surface: Literal["task", "subagent_<name>"]
-    """How its subagents are offered: one `task` tool, or one `subagent_<name>` tool each."""
+    """How a model calls its subagents: one `task` tool for all, or one `subagent_<name>` tool for each."""
     adhoc: bool
-    """Whether it may invent children through the `subagent` tool."""
+    """Whether it may create undeclared children through the `subagent` tool."""
     summary: Summary
-    """Whether its answer is replaced by a summary of it: `auto` does so when it is over `result_chars`."""
+    """Whether a summary replaces the answer; `auto`: if the answer is longer than `result_chars`."""
     output: object
     """A pydantic type or a JSON schema that the answer must match."""
     policy: PolicyFunction | None
     sandbox: Sandbox | None
-    """What its tools may touch; its parent's holds too. None: its parent's."""
+    """Files and hosts that its tools may reach, within the parent's sandbox. None: the parent's sandbox."""
     program: Program | None
-    """An async function that runs instead of turns of a model; `model`, `settings` and `limits` are for its descendants."""
+    """An async function that runs instead of model turns; descendants inherit `model`, `settings` and `limits`."""
 
-    @_named
+    @_explain_unknown_names
     def __init__(
         self,
         name: str,
@@ -190,7 +190,7 @@ class Agent:
         return f"Agent({self.name!r})"
 
     def narrowed(self, limits: Limits | None, model: ModelChoice | None) -> Agent:
-        """The same agent with tighter limits or another model. The same arguments give the same agent."""
+        """A copy with tighter limits or another model. Equal arguments return the same copy."""
         _check_model(f"Agent {self.name!r}", model)
         chosen = tuple(model) if isinstance(model, list) else model
         twins = _twins.setdefault(self, {})
@@ -206,9 +206,10 @@ class Agent:
         return twin
 
     def to_dict(self) -> JsonObject:
-        """The agent and its subagents as data that fits into JSON; tools, sources of tools and models by name.
+        """The agent and its subagents as JSON data; tools, tool sources and models become names.
 
-        Fields with their default are left out; `output` is a JSON schema. Raises UsageError for a policy function.
+        Fields with default values are omitted; `output` becomes a JSON schema. Raises UsageError for a program or a
+        policy function.
         """
         return agent_data.to_dict(self)
 
@@ -220,21 +221,21 @@ class Agent:
         tools: agent_data.Given = (),
         models: Mapping[str, Model] | None = None,
     ) -> Agent:
-        """The agent that `to_dict` described. `tools` and `models` have the objects that names in it stand for.
+        """Build the agent that `to_dict` described; `tools` and `models` map names to objects.
 
-        Other names are looked up when the agent runs: built-in tools, models of providers, `run(models=...)`. Raises
-        UsageError that names the field.
+        Other names are resolved when the agent runs: built-in tools, provider models, `run(models=...)`. Raises
+        UsageError, naming the field.
         """
         return agent_data.from_dict(cls, data, tools=tools, models=models)
 
     @staticmethod
     def json_schema() -> JsonObject:
-        """The JSON schema of the dictionaries that `to_dict` makes and `from_dict` reads."""
+        """The JSON schema of `to_dict()` dictionaries."""
         return agent_data.json_schema()
 
 
 _twins: WeakKeyDictionary[Agent, dict[tuple[Limits | None, object], Agent]] = WeakKeyDictionary()
-"""Agents that `narrowed` made: siblings of one agent share what is computed for it."""
+"""Copies made by `narrowed`, so that siblings share one copy and its cached data."""
 
 
 def _check_text(where: str, field: str, value: object, *, optional: bool = False) -> None:
@@ -259,7 +260,7 @@ def _check_model(where: str, model: object) -> None:
     if isinstance(model, (list, tuple)):
         several = cast("Sequence[object]", model)
         if not several:
-            raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+            raise UsageError(f"{where}: model is an empty list. Name at least one model, or omit model.")
         for one in several:
             _check_model(where, None if isinstance(one, (list, tuple)) else one)
             if one is None or isinstance(one, (list, tuple)):
@@ -277,7 +278,7 @@ def _check_model(where: str, model: object) -> None:
 
 
 def _check_program(where: str, program: object, not_used: Mapping[str, object], output: object) -> object:
-    """The type of a program's result: `output`, else its return annotation. Raises UsageError."""
+    """The type of the program's result: `output`, else its return annotation. Raises UsageError."""
     if not callable(program) or not is_async(program):
         raise UsageError(
             f"{where}: program must be an async function of one ProgramContext, not {program!r}."
@@ -285,16 +286,14 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     for field, value in not_used.items():
         if value:
             raise UsageError(
-                f"{where}: a program has no {field}: it is code, and no model reads them. Leave {field} out."
+                f"{where}: {field} cannot be set together with program=: no model runs a program. Remove {field}."
             )
     if output is not None:
         return output
     try:
         hint = get_type_hints(program).get("return")
     except Exception as error:
-        raise UsageError(
-            f"{where}: the return annotation of its program cannot be resolved ({error})."
-        ) from error
+        raise UsageError(f"{where}: cannot resolve the return annotation of program ({error}).") from error
     return None if hint in (None, str, object, Any, type(None)) else hint
 
 
@@ -332,22 +331,22 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
             )
         name = item if isinstance(item, str) else item.name
         if not isinstance(item, (Tool, str)):
-            # A server may be called what a tool is called: its tools have names of their own.
+            # A source and a tool may share a name: the source's tools have their own names.
             name = f"source {name}"
         elif is_reserved(name):
             raise UsageError(
-                f"{where}: the tool name {name!r} is reserved for remit's own tools; choose another."
+                f"{where}: the tool name {name!r} is reserved for remit's own tools. Choose another name."
             )
         if name in seen:
-            raise UsageError(f"{where}: two tools are called {name!r}; names must differ.")
+            raise UsageError(f"{where}: two tools are named {name!r}; names must differ.")
         seen[name] = None
     return tuple(cast("Sequence[Tool | str | ToolSource]", tools))
 
 
 def _tools_hint(wrong: object) -> str:
-    """What to do about something in the place of a tool, or of a list of them."""
+    """How to fix a value that is not a tool or a list of tools."""
     if isinstance(wrong, (list, tuple)):
-        return " It is a list in the list: put a * in front of it."
+        return " It is a list in the list: write * before it."
     if not callable(wrong):
         return ""
     module = str(getattr(wrong, "__module__", ""))
@@ -364,6 +363,6 @@ def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:
         if not isinstance(item, Agent):
             raise UsageError(f"{where}: subagents has {item!r}, which is not an Agent.")
         if item.name in seen:
-            raise UsageError(f"{where}: two subagents are called {item.name!r}; names must differ.")
+            raise UsageError(f"{where}: two subagents are named {item.name!r}; names must differ.")
         seen[item.name] = None
     return tuple(cast("Sequence[Agent]", subagents))

@@ -1,7 +1,4 @@
-"""Agents as data: a dictionary that fits into JSON, with tools and models by name, and the schema of such dictionaries.
-
-`Agent.to_dict`, `Agent.from_dict` and `Agent.json_schema` are the ways in.
-"""
+"""Agents as JSON data, with tools and models by name. Behind `Agent.to_dict`, `from_dict` and `json_schema`."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from remit.agent import Agent
 
 Given = Mapping[str, "Tool | ToolSource"] | Sequence["Tool | ToolSource"]
-"""Tools and sources of tools that the names in a dictionary stand for."""
+"""The tools and tool sources to use for names in the data."""
 
 _TEXT: JsonObject = {"type": "string"}
 _FIELDS: dict[str, JsonObject] = {
@@ -48,7 +45,7 @@ _FIELDS: dict[str, JsonObject] = {
 
 
 def json_schema() -> JsonObject:
-    """The JSON schema of the dictionaries that `Agent.to_dict` makes and `Agent.from_dict` reads."""
+    """The JSON schema of `Agent.to_dict()` dictionaries."""
     (_, _), parts = msgspec.json.schema_components([Limits, Sandbox], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -62,9 +59,9 @@ def json_schema() -> JsonObject:
 
 
 def to_dict(agent: Agent) -> JsonObject:
-    """The agent without what has its default. Raises UsageError for a program, and for a policy that is a function."""
+    """The fields without a default value. Raises UsageError for a program or a policy function."""
     if agent.program is not None:
-        raise UsageError(f"Agent {agent.name!r}: it is a program, which is not data.")
+        raise UsageError(f"Agent {agent.name!r}: to_dict() cannot represent a program.")
     found: dict[str, object] = {
         "name": agent.name,
         "nickname": agent.nickname,
@@ -97,13 +94,15 @@ def _model_names(choice: object) -> str | list[str] | None:
 def _rules(agent: Agent) -> list[str] | None:
     if agent.policy is None or isinstance(agent.policy, Rules):
         return None if agent.policy is None else list(map(str, agent.policy.rules))
-    raise UsageError(f"Agent {agent.name!r}: its policy is a function, which is not data. Write it as rules.")
+    raise UsageError(
+        f"Agent {agent.name!r}: to_dict() cannot represent a policy function. Write the policy as rules."
+    )
 
 
 def from_dict(
     kind: type[Agent], data: object, *, tools: Given = (), models: Mapping[str, Model] | None = None
 ) -> Agent:
-    """The agent that `to_dict` described. A name without an object here is looked up when the agent runs."""
+    """Build the agent that `to_dict` described. Names missing in `tools` and `models` are resolved at run time."""
     named = dict(tools) if isinstance(tools, Mapping) else {tool.name: tool for tool in tools}
     return _agent(kind, data, named, models or {}, ())
 
@@ -129,7 +128,7 @@ def _agent(
     for name, record in (("limits", Limits), ("sandbox", Sandbox)):
         if name in fields:
             made[name] = _record(fields[name], record, name, path)
-    return kind(**made)  # pyright: ignore[reportArgumentType] - Agent checks each field, and says what is wrong
+    return kind(**made)  # pyright: ignore[reportArgumentType] - Agent checks each field
 
 
 def _checked(data: object, above: tuple[str, ...]) -> JsonObject:

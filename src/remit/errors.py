@@ -1,14 +1,13 @@
-"""Every exception remit raises, by who must act on it.
+"""Every exception remit raises, grouped by who must act on it.
 
     RemitError
-    ├── UsageError          the caller's code: fix the call, nothing was run or spent
-    ├── ModelError          the provider: `kind`, `retryable`, `retry_after`; the loop retries
-    ├── StoreError          the journal: where it is and what to do
-    │   └── TreeOwned       another process runs this tree: wait for it, or stop it
-    └── OutcomeError        asked for by `Outcome.raise_for_status()`
+    ├── UsageError          the calling code is wrong: fix the call; nothing ran and nothing was spent
+    ├── ModelError          a provider failed: see `kind`, `retryable`, `retry_after`; the loop retries
+    ├── StoreError          the journal failed: the message names the store and says what to do
+    │   └── TreeOwned       another process runs this tree: wait for that process, or stop it
+    └── OutcomeError        raised only by `Outcome.raise_for_status()`
 
-A child that fails is never an exception here: it is an `Outcome`. Cancellation is never an
-`Exception` either: it is asyncio's own.
+A failed child run is an `Outcome`, not an exception. Cancellation is asyncio's `CancelledError`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ModelErrorKind = Literal[
 KINDS: tuple[ModelErrorKind, ...] = get_args(ModelErrorKind)
 
 SENT_KINDS: frozenset[ModelErrorKind] = frozenset({"timeout", "connection", "stalled", "bug"})
-"""Kinds after which the provider may have worked, and billed, without telling us how much."""
+"""Kinds after which the provider may have billed the request without reporting its usage."""
 
 RETRYABLE_KINDS: frozenset[ModelErrorKind] = frozenset(
     {"rate_limit", "overloaded", "server", "timeout", "connection", "stalled"}
@@ -46,7 +45,7 @@ RETRYABLE_KINDS: frozenset[ModelErrorKind] = frozenset(
 
 
 class RemitError(Exception):
-    """Anything raised by remit."""
+    """Base class of every exception that remit raises."""
 
 
 class UsageError(RemitError):
@@ -54,7 +53,7 @@ class UsageError(RemitError):
 
 
 class ModelError(RemitError):
-    """Raised by a model whose one request failed. Raises UsageError for a kind that does not exist."""
+    """Raised by a model when its request failed. The constructor raises UsageError for an unknown `kind`."""
 
     def __init__(
         self,
@@ -71,28 +70,28 @@ class ModelError(RemitError):
         self.kind: ModelErrorKind = kind
         self.retryable = kind in RETRYABLE_KINDS if retryable is None else retryable
         self.retry_after = retry_after
-        """Seconds the provider asked us to wait, if it did."""
+        """Seconds that the provider asked us to wait; None if it did not ask."""
         self.usage = usage
-        """What the failed request cost, if the provider said so."""
+        """Cost of the failed request; None if the provider did not report it."""
 
 
 def unknown_kind(kind: object) -> str:
-    """What is wrong with a kind of failure that does not exist."""
-    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    """The error message for an unknown kind."""
+    from remit.types.spelling import suggest  # noqa: PLC0415 - needed only for this error
 
     return f"kind must be one of {', '.join(KINDS)}, not {repr(kind)[:60]}.{suggest(kind, KINDS)}"
 
 
 class StoreError(RemitError):
-    """Raised when a store cannot read or write what it was asked to."""
+    """Raised when a store cannot read or write."""
 
 
 class TreeOwned(StoreError):
-    """Raised when a tree belongs to another live process, or was taken over by one."""
+    """Raised when another live process owns the tree or has taken it over."""
 
 
 class OutcomeError(RemitError):
-    """Raised by `raise_for_status()`; the outcome is attached, unless the delegation was rejected before it started."""
+    """Raised by `raise_for_status()`. `outcome` is None if the delegation was rejected before it started."""
 
     def __init__(self, message: str, outcome: Outcome | None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Every kind of event, under the name that users know: what `types/events.py` has."""
+"""The public names of every kind of event, defined in `types/events.py`, and of their JSON forms."""
 
 from remit.types.event_json import (
     decode,

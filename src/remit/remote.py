@@ -1,11 +1,12 @@
-"""Asking something of a tree that another process runs, through the store that both can reach.
+"""Control a tree that another process runs, through a store that both processes can open.
 
     import remit.remote as remote
     await remote.cancel("sqlite", run_id, "changed my mind")
 
-The process that runs the tree obeys within half a second. What is sent or answered while nobody runs it waits
-for whoever resumes it. False comes back for what would be in vain: the run has ended and does not go on, the
-request was answered, or there is nobody to cancel. All of it raises StoreError for an unknown run.
+The process that runs the tree obeys within half a second. If no process runs the tree, messages and answers wait
+until the tree is resumed. A function returns False if the command would have no effect: the run has ended and
+cannot resume, the request was already answered, or no process runs the tree to cancel. Every function raises
+StoreError for an unknown run.
 """
 
 from __future__ import annotations
@@ -37,34 +38,34 @@ async def cancel(store: Store | str, run: str, reason: str = "", *, by: str = ""
         root = run.partition(".")[0]
         known = [info for info in await found.trees() if info.root == root]
         if known and not known[0].live:
-            # Nobody runs it, so there is nothing to stop.
+            # No process runs the tree. look() raises if the run is unknown.
             await look(found, run)
             return False
         return await _post(found, run, command, lambda tree: _is_open(tree, run))
 
 
 async def send(store: Store | str, run: str, text: str, *, by: str = "") -> bool:
-    """Have a message join that run's next turn."""
+    """Send a message to a run; it joins the run's next turn."""
     if not _text("text", text).strip():
         raise UsageError("send() needs a non-empty text.")
     command = Send(id=new_command_id(), at=time.time(), by=_who(by), run=run, text=text)
-    return await _post(store, run, command, lambda tree: _goes_on(tree, run))
+    return await _post(store, run, command, lambda tree: _has_next_turn(tree, run))
 
 
 async def approve(
     store: Store | str, request: str, *, scope: Literal["once", "run", "tree"] = "once", by: str = ""
 ) -> bool:
-    """Say yes to an approval request, by its id: to this call, or to the tool for the rest of the run or tree."""
+    """Approve a request by its id: this call only, or the tool for the rest of the run or tree (`scope`)."""
     return await _answer(store, request, allow(scope), by)
 
 
 async def refuse(store: Store | str, request: str, reason: str = "", *, by: str = "") -> bool:
-    """Say no to an approval request; the model reads the reason."""
+    """Deny a request by its id; the model reads the reason."""
     return await _answer(store, request, deny(_text("reason", reason)), by)
 
 
 async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
-    """The approvals that a tree waits for, oldest first: who asks, for what, with which arguments."""
+    """The approval requests that a tree waits for, oldest first."""
     tree = await look(store, run)
     found: list[ApprovalRequest] = []
     for event in tree.requests.values():
@@ -87,18 +88,18 @@ async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
 
 
 async def look(store: Store | str, run: str) -> Tree:
-    """What the store has of a tree, whoever runs it."""
+    """The tree as the store has recorded it, whichever process runs it."""
     root = _text("run", run).partition(".")[0]
     async with _opened(store) as found:
         tree = fold([event async for event in found.read(root)])
         if not tree.runs:
-            # Begun this moment, or unknown: of an unknown one no store knows the commands, and says so.
+            # The tree has only just been claimed, or it is unknown: commands() raises for an unknown tree.
             await found.commands(root, 0, wait=False)
     return tree
 
 
 async def ask_elsewhere(request: ApprovalRequest) -> Decision:
-    """An approver that leaves the answer to other processes: `run(..., approver=ask_elsewhere)`."""
+    """An approver that waits for an answer from another process: `run(..., approver=ask_elsewhere)`."""
     del request
     await anyio.sleep_forever()
     return deny()
@@ -119,11 +120,13 @@ async def _answer(store: Store | str, request: str, decision: Decision, by: str)
     return await _post(store, request.partition("/")[0], answer, lambda tree: request in tree.requests)
 
 
-async def _post(store: Store | str, run: str, command: AnyCommand, is_of_use: Callable[[Tree], bool]) -> bool:
+async def _post(
+    store: Store | str, run: str, command: AnyCommand, has_effect: Callable[[Tree], bool]
+) -> bool:
     async with _opened(store) as found:
         tree = await look(found, _text("run", run))
-        # Without an event yet it has only just been claimed: whoever runs it will see.
-        if tree.runs and not is_of_use(tree):
+        # A tree without events has only just been claimed: the process that runs it will read the command.
+        if tree.runs and not has_effect(tree):
             return False
         await found.post(run.partition(".")[0], command)
     return True
@@ -131,19 +134,19 @@ async def _post(store: Store | str, run: str, command: AnyCommand, is_of_use: Ca
 
 def _is_open(tree: Tree, run: str) -> bool:
     if run not in tree.runs:
-        raise StoreError(f"There is no run {run!r} in the tree {tree.root!r}.")
+        raise StoreError(f"No run {run!r} in the tree {tree.root!r}.")
     return tree.runs[run].outcome is None
 
 
-def _goes_on(tree: Tree, run: str) -> bool:
-    """Whether the run has a turn to come, now or when it is resumed."""
+def _has_next_turn(tree: Tree, run: str) -> bool:
+    """Whether the run will have another turn, now or after a resume."""
     open_now = _is_open(tree, run)
     return open_now or (tree.status in REOPENED and tree.runs[run].status in REOPENED)
 
 
 @asynccontextmanager
 async def _opened(store: Store | str) -> AsyncGenerator[Store]:
-    """The store; one that was opened here is closed here."""
+    """The store; closed on exit if it was opened here."""
     if not isinstance(store, str):
         yield checks.check_store(store)
         return
@@ -161,7 +164,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _who(by: object) -> str:
-    """Whoever asks, in words: a bare user name could be taken for a run's."""
+    """Who sends the command; "the user" avoids confusion with an agent of the same name."""
     if _text("by", by):
         return str(by)
     try:

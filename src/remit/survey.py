@@ -1,8 +1,8 @@
-"""The job that needs no key: a lead that has a folder surveyed, part by part, by surveyors of its own.
+"""A demonstration that needs no API key: a lead agent delegates each part of a folder to a surveyor.
 
     await run(survey(), "Survey this folder", model="offline", workspace=".")
 
-With `model="offline"` it is rules that do it (`models/offline.py`); a real model does it better.
+`model="offline"` uses fixed rules (`models/offline.py`); a real model gives a better report.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import remit.tools
 from remit.agent import Agent
 
 LEVELS = 3
-"""Surveyors below the lead, one below the other: each may hand on what is too large for it."""
+"""Levels of surveyors below the lead: a surveyor may delegate the parts of a large folder."""
 
 LEAD = (
-    "You survey the folder you work in. List it, have one surveyor look at each part at the same time, and put together"
-    " a report of true facts: languages, sizes, the largest files, TODO and FIXME, tests, licences, entry points. Say"
-    " only what a tool result says."
+    "You survey your working folder. List it, delegate each part to a surveyor, all at the same time, and combine their"
+    " findings in one report: languages, sizes, the largest files, TODO and FIXME, tests, licences, entry points. Report"
+    " only facts from tool results."
 )
 SURVEYOR = (
-    "You survey one folder. List it and count what is to be counted; if it is large, have surveyors look at its parts."
-    " Report facts only, and only those that a tool result says."
+    "You survey one folder. List it and count its files and lines. If it is large, delegate its parts to surveyors."
+    " Report only facts from tool results."
 )
 
 
 def survey() -> Agent:
-    """The lead. It and its surveyors only look; nothing is changed."""
+    """The lead agent. The lead and its surveyors only read files."""
     built_in = remit.tools.built_in()
     tools = [built_in[name] for name in ("ls", "grep", "read")]
     below: tuple[Agent, ...] = ()

@@ -20,7 +20,7 @@ from remit.types.messages import JsonObject
 from remit.types.sandbox import Sandbox
 
 _TROUBLE = bubblewrap.trial()
-_REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"
+_REQUIRED = os.environ.get("REQUIRE_SANDBOX") == "1"
 
 works = pytest.mark.skipif(_TROUBLE is not None and not _REQUIRED, reason=f"no sandbox here. {_TROUBLE}")
 

@@ -1,4 +1,4 @@
-"""Models that agent files name and that cannot be used here: one answer for a run, `agents --check` and `doctor`."""
+"""Unavailable models in agent files: runs, `agents --check` and `doctor` report them in the same way."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def agent(folder: Path, name: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", UNUSABLE)
-def test_an_unusable_model_stops_no_run(folder: Path, model: str) -> None:
-    """The agent inherits its parent's model; the run and `agents --check` say so, in the same words and with exit code 0."""
+def test_an_unavailable_model_does_not_stop_a_run(folder: Path, model: str) -> None:
+    """The agent inherits its parent's model; the run and `agents --check` report it in the same words, with exit code 0."""
     agent(folder, "helper", model)
     checked = remit("agents", "--check", str(folder / ".claude/agents/helper.md"))
     said = run("Go", model=ScriptedModel([say("Done.")]))
@@ -60,8 +60,8 @@ def test_an_unusable_model_stops_no_run(folder: Path, model: str) -> None:
     assert words.endswith("using the parent's model.")
 
 
-def test_one_warning_for_each_cause(folder: Path) -> None:
-    """Ten agents that lack one key are one line, in a run too."""
+def test_one_warning_per_cause(folder: Path) -> None:
+    """Ten agents without the same key give one warning, in a run too."""
     for number in range(10):
         agent(folder, f"a{number}", "haiku")
     agent(folder, "b", "opencode/x")
@@ -71,8 +71,8 @@ def test_one_warning_for_each_cause(folder: Path) -> None:
     assert "Agent files:" not in said
 
 
-def test_a_model_that_can_be_used_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its key and its package there is nothing to say about it."""
+def test_an_available_model_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its key and its package there is no warning."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
     agent(folder, "helper", "haiku")
     assert remit("agents", "--check").err.endswith(": 0 errors, 0 warnings.\n")
@@ -80,14 +80,14 @@ def test_a_model_that_can_be_used_is_used(folder: Path, monkeypatch: pytest.Monk
 
 # Google Cloud looks for credentials on the network.
 @pytest.mark.parametrize("provider", sorted({*KNOWN} - {"google-cloud"}))
-def test_every_provider_has_an_answer(provider: str) -> None:
-    """For each provider that remit knows it is said why its models cannot be used, or that they can; nothing is raised."""
+def test_every_provider_can_be_checked(provider: str) -> None:
+    """For every known provider, `why_not` returns a reason or None and raises nothing."""
     found = default_model.why_not(f"{provider}:some-model", {})
     assert found is None or (found.why and found.cause.startswith("models of ") and found.message)
 
 
-def test_whatever_a_library_raises_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider's library that fails in its own way stops neither a run nor a check."""
+def test_any_exception_of_a_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider's library that raises an unknown exception stops neither a run nor a check."""
 
     class Broken:
         def find(self, name: str) -> None:
@@ -99,8 +99,8 @@ def test_whatever_a_library_raises_is_an_answer(monkeypatch: pytest.MonkeyPatch)
     assert found.why == "no credentials for google-cloud:gemini"
 
 
-def test_doctor_says_the_same(folder: Path) -> None:
-    """One line for each cause, among what it says about agents."""
+def test_doctor_reports_the_same(folder: Path) -> None:
+    """`remit doctor` has one line per cause under `agents`."""
     for number in range(3):
         agent(folder, f"a{number}", "groq/x")
     assert re.search(r"3 agents name models of Groq: .*pip install 'remit\[groq\]'", remit("doctor").out)

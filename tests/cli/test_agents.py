@@ -1,4 +1,4 @@
-"""`remit agents`: which agents there are, and what is wrong with their files."""
+"""`remit agents`: the list of agents, and the problems in their files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _write(path: str, text: str) -> Path:
 
 
 def test_agents_are_listed_with_their_files(bench: Bench) -> None:
-    """Every agent of the project and of the user is a line: name, model, tools, file, description."""
+    """Every agent of the project and of the user is one line: name, model, tools, file, description."""
     _write(".remit/agents/explorer.md", GOOD.format(name="explorer", text="Finds things."))
     _write(f"{bench.folder}/home/.claude/agents/mine.md", GOOD.format(name="mine", text="Is mine."))
     code, out, err = remit("agents")
@@ -43,26 +43,26 @@ def test_agents_are_listed_with_their_files(bench: Bench) -> None:
     assert "~/.claude/agents/mine.md" in second
 
 
-def test_no_agents_is_no_error(bench: Bench) -> None:
-    """Where there are none, it says how to write one."""
+def test_no_agents_is_not_an_error(bench: Bench) -> None:
+    """Without agents, the message says how to create one."""
     code, out, err = remit("agents")
     assert (code, out) == (0, "")
     assert ".remit/agents/NAME.md" in err
 
 
 def test_a_bad_file_does_not_hide_the_others(bench: Bench) -> None:
-    """Agents that can be used are listed, and it is said that there is more to know."""
+    """Usable agents are listed, and a message points to the problems of the others."""
     _write(".remit/agents/good.md", GOOD.format(name="good", text="Good."))
     _write(".remit/agents/bad.md", GOOD.format(name="bad", text="Bad.").replace("Read, Grep", "Raed"))
     code, out, err = remit("agents")
     assert code == 0
     assert "good" in out
-    left_out = "an agent whose file has an error is left out"
-    assert err == f"1 error, 0 warnings in these files ({left_out}): remit agents --check\n"
+    left_out = "agents with errors are not listed"
+    assert err == f"1 error, 0 warnings in agent files ({left_out}). Details: remit agents --check\n"
 
 
-def test_check_tells_file_line_and_fix(bench: Bench) -> None:
-    """--check has every problem with file and line; an error makes the exit code 1, a warning does not."""
+def test_check_prints_file_line_and_fix(bench: Bench) -> None:
+    """--check prints every problem with file and line; an error makes the exit code 1, a warning does not."""
     _write(".remit/agents/bad.md", "---\nname: bad\ndescription: B.\ntools: Raed\n---\nWork.\n")
     code, out, err = remit("agents", "--check")
     assert code == 1
@@ -74,8 +74,8 @@ def test_check_tells_file_line_and_fix(bench: Bench) -> None:
     assert ".remit/agents/bad.md:5: warning:" in out
 
 
-def test_check_of_named_files(bench: Bench) -> None:
-    """Files and folders that are named are looked at instead of those of this place, each problem told once."""
+def test_check_of_named_paths(bench: Bench) -> None:
+    """Named files and folders are checked instead of the current folder, and each problem is printed once."""
     _write(".remit/agents/here.md", "---\nname: here\ntools: Raed\n---\n")
     folder = _write("team/one.md", GOOD.format(name="one", text="One.").replace("haiku", "offline")).parent
     other = _write("other.md", "---\nname: other\ntools: Raed\n---\nWork.\n")
@@ -89,8 +89,8 @@ def test_check_of_named_files(bench: Bench) -> None:
     assert listed.splitlines()[1].split()[0] == "one"
 
 
-def test_check_tells_of_models_that_cannot_be_used(bench: Bench) -> None:
-    """What a run says there is to see with --check is to be seen there; it is no mistake in a file, so it costs nothing."""
+def test_check_reports_unavailable_models(bench: Bench) -> None:
+    """--check reports the unavailable models that a run warns about; they leave the exit code at 0."""
     file = _write(".remit/agents/one.md", GOOD.format(name="one", text="One."))
     code, out, err = remit("agents", "--check")
     assert (code, err) == (0, "1 agent: 0 errors, 1 warning.\n")
@@ -103,8 +103,8 @@ def test_check_tells_of_models_that_cannot_be_used(bench: Bench) -> None:
     assert "Did you mean 'offline'?" in remit("agents", "--check").out
 
 
-def test_check_prints_one_line_for_each_cause(bench: Bench) -> None:
-    """Problems that many agents have are one line with their number, and are counted once; a single one has its file and line."""
+def test_check_prints_one_line_per_cause(bench: Bench) -> None:
+    """A problem of many agents is one line with their number and counts once; a single problem has its file and line."""
     for number in range(7):
         text = GOOD.format(name=f"a{number}", text="Text.").replace("Grep", f"WebSearch, Tool{number}")
         _write(f".claude/agents/a{number}.md", text.replace("haiku", "haiku" if number else "openai:gpt-5"))
@@ -121,19 +121,19 @@ def test_check_prints_one_line_for_each_cause(bench: Bench) -> None:
         for line in lines
     )
     assert len(json.loads(remit("agents", "--check", "--json").out)["problems"]) == 21
-    assert remit("agents").err == "0 errors, 2 warnings in these files: remit agents --check\n"
+    assert remit("agents").err == "0 errors, 2 warnings in agent files. Details: remit agents --check\n"
 
 
-def test_check_looks_into_hidden_folders(bench: Bench) -> None:
-    """A project that is named is looked at with the folders of agents that it has, however they are called."""
+def test_check_reads_hidden_folders(bench: Bench) -> None:
+    """A named project is checked with all its agent folders, hidden ones too."""
     for place in (".claude/agents/a.md", ".github/agents/b.agent.md", "sub/.cursor/agents/c.md"):
         name = Path(place).name.partition(".")[0]
         _write(f"clone/{place}", GOOD.format(name=name, text="Text.").replace("haiku", "inherit"))
     assert remit("agents", "--check", "clone").err == "3 agents: 0 errors, 0 warnings.\n"
 
 
-def test_check_fails_only_for_what_stops_a_run(bench: Bench) -> None:
-    """An agent that cannot be run, and settings that name an agent which is not here, make the exit code 1."""
+def test_check_fails_only_if_a_run_would_fail(bench: Bench) -> None:
+    """An agent that cannot run, and an `agent` setting that names an unknown agent, make the exit code 1."""
     _write(".claude/agents/a.md", "---\nname: a\ntools: web/fetch, Task(b)\nmodel: opencode/x\nodd: 1\n---\n")
     _write(".claude/agents/b.md", GOOD.format(name="b", text="B."))
     _write(
@@ -143,15 +143,15 @@ def test_check_fails_only_for_what_stops_a_run(bench: Bench) -> None:
     _write("remit.toml", 'agent = "cc"\n')
     code, out, _ = remit("agents", "--check")
     assert code == 1
-    assert "remit.toml:1: error: agent = 'cc': no agent of that name can be used." in out
+    assert "remit.toml:1: error: agent = 'cc': no usable agent has this name." in out
     assert remit("run", "Go", "--model", "offline").code == 2
     _write("remit.toml", "")
     _write(".claude/agents/d.md", GOOD.format(name="d", text="D.").replace("Grep", "Grpe"))
     assert remit("agents", "--check").code == 1
 
 
-def test_settings_that_are_broken_are_told(bench: Bench) -> None:
-    """--check tells what is wrong in remit.toml too; without it that is an error of its own."""
+def test_check_reports_broken_settings(bench: Bench) -> None:
+    """--check reports errors in remit.toml too; without --check they end the command."""
     _write("remit.toml", "modle = 'x'\n")
     code, out, _ = remit("agents", "--check")
     assert code == 1
@@ -161,8 +161,8 @@ def test_settings_that_are_broken_are_told(bench: Bench) -> None:
     assert "remit.toml:1" in err
 
 
-def test_json_for_programs(bench: Bench) -> None:
-    """--json has the agents and the problems as objects."""
+def test_json_output(bench: Bench) -> None:
+    """--json prints the agents and the problems as objects."""
     _write(".remit/agents/one.md", GOOD.format(name="one", text="One."))
     _write(".remit/agents/two.md", "---\nname: two\ntools: Raed\n---\nWork.\n")
     page = json.loads(remit("agents", "--json").out)
@@ -172,16 +172,16 @@ def test_json_for_programs(bench: Bench) -> None:
     assert all(problem["file"].endswith("two.md") for problem in page["problems"])
 
 
-def test_a_file_cannot_drive_the_terminal(bench: Bench) -> None:
-    """Names and texts of agent files are shown with every character visible."""
+def test_an_agent_file_cannot_control_the_terminal(bench: Bench) -> None:
+    """Control characters in names and texts of agent files are escaped."""
     _write(".remit/agents/e\x1b[2J.md", GOOD.format(name="evil", text="Bad \u202e \x9b31m \x07 end."))
     for args in ((), ("--check",), ("--json",)):
         _, out, err = remit("agents", *args)
         assert [c for c in out + err if not c.isprintable() and c != "\n"] == []
 
 
-def test_a_path_that_is_not_there(bench: Bench) -> None:
-    """A file or folder that does not exist is wrong use."""
+def test_a_missing_path(bench: Bench) -> None:
+    """A file or folder that does not exist is a usage error."""
     code, out, err = remit("agents", "nowhere.md")
     assert (code, out) == (2, "")
     assert "There is no file or folder 'nowhere.md'" in err

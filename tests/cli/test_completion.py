@@ -1,4 +1,4 @@
-"""`remit completion`: real shells complete commands, options, agents and runs, and nothing of a project is run."""
+"""`remit completion`: real shells complete commands, options, agents and runs without running code of a project."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def env(folder: Path, **more: str) -> dict[str, str]:
 
 
 def complete(folder: Path, line: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """What click's protocol answers for a line that ends where the cursor is."""
+    """The completions for a line, by click's protocol, with the cursor at its end."""
     place = str(len(line.split(" ")) - 1)
     return subprocess.run(
         [sys.executable, "-m", "remit"],
@@ -89,7 +89,7 @@ LINES = (
 
 
 def check_lines(terminal: Terminal) -> None:
-    """Type each line up to the tab key and see how the shell goes on with it; Ctrl-U takes it away again."""
+    """Type each line and Tab, compare what the shell shows, and clear the line with Ctrl-U."""
     for typed, completed in LINES:
         terminal.type(typed)
         terminal.wait_for(lambda text, completed=completed: completed in text.splitlines()[-1])
@@ -99,7 +99,7 @@ def check_lines(terminal: Terminal) -> None:
 
 
 def test_bash(folder: Path) -> None:
-    """bash completes commands, options, agents, runs, choices and folders; with several it lists them."""
+    """bash completes commands, options, agents, runs, choices and folders, and lists several matches."""
     with shell(folder, "bash", "--norc", "--noprofile", "-i") as terminal:
         terminal.wait_for("$")
         terminal.type('eval "$(remit completion bash)" && echo rea""dy\r')
@@ -123,7 +123,7 @@ def test_zsh(folder: Path) -> None:
 
 
 def test_fish(folder: Path) -> None:
-    """fish completes the same, from the file where it looks for completions."""
+    """fish completes the same, from its completions file."""
     done = subprocess.run(
         ["remit", "completion", "fish"],
         cwd=folder, env=env(folder), capture_output=True, text=True, timeout=60, check=True,
@@ -142,11 +142,11 @@ def test_fish(folder: Path) -> None:
         assert completed.split()[-1] in [line.partition("\t")[0] for line in said.stdout.splitlines()]
 
 
-# --- What is offered ------------------------------------------------------------------------------
+# --- Completions ----------------------------------------------------------------------------------
 
 
-def test_runs_of_the_journal_that_is_named(folder: Path) -> None:
-    """Runs are those of `--journal` where the line has one; a journal that is not there is not made."""
+def test_runs_of_the_named_journal(folder: Path) -> None:
+    """Runs come from `--journal` if the line has it; a missing journal is not created."""
     other = folder.parent / "other.db"
     assert offered(folder, "remit show ") == ["last", "abcde"]
     assert offered(folder, f"remit show --journal sqlite:///{other} ") == []
@@ -156,8 +156,8 @@ def test_runs_of_the_journal_that_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["remit ", "remit show ", "remit run --agent ", "remit run --", "remit cancel a", "remit rm abc"]
 )
-def test_completing_is_quick(folder: Path, line: str) -> None:
-    """The tab key costs less than 0.3 s of processor time."""
+def test_completion_is_fast(folder: Path, line: str) -> None:
+    """One completion takes less than 0.3 s of processor time."""
 
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -165,7 +165,7 @@ def test_completing_is_quick(folder: Path, line: str) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
 
-    # The best of three: other tests are at work on the same processors.
+    # The best of three: other tests use the same processors.
     assert min(once() for _ in range(3)) < MOST_CPU_S
 
 
@@ -173,8 +173,8 @@ def test_completing_is_quick(folder: Path, line: str) -> None:
     "line",
     ["remit nope ", "remit run --agent ", "remit show ", "remit show --journal memory ", "remit show 'a"],
 )
-def test_nothing_goes_wrong_into_the_prompt(folder: Path, line: str) -> None:
-    """Broken settings, a broken journal, unknown commands: no answer, no message, exit code 0."""
+def test_errors_do_not_reach_the_prompt(folder: Path, line: str) -> None:
+    """Broken settings, a broken journal or an unknown command give no completions, no message and exit code 0."""
     (folder / "remit.toml").write_text("model = [[[\n", encoding="utf-8")
     (folder.parent / "state" / "runs.db").write_bytes(b"not a database" * 100)
     done = complete(folder, line)
@@ -183,8 +183,8 @@ def test_nothing_goes_wrong_into_the_prompt(folder: Path, line: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_nothing_of_a_project_is_run_or_trusted(folder: Path) -> None:
-    """Completing in a cloned project starts none of its servers, reads no journal that it names, and trusts nothing."""
+def test_no_code_of_a_project_runs(folder: Path) -> None:
+    """Completion in a cloned project starts none of its servers, opens no journal that it names, and trusts nothing."""
     (folder / "remit.toml").write_text(
         f'journal = "sqlite:///{folder}/theirs.db"\n'
         '[mcp.servers.evil]\ncommand = "touch"\nargs = ["owned"]\n',
@@ -203,8 +203,8 @@ def test_nothing_of_a_project_is_run_or_trusted(folder: Path) -> None:
 EVIL = ("$(touch owned)", "`touch owned`", "a;touch owned", "a b", "-rf", "*", "x\ny", "../x", "é", "")
 
 
-def test_names_that_a_shell_would_run_are_not_offered(folder: Path) -> None:
-    """An agent file cannot put a command into the line that somebody types, whatever name it gives itself."""
+def test_names_with_shell_characters_are_not_offered(folder: Path) -> None:
+    """The name of an agent file cannot put a command into the line that the user types."""
     for number, name in enumerate(EVIL):
         file = folder / ".remit" / "agents" / f"evil{number}.md"
         file.write_text(AGENT.format(name=json.dumps(name)), encoding="utf-8")
@@ -214,12 +214,12 @@ def test_names_that_a_shell_would_run_are_not_offered(folder: Path) -> None:
     assert [name for name in EVIL if completion.is_offered(name, "")] == []
 
 
-def test_which_shell(folder: Path) -> None:
-    """Without a shell, or with another one, the right form is told."""
+def test_an_unknown_shell(folder: Path) -> None:
+    """Without a shell, or with an unsupported one, the message names the supported shells."""
     del folder
     said = remit("completion")
     assert (said.code, said.err) == (
         exits.WRONG_USE,
-        "Name the shell: remit completion bash (or zsh, or fish)\n",
+        "Name your shell: remit completion bash (or zsh, or fish)\n",
     )
     assert "'bash', 'zsh', 'fish'" in remit("completion", "tcsh").err

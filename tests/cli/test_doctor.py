@@ -1,4 +1,4 @@
-"""`remit doctor`: what works here, and how to fix what does not."""
+"""`remit doctor`: checks the setup and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def _findings(*args: str) -> dict[str, list[dict[str, str]]]:
-    """By topic."""
+    """The findings by topic."""
     found: dict[str, list[dict[str, str]]] = {}
     for one in json.loads(remit("doctor", "--json", *args).out)["findings"]:
         found.setdefault(one["topic"], []).append(one)
     return found
 
 
-def test_a_place_where_nothing_is_set_up_has_no_problem(bench: Bench) -> None:
-    """Without keys, agents and runs there are warnings with what to do, and the exit code is 0."""
+def test_an_empty_setup_has_no_problem(bench: Bench) -> None:
+    """Without keys, agents and runs there are warnings with fixes, and the exit code is 0."""
     code, out, err = remit("doctor")
     assert (code, err) == (0, "")
-    assert "note     key       no key of any provider is set" in out
+    assert "note     key       no API key is set" in out
     assert "→ export ANTHROPIC_API_KEY=" in out
     assert "ok       sandbox   bubblewrap works" in out
     assert "ok       search    ripgrep works" in out
     assert out.splitlines()[-1].startswith("No problems, 1 warning")
 
 
-def test_keys_are_named_and_never_shown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that is set is told by the name of its variable; its value is nowhere in what is printed."""
+def test_keys_are_named_but_never_shown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is set is reported by the name of its variable; its value is never printed."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     monkeypatch.setenv("GEMINI_API_KEY", SECRET)
     monkeypatch.setenv("OPENAI_API_KEY", "  ")
@@ -75,8 +75,8 @@ def test_keys_are_named_and_never_shown(bench: Bench, monkeypatch: pytest.Monkey
         assert SECRET not in out
 
 
-def test_a_model_that_cannot_be_used_is_a_problem(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that the settings name and that lacks its key, or that its provider refuses, is a problem; exit code 1."""
+def test_an_unavailable_model_is_a_problem(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured model without its key, or that its provider rejects, is a problem; exit code 1."""
     Path("remit.toml").write_text('model = ["anthropic:claude-sonnet-5", "mine:model"]\n')
 
     def find(shelf: Shelf, name: str) -> None:
@@ -88,21 +88,21 @@ def test_a_model_that_cannot_be_used_is_a_problem(bench: Bench, monkeypatch: pyt
     first, second = _findings()["model"]
     assert first["level"] == "problem"
     assert "ANTHROPIC_API_KEY" in first["fix"]
-    assert first["text"] == "anthropic:claude-sonnet-5 (from remit.toml:1) cannot be used"
+    assert first["text"] == "anthropic:claude-sonnet-5 (from remit.toml:1) is unavailable"
     assert (second["level"], second["fix"]) == (
         "problem",
         "There is no provider 'mine' (in the model name 'mine:model').",
     )
 
 
-def test_the_offline_model_needs_nothing(bench: Bench) -> None:
-    """`model = "offline"` is fine without a key."""
+def test_the_offline_model_needs_no_key(bench: Bench) -> None:
+    """`model = "offline"` is ok without a key."""
     Path("remit.toml").write_text('model = "offline"\n')
     assert _findings()["model"] == [{"level": "ok", "topic": "model", "text": "offline (from remit.toml:1)"}]
 
 
-def test_settings_with_where_each_is_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every value that is set is listed with its origin; a password in an address is not."""
+def test_settings_are_listed_with_their_origin(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value that is set is listed with its origin; passwords in URLs are hidden."""
     monkeypatch.setenv("REMIT_LIMITS_USD", "0.5")
     monkeypatch.setenv("REMIT_TRUST", "1")
     Path("remit.toml").write_text('[limits]\ndepth = 2\n[policy]\ndeny = ["fetch"]\n')
@@ -122,8 +122,8 @@ def test_settings_with_where_each_is_from(bench: Bench, monkeypatch: pytest.Monk
     assert SECRET not in remit("doctor").out
 
 
-def test_broken_settings_are_a_problem_and_the_rest_is_told(bench: Bench) -> None:
-    """A remit.toml that cannot be read is a problem with its line; what does not need it is looked at all the same."""
+def test_broken_settings_are_a_problem(bench: Bench) -> None:
+    """An unreadable remit.toml is a problem with its line; the checks that do not need it still run."""
     Path("remit.toml").write_text("modle = 1\n")
     code, out, _ = remit("doctor")
     assert code == 1
@@ -131,8 +131,8 @@ def test_broken_settings_are_a_problem_and_the_rest_is_told(bench: Bench) -> Non
     assert "ok       remit" in out
 
 
-def test_what_a_project_asks_for_and_does_not_get(bench: Bench) -> None:
-    """What was set aside in an untrusted project is a warning each, with `remit trust`."""
+def test_ignored_settings_of_a_project(bench: Bench) -> None:
+    """Each ignored setting of an untrusted project is a warning, with `remit trust` as the fix."""
     Path("remit.toml").write_text('[policy]\nallow = ["terminal"]\n')
     found = _findings()["trust"]
     assert found[0]["level"] == "warning"
@@ -140,8 +140,8 @@ def test_what_a_project_asks_for_and_does_not_get(bench: Bench) -> None:
     assert found[0]["fix"] == "remit trust"
 
 
-def test_the_journal_is_looked_into(bench: Bench) -> None:
-    """A sound journal says where it is and how much is in it; interrupted runs are told with how to go on."""
+def test_the_journal_is_checked(bench: Bench) -> None:
+    """A readable journal is reported with its place and size, and interrupted runs with how to resume them."""
     bench.run(two_scouts())
     bench.interrupted(called=True)
     found = _findings()["journal"]
@@ -151,7 +151,7 @@ def test_the_journal_is_looked_into(bench: Bench) -> None:
 
 
 def test_a_damaged_journal_is_a_problem(bench: Bench) -> None:
-    """A file that SQLite does not find sound, or that is none, is a problem."""
+    """A file that is damaged, or is not an SQLite file, is a problem."""
     bench.run(two_scouts("x" * 200_000))
     file = bench.folder / "runs.db"
     data = bytearray(file.read_bytes())
@@ -165,13 +165,13 @@ def test_a_damaged_journal_is_a_problem(bench: Bench) -> None:
 
 
 def test_no_journal_is_a_note(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who keeps no runs has no problem."""
+    """A journal that is turned off is a note, not a problem."""
     monkeypatch.setenv("REMIT_JOURNAL", "off")
     assert _findings()["journal"][0]["level"] == "note"
 
 
-def test_a_sandbox_that_is_needed_and_does_not_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without bubblewrap there is a warning; where the settings ask for a sandbox it is a problem."""
+def test_a_required_sandbox_that_does_not_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bubblewrap there is a warning; if the settings require a sandbox it is a problem."""
     monkeypatch.setattr(bubblewrap, "trial", lambda **_: "Install the package `bubblewrap`.")
     assert _findings()["sandbox"][0]["level"] == "warning"
     Path("remit.toml").write_text('sandbox = "read-only"\n')
@@ -179,8 +179,8 @@ def test_a_sandbox_that_is_needed_and_does_not_work(bench: Bench, monkeypatch: p
     assert (found["level"], found["fix"]) == ("problem", "Install the package `bubblewrap`.")
 
 
-def test_what_is_broken_breaks_nothing_else(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that cannot even be asked is a problem of its own; everything else is told all the same."""
+def test_one_failed_check_does_not_stop_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that raises becomes a problem of its topic; the other checks still run."""
 
     def broken() -> str:
         raise ImportError("libfoo.so.1: cannot open shared object file")
@@ -192,8 +192,8 @@ def test_what_is_broken_breaks_nothing_else(bench: Bench, monkeypatch: pytest.Mo
     assert found["agents"][0]["level"] == "ok"
 
 
-def test_agents_that_cannot_be_used(bench: Bench) -> None:
-    """An agent file with an error is a problem; a model that is not usable here is a warning."""
+def test_unusable_agents(bench: Bench) -> None:
+    """An agent file with an error is a problem; an unavailable model is a warning."""
     folder = Path(".remit/agents")
     folder.mkdir(parents=True)
     (folder / "one.md").write_text("---\nname: one\ndescription: O.\nmodel: haiku\n---\nWork.\n")
@@ -202,8 +202,8 @@ def test_agents_that_cannot_be_used(bench: Bench) -> None:
     assert _findings()["agents"][0]["level"] == "problem"
 
 
-def test_extras_come_from_the_package_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an extra needs is what the package says; one with a package missing is not installed, with how to get it."""
+def test_extras_come_from_the_package_metadata(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages of an extra come from the metadata; an extra with a missing package is reported with the install command."""
     needed = [
         "click>=8",
         "msgspec>=0.1; extra == 'here'",
@@ -219,7 +219,7 @@ def test_extras_come_from_the_package_itself(bench: Bench, monkeypatch: pytest.M
 
 
 def test_servers_are_started_and_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that works tells how many tools it has; one that does not start is a problem; --no-servers starts none."""
+    """A working server reports its number of tools; one that does not start is a problem; --no-servers starts none."""
     pytest.importorskip("mcp")
     monkeypatch.setenv("REMIT_TRUST", "1")
     Path("server.py").write_text(SERVER)
@@ -232,12 +232,12 @@ def test_servers_are_started_and_stopped(bench: Bench, monkeypatch: pytest.Monke
     assert found[0]["text"] == "good (from remit.toml:1): 2 tools"
     assert "no-such-program-at-all" in found[1]["fix"]
     assert _findings("--no-servers")["server"] == [
-        {"level": "note", "topic": "server", "text": "not started: good, bad"}
+        {"level": "note", "topic": "server", "text": "not checked: good, bad"}
     ]
 
 
-def test_servers_of_a_project_that_is_not_trusted_are_not_started(bench: Bench) -> None:
-    """`remit doctor` in a folder somebody has just cloned runs nothing of it."""
+def test_servers_of_an_untrusted_project_are_not_started(bench: Bench) -> None:
+    """`remit doctor` in a freshly cloned project runs none of its programs."""
     Path("remit.toml").write_text('[mcp.servers.evil]\ncommand = "touch"\nargs = ["owned"]\n')
     Path(".mcp.json").write_text('{"mcpServers": {"worse": {"command": "touch", "args": ["owned"]}}}')
     found = _findings()

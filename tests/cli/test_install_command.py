@@ -1,4 +1,4 @@
-"""Hints on what to install name the interpreter that runs remit, by the program that manages its environment."""
+"""Install hints name the interpreter that runs remit and the installer of its environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment with a name that has to be quoted; its interpreter is a link, as those of environments are."""
+    """An environment with a name that needs quotes; its interpreter is a link, as in real environments."""
     made = tmp_path / "my env"
     (made / "bin").mkdir(parents=True)
     (made / "bin" / "python").symlink_to(sys.executable)
@@ -37,7 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_interpreter_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `python` is another one, or none, the hint has the path of the interpreter that runs."""
+    """If `python` is another interpreter or missing, the hint has the path of the running interpreter."""
     other = place.parent / "other"
     other.mkdir()
     (other / "python").symlink_to(sys.executable)
@@ -47,7 +47,7 @@ def test_the_interpreter_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_default_python_is_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where `python` is the interpreter that runs, as in an active environment, the hint says `python -m pip`."""
+    """If `python` is the running interpreter, as in an active environment, the hint says `python -m pip`."""
     monkeypatch.setenv("PATH", f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}")
     assert with_local_installer(HINT) == "Run: python -m pip install 'remit[groq]'"
 
@@ -59,26 +59,26 @@ def test_the_default_python_is_python(place: Path, monkeypatch: pytest.MonkeyPat
         ("pipx_metadata.json", "pipx runpip 'my env' install 'remit[groq]'"),
     ],
 )
-def test_tools_that_manage_environments(place: Path, file: str, hint: str) -> None:
-    """What uv or pipx has installed as a tool is added to by uv or pipx."""
+def test_tools_installed_by_uv_or_pipx(place: Path, file: str, hint: str) -> None:
+    """If uv or pipx installed remit as a tool, the hint uses uv or pipx."""
     (place / file).touch()
     assert with_local_installer(HINT) == f"Run: {hint}"
 
 
 def test_an_environment_without_pip(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no pip, as in environments that uv makes, uv installs for that interpreter."""
+    """Without pip, as in environments made by uv, the hint uses `uv pip` for that interpreter."""
     monkeypatch.setattr(install_command, "find_spec", lambda name: None)
     assert with_local_installer(HINT) == f"Run: uv pip install --python '{place}/bin/python' 'remit[groq]'"
 
 
 def test_only_our_own_hints_are_changed() -> None:
-    """Other text, and hints that are complete, stay as they are."""
+    """Other text, and hints that are already complete, stay unchanged."""
     for text in ("pip install evil", "python -m pip install 'remit[groq]'", "pip install 'evil[x]'"):
         assert with_local_installer(text) == text
 
 
-def test_every_message_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors, notes and the doctor say it, for people and for programs."""
+def test_every_output_has_the_local_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors, notes and doctor have it, as text and as JSON."""
     monkeypatch.setattr(install_command, "installer", lambda: "INSTALL")
     assert "INSTALL 'remit[groq]'" in remit("run", "Go", "--model", "groq:llama").err
     note = remit("run", "Survey this folder", "--no-journal").err
@@ -91,8 +91,8 @@ def test_every_message_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(fix.startswith("INSTALL 'remit[") for fix in fixes)
 
 
-def test_the_hint_reaches_this_remit(folder: Path) -> None:
-    """The interpreter that a hint names is one that has this remit."""
+def test_the_hint_names_this_remit(folder: Path) -> None:
+    """The interpreter in the hint has this remit installed."""
     env = environment(folder.parent, PATH="/nowhere")
     program = "import remit.cli.install_command as i; print(i.installer())"
     said = subprocess.run(

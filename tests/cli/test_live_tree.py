@@ -1,4 +1,4 @@
-"""The tree as lines: what is shown of many runs, what is folded, what fits."""
+"""The tree as lines: which runs are shown, which are folded, what fits a window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import remit.types.events as events
 from remit import Agent, Limits, start, tool
 from remit.cli.views.line_display import LineDisplay
 from remit.cli.views.live_display import LiveDisplay
-from remit.cli.views.tree_view import TreeView, frame, shown, summary, whole
+from remit.cli.views.tree_view import LEAST_LABELLED, TreeView, frame, shown, summary, whole
 from remit.history.fold import fold
 from remit.remote import ask_elsewhere
 from remit.testing import ScriptedModel, call, calls, fail, fixed_ids, say
@@ -53,7 +53,7 @@ def drawn(view: TreeView, *, width: int = 80, height: int = 24, now: float | Non
 
 
 def up_to(history: list[Event], kind: type[Event], count: int = 1) -> TreeView:
-    """What is seen once that many of a kind have happened."""
+    """The lines after so many events of a kind."""
     view, seen = TreeView(), 0
     for event in history:
         view.feed(event)
@@ -64,7 +64,7 @@ def up_to(history: list[Event], kind: type[Event], count: int = 1) -> TreeView:
 
 
 async def test_three_hundred_runs_fit_a_small_window() -> None:
-    """At 80x24 every line fits, and what no line stands for is counted."""
+    """At 80x24 every line fits, and the runs that are not shown are counted."""
     many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(300)))
     model = ScriptedModel(
         {
@@ -77,26 +77,26 @@ async def test_three_hundred_runs_fit_a_small_window() -> None:
     lines = drawn(view).splitlines()
     assert len(lines) <= 24
     assert all(words.width(line) <= 80 for line in lines)
-    running, done = 259, 41
+    running, completed = 259, 41
     visible = [line for line in lines if line.startswith(("├", "└"))]
     counted = next(line for line in lines if "…" in line and "more running" in line)
-    assert counted == f"  … {running - len(visible)} more running, {done} done"
-    assert lines[0].startswith("○ lead")
-    assert lines[-2].startswith("301 runs, 260 open")
+    assert counted == f"  … {running - len(visible)} more running, {completed} completed"
+    assert lines[1].startswith("○ lead")
+    assert lines[-2].startswith("301 runs, 260 running")
     check_screen("three_hundred_runs", "\n".join(lines))
 
 
-async def test_thousands_are_written_alike() -> None:
-    """Runs and those of them that are open are counted in the same way of writing."""
+async def test_thousands_have_separators() -> None:
+    """The numbers of all runs and of running ones have the same format."""
     many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(1100)))
     model = ScriptedModel({"lead": [many, say("Done.")], "scout": [say("Fine.", delay=1)]})
     history = await recorded(model, limits=Limits(delegations=1100, concurrency=1100))
     lines = drawn(up_to(history, events.RunStarted, 1101)).splitlines()
-    assert lines[-2].startswith("1,101 runs, 1,101 open")
+    assert lines[-2].startswith("1,101 runs, 1,101 running")
 
 
-async def test_lines_stay_where_they_are() -> None:
-    """Among runs that work, those that began first are shown, however much the others do."""
+async def test_lines_do_not_move() -> None:
+    """Among running runs the oldest are shown, however active the others are."""
     many = calls(*(call("task", agent="scout", prompt=f"Look at place {n}") for n in range(60)))
     model = ScriptedModel(
         {"lead": [many, say("Done.")], "scout": [call("look", path="a"), say("Fine.", delay=5)]}
@@ -105,15 +105,15 @@ async def test_lines_stay_where_they_are() -> None:
     names = [
         [
             line.split("·")[0].split("  ")[1]
-            for line in drawn(up_to(history, events.CallEnded, n)).splitlines()[1:10]
+            for line in drawn(up_to(history, events.CallEnded, n)).splitlines()[2:11]
         ]
         for n in (1, 20, 55)
     ]
     assert names[0] == names[1] == names[2]
 
 
-async def test_a_branch_that_has_ended_is_one_line() -> None:
-    """What is below a run that has ended is folded into its line, with its number and its spending."""
+async def test_an_ended_branch_is_one_line() -> None:
+    """Descendants of an ended run are folded into its line, with their number and their usage."""
     below = Agent("scout", description="Looks.", subagents=[Agent("helper", description="Helps.")])
     lead = Agent("lead", subagents=[below])
     two = calls(call("task", agent="helper", prompt="a"), call("task", agent="helper", prompt="b"))
@@ -127,13 +127,13 @@ async def test_a_branch_that_has_ended_is_one_line() -> None:
     history = await recorded(model, agent=lead)
     assert "  ├ ● helper" in drawn(up_to(history, events.RunStarted, 4))
     folded = drawn(up_to(history, events.RunEnded, 3), width=100).splitlines()
-    assert len(folded) == 3
-    assert "✓ scout  Look at docs · completed (+2 below)" in folded[1]
-    assert " 60 " in folded[1], "four replies of 15 tokens"
+    assert len(folded) == 4, "labels, two runs, totals"
+    assert "✓ scout  Look at docs · completed (+2 below)" in folded[2]
+    assert " 60 " in folded[2], "four replies of 15 tokens"
 
 
-async def test_who_asks_is_shown_first() -> None:
-    """A run that waits for a person has a line of its own, whatever else there is."""
+async def test_runs_that_need_approval_come_first() -> None:
+    """A run that needs approval is always shown."""
     many = [call("task", agent="scout", prompt=f"Look at place {n}") for n in range(60)]
     scout = Agent("scout", description="Looks at one thing.", tools=[publish])
     model = ScriptedModel(
@@ -155,12 +155,12 @@ async def test_who_asks_is_shown_first() -> None:
                 if isinstance(event, events.ApprovalRequested):
                     break
     lines = drawn(view).splitlines()
-    assert any("? scout  Look at place 59 · asks: publish" in line for line in lines)
-    assert "1 waiting for you" in lines[-2]
+    assert any("? scout  Look at place 59 · needs approval: publish" in line for line in lines)
+    assert "1 approval needed" in lines[-2]
 
 
-async def test_trouble_is_told_on_the_line() -> None:
-    """A run that did not complete says how and why; a model call that is tried again says when."""
+async def test_failures_are_on_the_line() -> None:
+    """A run that did not complete shows its status and reason; a failed model call shows when the retry is."""
     model = ScriptedModel(
         {
             "lead": [call("task", agent="scout", prompt="Look at docs"), say("Done.", delay=1)],
@@ -169,13 +169,13 @@ async def test_trouble_is_told_on_the_line() -> None:
     )
     history = await recorded(model)
     again = drawn(up_to(history, events.ModelCallFailed))
-    assert "overloaded: again in" in again
+    assert "overloaded: retry in" in again
     ended = drawn(up_to(history, events.RunEnded))
-    assert "✗ scout  Look at do… · failed: " in ended
+    assert "✗ scout  Look at d… · failed: " in ended
 
 
 async def test_journal_and_live_look_the_same() -> None:
-    """A tree that is read from its events is drawn as one that was watched."""
+    """A tree that is read from its events is drawn like one that was watched."""
     model = ScriptedModel(
         {"lead": [call("task", agent="scout", prompt="a"), say("Done.")], "scout": ["Fine."]}
     )
@@ -189,8 +189,8 @@ async def test_journal_and_live_look_the_same() -> None:
     )
 
 
-async def test_spending_stands_against_the_limits() -> None:
-    """The last line has what the tree has spent of each limit that it has."""
+async def test_usage_is_shown_against_the_limits() -> None:
+    """The last line shows the tree's usage and each limit."""
     limits = Limits(tokens=1000, requests=9, seconds=90)
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}), limits=limits)
     view = TreeView(fold(history))
@@ -205,7 +205,7 @@ HOSTILE = st.text(st.characters(codec="utf-8"), max_size=60)
 @given(label=HOSTILE, width=st.integers(20, 200), height=st.integers(3, 40))
 @settings(max_examples=60, deadline=None)
 def test_no_text_breaks_a_line(label: str, width: int, height: int) -> None:
-    """Whatever a run is called, its line is one line, fits the window, and has nothing in it that drives a terminal."""
+    """A run is exactly one line that fits the window and has no control characters, whatever its name and task are."""
     started = events.RunStarted(1, 0.0, ROOT, events.VERSION, task=_task(label), label=label, nickname=label)
     view = TreeView()
     view.feed(started)
@@ -214,7 +214,27 @@ def test_no_text_breaks_a_line(label: str, width: int, height: int) -> None:
         text = "".join(piece for piece, _ in line)
         assert text.isprintable()
         assert words.width(text) <= max(width, 44)
-    assert len(lines) == 2
+    totals = summary(view, width, now=1.0)[: max(1, height // 4)]
+    assert len(lines) == (height >= LEAST_LABELLED) + 1 + len(totals)
+
+
+@pytest.mark.parametrize(
+    ("width", "labels"),
+    [
+        (40, ["AGENT", "TASK", "·", "STATUS", "TOKENS"]),
+        (60, ["AGENT", "TASK", "·", "STATUS", "TURNS", "TOKENS", "TIME"]),
+        (80, ["AGENT", "TASK", "·", "STATUS", "TURNS", "TOKENS", "COST", "TIME"]),
+    ],
+)
+async def test_columns_have_labels(width: int, labels: list[str]) -> None:
+    """The first line labels the columns, each label above the last character of its numbers; small windows have none."""
+    view = up_to(await recorded(ScriptedModel({"lead": [say("Done.")]})), events.RunEnded, 1)
+    first, run, *_ = drawn(view, width=width).splitlines()
+    assert first.split() == labels
+    tokens = first.index("TOKENS") + len("TOKENS")
+    assert run[:tokens].endswith(" 15")
+    assert len(first) == len(run)
+    assert "TOKENS" not in drawn(view, width=width, height=LEAST_LABELLED - 1)
 
 
 def _task(text: str) -> events.UserMessage:
@@ -234,8 +254,8 @@ class _Pretend(io.StringIO):
         return True
 
 
-async def test_painting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written unless something changed, or the clock moved on."""
+async def test_painting_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The display writes only if something changed or the clock advanced."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "24")
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
@@ -257,7 +277,7 @@ async def test_painting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_question_before_the_tree_is_drawn() -> None:
-    """A tree may ask before it is drawn: nothing is drawn over the question, and it is drawn after the answer."""
+    """If a tree asks before it is drawn, it is drawn after the answer, not over the question."""
     stream = _Pretend()
     display = LiveDisplay(TreeView(), stream)
     with display.paused():
@@ -272,8 +292,8 @@ def test_a_question_before_the_tree_is_drawn() -> None:
     assert stream.getvalue() == written, "what has ended is not drawn again"
 
 
-async def test_a_narrower_window_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that a narrower window has wrapped are gone over, all their rows, before the tree is drawn again."""
+async def test_a_narrower_window_is_erased_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a redraw, all rows of the lines that a narrower window has wrapped are erased."""
     monkeypatch.setenv("LINES", "24")
     monkeypatch.setenv("COLUMNS", "100")
     stream = _Pretend()
@@ -284,13 +304,13 @@ async def test_a_narrower_window_is_mended(monkeypatch: pytest.MonkeyPatch) -> N
     display._console.width = 50
     before = len(stream.getvalue())
     display.paint()
-    # One line of 80 cells and one that is shorter than 50: three rows, of which the last has the cursor.
-    assert stream.getvalue()[before:].startswith("\r\x1b[2A\x1b[J\n")
+    # Two lines of 80 cells and a line of less than 50: five rows, with the cursor in the last.
+    assert stream.getvalue()[before:].startswith("\r\x1b[4A\x1b[J\n\n")
     display.end(tree=False)
 
 
 async def test_a_terminal_that_goes_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors of the terminal end the drawing, and nothing else."""
+    """Errors of the terminal end only the drawing."""
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
     stream = _Pretend()
     display = LiveDisplay(TreeView(), stream)
@@ -307,7 +327,7 @@ async def test_a_terminal_that_goes_away_stops_nothing(monkeypatch: pytest.Monke
 
 
 async def test_plain_lines_for_logs() -> None:
-    """Without a terminal each thing worth knowing is one line, with who did it."""
+    """Without a terminal each important event is one line that names its run."""
     model = ScriptedModel(
         {
             "lead": [call("task", agent="scout", prompt="Look at docs", description="docs"), say("Done.")],
@@ -323,7 +343,7 @@ async def test_plain_lines_for_logs() -> None:
 
 
 async def test_a_child_that_fails_has_one_line() -> None:
-    """A failed delegation is told by the child's own end, not once more by the call that asked for it."""
+    """A failed delegation is reported by the child's end, and not again by the parent's call."""
     delegation = call("task", agent="scout", prompt="Look at docs")
     model = ScriptedModel({"lead": [delegation, say("Done.")], "scout": [fail("no key", "auth")]})
     stream = _Pretend()
@@ -335,8 +355,8 @@ async def test_a_child_that_fails_has_one_line() -> None:
     assert all("lead › scout" in line for line in lines)
 
 
-async def test_lines_wait_while_somebody_is_asked() -> None:
-    """What happens meanwhile is written after the answer, not into the question."""
+async def test_lines_wait_for_an_open_question() -> None:
+    """Events during a question are written after the answer."""
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
     stream = _Pretend()
     display = LineDisplay(TreeView(), stream)
@@ -375,12 +395,12 @@ async def test_lines_wait_while_somebody_is_asked() -> None:
     ],
 )
 def test_numbers_and_times_in_words(said: str, shown_as: str) -> None:
-    """Numbers are as short as they can be and still say what is meant."""
+    """Numbers and times are short and unambiguous."""
     assert said == shown_as
 
 
-async def test_one_of_a_thing_is_one() -> None:
-    """The line about the whole has one model call and one delegation where there was one; a limit is always of many."""
+async def test_singular_and_plural() -> None:
+    """The last line says `1 model call` and `1 delegation`; a number with a limit is always plural."""
     limits = Limits(requests=None, delegations=None)
     model = ScriptedModel(
         {"lead": [call("task", agent="scout", prompt="Look"), say("Done.")], "scout": [say("Fine.")]}

@@ -1,4 +1,4 @@
-"""The command line as a whole: what it imports, how it fails, what it is called."""
+"""The command line as a whole: imports, errors, names of commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEAVY = (
 
 
 def test_help_imports_no_command(folder: Path) -> None:
-    """`remit --help` imports neither a command nor anything that only some of them need."""
+    """`remit --help` imports neither a command nor a package that only some commands need."""
     program = (
         "import sys\nfrom remit.cli.main import main\ncode = main(['--help'])\n"
         "print([n for n in sys.modules if n.startswith('remit.cli.')], file=sys.stderr)\n"
@@ -55,7 +55,7 @@ def test_help_imports_no_command(folder: Path) -> None:
 
 
 def test_help_lists_every_command_and_the_exit_codes() -> None:
-    """The list of commands is complete, and the exit codes are in it."""
+    """The help lists every command and every exit code."""
     said = remit("--help")
     assert said.code == 0
     assert all(f"  {name} " in said.out for name in COMMANDS)
@@ -64,7 +64,7 @@ def test_help_lists_every_command_and_the_exit_codes() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there(name: str) -> None:
-    """Each module in the list has its command, which explains itself."""
+    """Each module in the list has its command with a help text."""
     command = importlib.import_module(COMMANDS[name].module).command
     assert isinstance(command, click.Command)
     said = remit(name, "--help")
@@ -73,14 +73,14 @@ def test_every_command_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_option_that_no_command_has(name: str) -> None:
-    """Wrong use is one sentence and the right form, exit code 2, and no traceback."""
+def test_an_unknown_option(name: str) -> None:
+    """An unknown option prints one sentence and the usage line, exits with 2 and shows no traceback."""
     said = remit(name, "--nonsense")
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     first, form, more = said.err.splitlines()
     assert "--nonsense" in first
-    assert form.startswith(f"The right form: remit {name}")
-    assert more == f"More: remit {name} --help"
+    assert form.startswith(f"Usage: remit {name}")
+    assert more == f"Help: remit {name} --help"
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_an_option_that_no_command_has(name: str) -> None:
     [
         ("rnu", "Did you mean 'run'?"),
         ("tree", "Did you mean 'show --tree'?"),
-        ("Fix the tests", "To run a task: remit run 'Fix the tests'."),
+        ("Fix the tests", "To run a task: remit run 'Fix the tests'"),
     ],
 )
-def test_no_such_command(written: str, hint: str) -> None:
-    """What is no command is told with what was probably meant."""
+def test_an_unknown_command(written: str, hint: str) -> None:
+    """An unknown command is reported with the most similar one."""
     said = remit(written)
     assert said.code == exits.WRONG_USE
     assert hint in said.err
@@ -111,14 +111,14 @@ def test_no_such_command(written: str, hint: str) -> None:
         (
             ZeroDivisionError("oh"),
             exits.FAILED,
-            "remit met a bug: ZeroDivisionError: oh. REMIT_DEBUG=1 shows where.",
+            "Internal error: ZeroDivisionError: oh. This is a bug in remit; REMIT_DEBUG=1 shows the traceback.",
         ),
     ],
 )
 def test_every_error_is_a_sentence(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever goes wrong is one sentence on standard error, and an exit code."""
+    """Every error is one sentence on standard error and an exit code."""
 
     def raises() -> None:
         raise error
@@ -133,14 +133,14 @@ def test_every_error_is_a_sentence(
 def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """REMIT_DEBUG=1 shows where an error comes from."""
+    """REMIT_DEBUG=1 prints the traceback of an error."""
     monkeypatch.setenv("REMIT_DEBUG", "1")
     assert main(["run", "--limits", "dept=2", "Go"]) == exits.WRONG_USE
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_errors_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is foreign in an error is made visible; its lines stay lines."""
+def test_errors_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters in an error are escaped; newlines stay."""
     exits.tell("first\nsecond \x1b[2J\u202e")
     assert capsys.readouterr().err == "first\nsecond \\x1b[2J\\u202e\n"
 

@@ -45,7 +45,7 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def without_reader(folder: Path, *args: str) -> subprocess.CompletedProcess[bytes]:
-    """`remit ARGS` whose output is a pipe that nobody reads."""
+    """`remit ARGS` with a pipe without a reader as its output."""
     read, write = os.pipe()
     os.close(read)
     try:
@@ -73,15 +73,15 @@ def without_reader(folder: Path, *args: str) -> subprocess.CompletedProcess[byte
         ("agents", "--json"),
     ],
 )
-def test_a_pipe_that_closes_ends_a_command_quietly(folder: Path, args: tuple[str, ...]) -> None:
-    """`remit ... | head` ends as `git log | head` does: exit code 141, and not a word on standard error."""
+def test_a_closed_pipe_ends_a_command_quietly(folder: Path, args: tuple[str, ...]) -> None:
+    """`remit ... | head` ends like `git log | head`: exit code 141 and nothing on standard error."""
     main(["run", "Go", "--model", "m", "-q"], models={"m": ScriptedModel([say("Fine.")])})
     done = without_reader(folder, *args)
     assert (done.returncode, done.stderr) == (exits.OUTPUT_CLOSED, b"")
 
 
-def test_an_answer_that_nobody_reads_is_in_the_journal(folder: Path) -> None:
-    """A run whose answer cannot be printed ends with 141, without a traceback, and can be looked at or go on."""
+def test_an_unread_answer_is_in_the_journal(folder: Path) -> None:
+    """A run whose answer cannot be printed ends with 141 and without a traceback; it can be shown and resumed."""
     for form in ("text", "json", "stream-json"):
         done = without_reader(folder, "demo", "--fast", "--output-format", form)
         assert done.returncode == exits.OUTPUT_CLOSED
@@ -90,8 +90,8 @@ def test_an_answer_that_nobody_reads_is_in_the_journal(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
-def test_a_reader_that_goes_away_stops_the_run(folder: Path, form: str) -> None:
-    """When nobody reads the output any more, the tree is stopped, even while its model is silent, and can be resumed."""
+def test_a_run_stops_when_its_reader_is_gone(folder: Path, form: str) -> None:
+    """When the reader of the output is gone, the tree is cancelled, even while its model is silent, and can be resumed."""
     argv = [sys.executable, "-c", THINKS, "run", "Go", "--model", "scripted", "--output-format", form]
     with subprocess.Popen(
         argv, cwd=folder, env=environment(folder.parent), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -103,14 +103,14 @@ def test_a_reader_that_goes_away_stops_the_run(folder: Path, form: str) -> None:
         process.stdout.close()
         said = process.stderr.read().decode()
         assert process.wait(30) == exits.OUTPUT_CLOSED
-    assert "Cancelled by the caller: nobody reads its output any more.\nGo on with: remit resume " in said
+    assert "Cancelled by the caller: the reader of its output is gone.\nResume: remit resume " in said
     assert "Traceback" not in said
     again = remit("resume", "last", "--model", "scripted", model=ScriptedModel([say("And the rest.")]))
     assert (again.code, again.out) == (0, "And the rest.\n")
 
 
-def test_watching_ends_with_its_reader(folder: Path) -> None:
-    """`remit watch | head` does not wait for the end of a run that nobody hears of; the run goes on."""
+def test_watch_ends_when_its_reader_is_gone(folder: Path) -> None:
+    """`remit watch | head` does not wait for the end of the run; the run continues."""
     environ = environment(folder.parent)
     argv = [sys.executable, "-c", THINKS, "run", "Go", "--model", "scripted"]
     with subprocess.Popen(
@@ -125,8 +125,8 @@ def test_watching_ends_with_its_reader(folder: Path) -> None:
         running.communicate(timeout=30)
 
 
-def test_errors_that_nobody_reads(folder: Path) -> None:
-    """A closed pipe in place of standard error changes neither the exit code nor standard output."""
+def test_unread_errors(folder: Path) -> None:
+    """A closed standard error changes neither the exit code nor standard output."""
     wrong = shell(folder, f"({REMIT} show nope; echo $? >&3) 3>&1 >/dev/null 2> >(true)")
     assert wrong.stdout == "2\n"
     done = shell(folder, f"{REMIT} demo --fast 2> >(true)")
@@ -138,27 +138,27 @@ def test_errors_that_nobody_reads(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
 def test_a_closed_output_is_the_null_device(folder: Path, form: str) -> None:
-    """With `>&-` a command does its work and ends as with `>/dev/null`."""
+    """With `>&-` a command works and ends as with `>/dev/null`."""
     done = shell(folder, f"{REMIT} demo --fast --quiet --output-format {form} >&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_closed_standard_error_is_the_null_device(folder: Path) -> None:
-    """With `2>&-` the exit code and the answer are what they are otherwise."""
+    """With `2>&-` the exit code and the answer are the same."""
     done = shell(folder, f"{REMIT} demo --fast 2>&-")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "# Survey of `.`")
     assert shell(folder, f"{REMIT} show nope 2>&-").returncode == exits.WRONG_USE
 
 
 def test_a_closed_input_is_empty(folder: Path) -> None:
-    """With `<&-` there is nothing on standard input, which is told as with an empty file."""
+    """With `<&-` standard input counts as an empty file."""
     done = shell(folder, f"{REMIT} send last - <&-")
     assert done.returncode == exits.WRONG_USE
-    assert done.stderr.startswith("There is nothing to send.")
+    assert done.stderr.startswith("The message is empty.")
 
 
 def test_the_journal_gets_no_standard_descriptor(folder: Path) -> None:
-    """With all three streams closed the journal's files get other descriptors: commands write to 1 and 2."""
+    """With all three streams closed the journal's files get descriptors above 2, because commands write to 1 and 2."""
     script = (
         "import os, sys\nfrom remit.cli.main import main\nfrom remit.testing import *\n"
         "class Looking:\n"

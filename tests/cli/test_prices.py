@@ -1,4 +1,4 @@
-"""A price that the user sets: with it a model that nobody knows the price of has a limit in dollars."""
+"""Prices in the user's settings: with a price, a model of unknown price can have a limit in dollars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def serving(*talks: Talk) -> Iterator[Server]:
-    """A server on loopback that speaks Chat Completions, in a thread of its own."""
+    """A Chat Completions server on loopback, in its own thread."""
     ready, done = threading.Event(), threading.Event()
     made: list[Server] = []
 
@@ -58,8 +58,8 @@ def priced(model: str, price: str = "{input = 2.0, output = 10.0}") -> str:
     return f'[models]\nmine = "{model}"\n[models."{model}"]\nprice = {price}\n'
 
 
-def test_a_price_of_the_user_makes_a_limit_in_dollars_work(folder: Path) -> None:
-    """With a price, `--max-budget-usd` is accepted for a model of one's own server, and each reply is counted with it."""
+def test_a_price_in_the_settings_allows_a_limit_in_dollars(folder: Path) -> None:
+    """With a price, `--max-budget-usd` works for a model on a local server, and each reply is counted."""
     with serving(Talk("Done.", fresh=1000, output=200)) as server:
         model = f"{server.url}/v1#tiny"
         run = ("run", "Go", "--max-budget-usd", "1", "--output-format", "json")
@@ -74,7 +74,7 @@ def test_a_price_of_the_user_makes_a_limit_in_dollars_work(folder: Path) -> None
 
 
 def test_the_limit_holds_with_that_price(folder: Path) -> None:
-    """A call that could cost more than is left is not sent."""
+    """A call that could cost more than the remainder is not sent."""
     with serving(Talk("Done.")) as server:
         model = f"{server.url}/v1#tiny"
         user_settings(folder, priced(model, "{input = 1000.0, output = 10000.0}"))
@@ -83,8 +83,8 @@ def test_the_limit_holds_with_that_price(folder: Path) -> None:
         assert server.seen == []
 
 
-def test_an_untrusted_project_cannot_set_it(folder: Path) -> None:
-    """A price in the remit.toml of a project that nobody trusts is set aside and told; the run is refused as before."""
+def test_an_untrusted_project_cannot_set_a_price(folder: Path) -> None:
+    """A price in the remit.toml of an untrusted project is ignored with a note; the run is rejected as without it."""
     with serving(Talk("Done.")) as server:
         model = f"{server.url}/v1#tiny"
         (folder / "remit.toml").write_text(priced(model, "{input = 0, output = 0}"), encoding="utf-8")
@@ -96,10 +96,8 @@ def test_an_untrusted_project_cannot_set_it(folder: Path) -> None:
         assert server.seen == []
 
 
-def test_a_price_that_is_known_stays(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A price in the settings is for models that have none; for others it is not used, which is told."""
+def test_a_known_price_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A price in the settings of a model with a known price is ignored, with a note."""
 
     class Known:
         price = Price(3.0, 15.0)
@@ -113,5 +111,5 @@ def test_a_price_that_is_known_stays(
     models = priced_models.PricedModels({}, {"anthropic:claude-sonnet-5": Price(0, 0)})
     assert models["anthropic:claude-sonnet-5"].price == Price(3.0, 15.0)  # pyright: ignore[reportAttributeAccessIssue]
     assert capsys.readouterr().err == (
-        "models.anthropic:claude-sonnet-5.price is not used: the price of this model is known.\n"
+        "models.anthropic:claude-sonnet-5.price is ignored: remit knows the price of this model.\n"
     )

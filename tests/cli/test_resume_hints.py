@@ -1,4 +1,4 @@
-"""How to go on with a run: by `remit resume` only where that works, in its own program where a program started it."""
+"""Hints on resuming: `remit resume` only if that works, else the call in the program that started the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_time
 
 PROGRAM = "in its own program, remit.resume(store, 'abcdefghjk', agent=..., model=...)"
 WAYS = [(True, "remit resume abcde"), (False, PROGRAM)]
-"""Whether `remit run` started it, and what is said then."""
+"""Whether `remit run` started the run, and the expected hint."""
 
 
 @pytest.fixture
@@ -32,38 +32,38 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.mark.parametrize(("called", "way"), WAYS)
-def test_of_an_interrupted_run(bench: Bench, *, called: bool, way: str) -> None:
-    """Every command that meets a run whose process is gone says the way on that works for it."""
+def test_an_interrupted_run(bench: Bench, *, called: bool, way: str) -> None:
+    """Every command that finds a run without a process prints the hint that works for it."""
     bench.interrupted(called=called)
-    assert remit("show").out.endswith(f"Go on with it: {way}\n")
-    assert remit("watch").err.endswith(f"No process runs abcde any more. To go on with it: {way}\n")
-    assert remit("cancel", "last").err.endswith(f"no process runs it. To go on with it: {way}\n")
-    assert remit("send", "last", "hello").err.endswith(f"so it joins when that goes on: {way}\n")
+    assert remit("show").out.endswith(f"Resume: {way}\n")
+    assert remit("watch").err.endswith(f"No process runs abcde any more. Resume: {way}\n")
+    assert remit("cancel", "last").err.endswith(f"no process runs it. Resume: {way}\n")
+    assert remit("send", "last", "hello").err.endswith(f"Its model reads the message after a resume: {way}\n")
 
 
 @pytest.mark.parametrize(("called", "way"), WAYS)
-def test_of_a_cancelled_run(bench: Bench, *, called: bool, way: str) -> None:
-    """Whoever cancels a run, or watches or cancels it when it was, reads the way on that works for it."""
+def test_a_cancelled_run(bench: Bench, *, called: bool, way: str) -> None:
+    """`cancel` and `watch` print the hint that works for a cancelled run."""
     with bench.running(Waiting(), called=called):
-        assert remit("cancel", "last").err == f"abcde was cancelled. To go on with it: {way}\n"
-    assert remit("watch").err.endswith(f"To go on with it: {way}\n")
-    assert remit("cancel", "last").err.endswith(f"it ended before (cancelled). To go on with it: {way}\n")
+        assert remit("cancel", "last").err == f"abcde was cancelled. Resume: {way}\n"
+    assert remit("watch").err.endswith(f"Resume: {way}\n")
+    assert remit("cancel", "last").err.endswith(f"it has already ended (cancelled). Resume: {way}\n")
 
 
 @pytest.mark.parametrize(("called", "way"), WAYS)
-def test_of_an_answer_that_is_kept(bench: Bench, *, called: bool, way: str) -> None:
-    """An answer to a run that nobody runs counts when it goes on: in the way that works for it."""
+def test_a_stored_answer(bench: Bench, *, called: bool, way: str) -> None:
+    """An answer to a run without a process is printed with the resume hint that works for it."""
     model = ScriptedModel([call("publish", page="news"), say("Done.")])
     with bench.running(model, called=called) as tree:
         tree.wait_for(bench, ApprovalRequested)
         asked = len(bench.events(tree.id))
     asyncio.run(bench.cut(tree.id, asked))
-    assert remit("approve", "abcde").err.endswith(f"it counts when the run goes on: {way}\n")
+    assert remit("approve", "abcde").err.endswith(f"The answer applies after a resume: {way}\n")
 
 
 @pytest.mark.parametrize(("called", "way"), [(True, "remit resume abcdefghjk"), (False, PROGRAM)])
-def test_of_an_interrupted_run_that_the_doctor_finds(bench: Bench, *, called: bool, way: str) -> None:
-    """`remit doctor` gives the same advice."""
+def test_doctor_has_the_same_hint(bench: Bench, *, called: bool, way: str) -> None:
+    """`remit doctor` prints the same hint for interrupted runs."""
     bench.interrupted(called=called)
     found = json.loads(remit("doctor", "--json").out)["findings"]
     assert way in [one.get("fix") for one in found if one["topic"] == "journal"]
@@ -76,22 +76,22 @@ def test_of_an_interrupted_run_that_the_doctor_finds(bench: Bench, *, called: bo
         (False, "in its own program, remit.run(agent, TEXT, history=outcome.messages)"),
     ],
 )
-def test_of_a_conversation(bench: Bench, *, called: bool, way: str) -> None:
-    """A run that has completed cannot be told anything; its conversation goes on in the way that works for it."""
+def test_continuing_a_conversation(bench: Bench, *, called: bool, way: str) -> None:
+    """A message to a completed run is rejected with the hint that continues its conversation."""
     bench.run(two_scouts(), called=called)
-    assert remit("send", "last", "hello").err.endswith(f"To ask more: {way}\n")
+    assert remit("send", "last", "hello").err.endswith(f"Continue its conversation: {way}\n")
     if not called:
-        assert remit("resume", "last").err.endswith(f"To go on with its conversation: {way}\n")
+        assert remit("resume", "last").err.endswith(f"Continue its conversation: {way}\n")
 
 
-def test_of_a_run_that_does_not_go_on(bench: Bench) -> None:
-    """A run that failed or was refused stays as it is: whoever would cancel it is told to look at it instead."""
+def test_a_run_that_cannot_be_resumed(bench: Bench) -> None:
+    """For a failed or refused run, `cancel` suggests `remit show` instead of a resume."""
     bench.run(ScriptedModel([refuse("No.")]), called=True)
-    assert remit("cancel", "last").err.endswith("it ended before (refused). See: remit show abcde\n")
+    assert remit("cancel", "last").err.endswith("it has already ended (refused). Details: remit show abcde\n")
 
 
-def test_a_hint_names_the_run_that_was_meant(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in `remit watch` names the watched run by its id, since by then another one may be the last."""
+def test_the_hint_of_watch_names_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in `remit watch` names the watched run by its id, since `last` may mean another run by then."""
 
     async def interrupted(store: object, found: NamedRun, display: object) -> None:
         del store, found, display
@@ -99,5 +99,5 @@ def test_a_hint_names_the_run_that_was_meant(bench: Bench, monkeypatch: pytest.M
 
     bench.run(two_scouts())
     monkeypatch.setattr(watch, "_show", interrupted)
-    assert remit("watch").err == "The run goes on. To stop it: remit cancel abcde\n"
+    assert remit("watch").err == "The run continues. To cancel it: remit cancel abcde\n"
     assert remit("send", "last", " ").err.endswith("remit send RUN TEXT\n")

@@ -1,4 +1,4 @@
-"""`remit run`: what it is told, what it runs, what it prints."""
+"""`remit run`: its options, its agents and models, its output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Seen:
-    """A model that remembers what it was asked."""
+    """A model that records its requests."""
 
     def __init__(self, *answers: str) -> None:
         self.requests: list[Request] = []
@@ -45,25 +45,25 @@ class Seen:
         return message
 
 
-# --- What is printed ------------------------------------------------------------------------------
+# --- Output ---------------------------------------------------------------------------------------
 
 
-def test_the_answer_alone_is_on_standard_output() -> None:
-    """Text: the answer and a line break; everything else is on standard error."""
+def test_only_the_answer_is_on_standard_output() -> None:
+    """Text format: the answer and a newline; everything else goes to standard error."""
     said = run("Go", model=ScriptedModel([say("All is well.")]))
     assert (said.code, said.out) == (0, "All is well.\n")
     assert "lead: completed" in said.err
-    assert "Look at it: remit show " in said.err
+    assert "Details: remit show " in said.err
 
 
-def test_quiet_says_nothing_else() -> None:
-    """With --quiet standard error is empty when all went well."""
+def test_quiet_prints_only_the_answer() -> None:
+    """With --quiet standard error is empty if the run completed."""
     said = run("Go", "--quiet", model=ScriptedModel([say("All is well.")]))
     assert (said.code, said.out, said.err) == (0, "All is well.\n", "")
 
 
 def test_json_is_one_object() -> None:
-    """--output-format json: one line with status, text, usage, cost, run id and children, also when nothing is known."""
+    """--output-format json: one line with status, text, usage, cost, run id and children, also without usage."""
     model = ScriptedModel(
         {
             "lead": [call("subagent", label="docs", task_prompt="Look at docs"), say("Fine.")],
@@ -86,7 +86,7 @@ def test_json_is_one_object() -> None:
 
 
 def test_stream_json_is_events_and_the_result() -> None:
-    """--output-format stream-json: every line but the last is an event that `remit.types.events.decode` reads."""
+    """--output-format stream-json: every line except the last is an event that `remit.types.events.decode` reads."""
     said = run("Go", "--output-format", "stream-json", model=ScriptedModel([call("ls"), say("Fine.")]))
     *history, last = said.out.splitlines()
     kinds = [decode(line).kind for line in history]
@@ -95,48 +95,48 @@ def test_stream_json_is_events_and_the_result() -> None:
     assert json.loads(last)["kind"] == "result"
 
 
-def test_what_there_is_when_it_did_not_complete() -> None:
-    """A run that stops short prints its partial answer; standard error says why, and how to go on."""
+def test_the_output_of_an_incomplete_run() -> None:
+    """An incomplete run prints its partial answer; standard error has the reason and how to resume."""
     model = ScriptedModel([call("ls"), wrapped("One place seen.")])
     said = run("Go", "--max-turns", "1", model=model)
     assert (said.code, said.out) == (exits.INCOMPLETE, "One place seen.\n")
-    assert "Incomplete: turns.\nGo on with: remit resume " in said.err
+    assert "Incomplete: turns.\nResume: remit resume " in said.err
 
 
 @pytest.mark.parametrize(
     ("step", "code"),
     [(refuse("I will not."), exits.REFUSED), (fail("bad key", kind="auth"), exits.FAILED)],
 )
-def test_exit_codes_tell_how_it_ended(step: Answer | Failure, code: int) -> None:
-    """Each class of endings has an exit code of its own; the reason is on standard error, quiet or not."""
+def test_exit_codes_by_status(step: Answer | Failure, code: int) -> None:
+    """Each status has its exit code; the reason is on standard error, quiet or not."""
     said = run("Go", "--quiet", model=ScriptedModel([step]))
     assert said.code == code
     assert said.err
 
 
 @pytest.mark.parametrize(("why", "end"), [("bad key", "bad key."), ("bad key.", "bad key."), ("up?", "up?")])
-def test_how_it_ended_is_one_sentence(why: str, end: str) -> None:
-    """What is said of a failure ends as a sentence does, once."""
+def test_a_failure_is_one_sentence(why: str, end: str) -> None:
+    """The message of a failure ends with exactly one full stop."""
     said = run("Go", "--no-journal", model=ScriptedModel([fail(why, kind="auth")]))
     assert said.err.rstrip().endswith(f" {end}")
 
 
 def test_every_status_has_an_exit_code() -> None:
-    """No way to end is without a code, and only `completed` is 0."""
+    """Every status has a code, and only `completed` is 0."""
     assert set(exits.BY_STATUS) == set(Status)
     assert [status for status, code in exits.BY_STATUS.items() if code == 0] == [Status.COMPLETED]
 
 
 def test_a_pipe_gets_the_answer_unchanged() -> None:
-    """Only a terminal is protected from what an answer holds; a file gets it as it is."""
+    """Control characters of an answer are escaped on a terminal, not in a file."""
     assert run("Go", model=ScriptedModel([say("a\x1b[31mb\tc")])).out == "a\x1b[31mb\tc\n"
 
 
-# --- What is asked --------------------------------------------------------------------------------
+# --- The task -------------------------------------------------------------------------------------
 
 
-def test_words_of_the_command_line_are_one_prompt() -> None:
-    """Several words are put together, as they were written."""
+def test_words_are_joined_into_one_prompt() -> None:
+    """Several words are joined with spaces."""
     seen = Seen()
     run("Look", "around", model=seen.model)
     assert seen.first.text == "Look around"
@@ -150,15 +150,15 @@ def test_standard_input_as_the_prompt() -> None:
         assert seen.first.text == "Look around"
 
 
-def test_standard_input_below_the_prompt() -> None:
-    """With words and `-`, standard input stands below them; files that it mentions are not read."""
+def test_standard_input_after_the_prompt() -> None:
+    """With words and `-`, standard input follows the prompt; @names in it are not resolved."""
     seen = Seen()
     run("Review this", "-", model=seen.model, stdin="see @README.md\n")
     assert seen.first.text == "Review this\nsee @README.md"
 
 
-def test_files_that_are_mentioned() -> None:
-    """@file puts the text of a file of the workspace below the prompt, once, whatever follows its name."""
+def test_mentioned_files() -> None:
+    """@file adds the text of a workspace file after the prompt, once, whatever punctuation follows the name."""
     seen = Seen()
     said = run("Explain @src/app.py, and @README.md; again @src/app.py.", model=seen.model)
     first, *files = seen.first.content
@@ -171,7 +171,7 @@ def test_files_that_are_mentioned() -> None:
 
 
 def test_images_and_documents_are_parts(folder: Path) -> None:
-    """An image goes along as an image, a PDF as a document."""
+    """A mentioned image becomes an image part, a PDF a document part."""
     (folder / "plan.png").write_bytes(PNG)
     (folder / "a b.pdf").write_bytes(b"%PDF-1.7 ...")
     seen = Seen()
@@ -182,18 +182,18 @@ def test_images_and_documents_are_parts(folder: Path) -> None:
     )
 
 
-def test_at_signs_that_are_no_files() -> None:
-    """People write @ for other things; what looks like a path and is none is told."""
+def test_at_signs_that_are_not_files() -> None:
+    """A word with @ that is not a file stays as it is; if it looks like a path there is a note."""
     seen = Seen()
     said = run("Ask @alice about @types/node and @src", model=seen.model)
     assert seen.first.text == "Ask @alice about @types/node and @src"
-    assert "There is no file 'types/node' in the workspace" in said.err
+    assert "No file 'types/node' in the workspace" in said.err
     assert "alice" not in said.err.replace("Ask @alice", "")
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.txt"])
 def test_a_mention_does_not_leave_the_workspace(folder: Path, name: str) -> None:
-    """A file outside the workspace is not read, whichever way it is named."""
+    """A file outside the workspace is not read, however it is named."""
     (folder.parent / "secret.txt").write_text("secret", encoding="utf-8")
     (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
     seen = Seen()
@@ -203,19 +203,19 @@ def test_a_mention_does_not_leave_the_workspace(folder: Path, name: str) -> None
     assert not seen.requests
 
 
-def test_a_mention_that_is_too_large(folder: Path) -> None:
-    """A file that is too long for a task is an error that says what to do."""
+def test_a_mentioned_file_that_is_too_large(folder: Path) -> None:
+    """A file that is too large for a task is an error with a hint."""
     (folder / "big.txt").write_text("x" * 500_000, encoding="utf-8")
     said = run("Read @big.txt", model=Seen().model)
     assert said.code == exits.WRONG_USE
-    assert "Leave out the @ and let the agent read it." in said.err
+    assert "Remove the @ and let the agent read the file." in said.err
 
 
-# --- What is run ----------------------------------------------------------------------------------
+# --- Agent, limits, rules -------------------------------------------------------------------------
 
 
-def test_the_lead_has_everything(folder: Path) -> None:
-    """Without --agent a lead has all built-in tools, every agent there is, and may invent children."""
+def test_the_lead_has_all_tools_and_agents(folder: Path) -> None:
+    """Without --agent, the lead has all built-in tools and agents, and may start ad hoc children."""
     agents = folder / ".remit" / "agents"
     agents.mkdir(parents=True)
     (agents / "scout.md").write_text("---\nname: scout\ndescription: Looks.\n---\nLook.\n", encoding="utf-8")
@@ -227,7 +227,7 @@ def test_the_lead_has_everything(folder: Path) -> None:
 
 
 def test_an_agent_by_name(folder: Path) -> None:
-    """--agent runs that one, with its own tools; --agents names more places to look in."""
+    """--agent runs that agent with its own tools; --agents adds places to load agents from."""
     more = folder / "more"
     more.mkdir()
     (more / "scout.md").write_text(
@@ -241,7 +241,7 @@ def test_an_agent_by_name(folder: Path) -> None:
 
 
 def test_settings_name_the_agent_and_the_model(folder: Path) -> None:
-    """remit.toml says what is run when the command line does not; the command line has the last word."""
+    """remit.toml sets the agent and the model; the command line overrides them."""
     (folder / "remit.toml").write_text(
         'model = "scripted"\nagent = "clerk"\n[agents.clerk]\ndescription = "Counts."\ninstructions = "Count."\n',
         encoding="utf-8",
@@ -252,7 +252,7 @@ def test_settings_name_the_agent_and_the_model(folder: Path) -> None:
 
 
 def test_limits_of_the_command_line() -> None:
-    """--limits and the single flags set the tree's limits; a single flag has the last word."""
+    """--limits and the single options set the tree's limits; a single option wins."""
     said = run(
         "Go", "--limits", "depth=1,tokens=9000,turns=3", "--max-turns", "7", "--timeout", "90s", "--max-depth", "2",
         "--output-format", "stream-json", model=ScriptedModel([say("Fine.")]),
@@ -263,8 +263,8 @@ def test_limits_of_the_command_line() -> None:
     assert isinstance(limits, Limits)
 
 
-def test_without_a_terminal_nobody_is_asked(folder: Path) -> None:
-    """A call that needs a yes is denied, and the model is told how it could have been allowed."""
+def test_without_a_terminal_approvals_are_denied(folder: Path) -> None:
+    """A call that needs approval is denied, and the result says how to allow it."""
     seen: list[str] = []
 
     def note(request: Request) -> Answer:
@@ -289,14 +289,14 @@ def test_without_a_terminal_nobody_is_asked(folder: Path) -> None:
     ],
 )
 def test_rules_of_the_command_line(folder: Path, flags: tuple[str, ...], written: bool) -> None:
-    """--yes answers what would be asked; --deny and a sandbox hold all the same."""
+    """--yes approves requests; --deny and a sandbox still apply."""
     model = ScriptedModel([call("write", path="a.txt", content="x"), say("Done.")])
     assert run("Go", *flags, model=model).code == 0
     assert (folder / "a.txt").exists() is written
 
 
-def test_read_only_offers_only_what_looks() -> None:
-    """With --read-only the lead is not even offered tools that change things."""
+def test_read_only_offers_only_reading_tools() -> None:
+    """With --read-only the lead has no tools that change things."""
     seen = Seen()
     run("Go", "--read-only", model=seen.model)
     names = {spec.name for spec in seen.requests[0].tools}
@@ -304,8 +304,8 @@ def test_read_only_offers_only_what_looks() -> None:
     assert not names & {"write", "edit", "terminal"}
 
 
-def test_an_answer_that_matches_a_schema(folder: Path) -> None:
-    """--json-schema, a file or text: the answer is asked for again until it matches, and is `output`."""
+def test_an_answer_with_a_schema(folder: Path) -> None:
+    """--json-schema takes a file or text; the answer is requested again until it matches, and is `output`."""
     schema = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
     (folder / "schema.json").write_text(schema, encoding="utf-8")
     for given in (schema, "schema.json"):
@@ -317,7 +317,7 @@ def test_an_answer_that_matches_a_schema(folder: Path) -> None:
 
 
 def test_another_workspace(folder: Path) -> None:
-    """--workspace is the folder that the tools work in."""
+    """--workspace sets the folder of the tools."""
     seen: list[str] = []
 
     def note(request: Request) -> Answer:
@@ -329,41 +329,41 @@ def test_another_workspace(folder: Path) -> None:
     assert "README.md" not in seen[0]
 
 
-def test_nothing_is_kept_without_a_journal(folder: Path) -> None:
-    """With --no-journal nothing is written, and nobody is sent to look for it."""
+def test_no_journal(folder: Path) -> None:
+    """With --no-journal nothing is written, and there is no hint to show the run."""
     said = run("Go", "--no-journal", model=ScriptedModel([say("Fine.")]))
     assert said.out == "Fine.\n"
     assert "remit show" not in said.err
     assert not (folder.parent / "state").exists()
 
 
-# --- Which model ----------------------------------------------------------------------------------
+# --- The model ------------------------------------------------------------------------------------
 
 
 def test_without_a_model_the_offline_rules_survey() -> None:
-    """Without a key and without --model it says what it does, and how to choose a model."""
+    """Without a key and without --model, remit surveys the folder and says how to choose a model."""
     said = remit("run", "Survey this folder")
     assert said.code == 0
     assert said.out.startswith("# Survey of `.`")
-    assert "No model was named and no key was found" in said.err
+    assert "No model was named and no API key is set" in said.err
     assert "--model anthropic:claude-sonnet-5" in said.err
     assert "ANTHROPIC_API_KEY" in said.err
 
 
 def test_the_offline_model_by_name() -> None:
-    """--model offline is the survey, since that is all it can do."""
+    """--model offline runs the survey."""
     said = remit("run", "Survey this folder", "--model", "offline")
     assert said.out.startswith("# Survey of `.`")
     assert "survey › surveyor (src): completed" in said.err
 
 
 def test_a_key_chooses_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a provider's key its model is taken, and that is said."""
+    """With a provider's key its model is used, and a note says so."""
     import remit.cli.default_model as default_model
 
     found = default_model.choose({"OPENAI_API_KEY": "k"})
     assert found.model == "openai:gpt-5"
-    assert "because there is OPENAI_API_KEY" in found.note
+    assert "because OPENAI_API_KEY is set" in found.note
     monkeypatch.setattr(default_model, "is_installed", lambda _: False)
     lacking = default_model.choose({"OPENAI_API_KEY": "k"})
     assert lacking.model == "offline"
@@ -371,7 +371,7 @@ def test_a_key_chooses_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_without_its_key() -> None:
-    """A model that cannot be used is wrong use: one sentence that names the variable."""
+    """An unavailable model is a usage error: one sentence that names the variable."""
     said = remit("run", "Go", "--model", "anthropic:claude-sonnet-5")
     assert said.code == exits.WRONG_USE
     assert "ANTHROPIC_API_KEY" in said.err
@@ -384,7 +384,7 @@ def test_a_model_without_its_key() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((), "There is nothing to do"),
+        ((), "The task is missing"),
         (("Go", "--limits", "dept=2"), "'dept' is no limit. Did you mean 'depth'?"),
         (("Go", "--max-turns", "many"), "--max-turns must be a number, not 'many'."),
         (("Go", "--max-turns", ""), "--max-turns must be"),
@@ -399,19 +399,19 @@ def test_a_model_without_its_key() -> None:
         (("Go", "--allow", "write it"), "write it"),
         (("Go", "--sandbox", "closed"), "--sandbox"),
         (("Go", "--json-schema", "nowhere.json"), "--json-schema 'nowhere.json' cannot be read"),
-        (("Go", "--json-schema", "{"), "--json-schema is no JSON"),
+        (("Go", "--json-schema", "{"), "--json-schema is not valid JSON"),
         (("Go", "--workspace", "nowhere"), "--workspace 'nowhere' is not a folder"),
         (("Go", "--output-format", "xml"), "'xml' is not one of 'text', 'json', 'stream-json'"),
         (("Survey this folder", "--journal", "runs.db"), "Did you mean 'sqlite:///runs.db'?"),
-        (("Go", "--no-journal", "--continue"), "--no-journal keeps nothing"),
-        (("Go", "--continue", "--resume", "abc"), "write one of them"),
+        (("Go", "--no-journal", "--continue"), "--no-journal stores nothing"),
+        (("Go", "--continue", "--resume", "abc"), "--continue and --resume cannot be combined"),
         (("Go", "--modle", "x"), "Did you mean"),
-        (("Go", "--agent", "nobody"), "There is no agent 'nobody'"),
+        (("Go", "--agent", "nobody"), "No agent named 'nobody'"),
         (("Go", "--model", "gpt"), "gpt"),
     ],
 )
 def test_wrong_use(args: tuple[str, ...], words: str) -> None:
-    """What is wrong is one sentence with the right form, exit code 2, no traceback; nothing was run."""
+    """Wrong use prints one sentence and the right form, exits with 2, shows no traceback and runs nothing."""
     said = remit("run", *args)
     assert said.code == exits.WRONG_USE
     assert words in said.err
@@ -419,8 +419,8 @@ def test_wrong_use(args: tuple[str, ...], words: str) -> None:
     assert said.out == ""
 
 
-def test_second_signal_is_the_end() -> None:
-    """The first request to stop has the reason; later ones do not change it."""
+def test_a_second_stop_keeps_the_first_reason() -> None:
+    """The first request to stop sets the reason; later ones do not change it."""
     from remit.cli.views.display import NoDisplay
     from remit.cli.views.tree_view import TreeView
 

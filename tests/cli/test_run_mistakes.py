@@ -1,4 +1,4 @@
-"""Slips that must not pass for success: rules that name nothing, tasks that nobody can do, runs that are somebody else's."""
+"""Mistakes that must not look like success: rules for unknown tools, impossible tasks, runs of other programs."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("flag", ["--allow", "--ask", "--deny"])
 @pytest.mark.parametrize("rule", ["wrlte", "wrlte(notes*)"])
-def test_a_rule_for_no_tool_is_said_before_anything_runs(flag: str, rule: str) -> None:
-    """A denial that denies nothing is worse than none."""
+def test_a_rule_for_an_unknown_tool_is_rejected(flag: str, rule: str) -> None:
+    """A deny rule with a typo would deny nothing, so it is an error before the run."""
     said = run("Go", flag, rule, model=ScriptedModel([say("never")]))
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     assert "Did you mean 'write'?" in said.err
 
 
 @pytest.mark.parametrize("rule", ["write", "Bash(git *)", "mcp__x__*", "*", "task", "subagent_x"])
-def test_rules_for_what_there_is_are_fine(rule: str) -> None:
-    """Names of other programs, servers and patterns are no slips."""
+def test_rules_for_known_names_are_accepted(rule: str) -> None:
+    """Names from other programs, tools of servers and patterns are accepted."""
     assert run("Go", "--deny", rule, model=ScriptedModel([say("Done.")])).code == 0
 
 
-def test_what_nobody_can_do_is_not_a_success() -> None:
-    """Without a model a task that is no survey is not begun, and the exit code says so."""
+def test_an_impossible_task_is_not_a_success() -> None:
+    """Without a model, a task other than a survey is not started, with exit code 2."""
     said = remit("run", "What is the meaning of life?")
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     assert "Survey this folder" in said.err
 
 
-def test_agents_that_are_not_there_are_said() -> None:
-    """A folder of agents that does not exist is a slip, whatever would be run."""
+def test_missing_agent_paths_are_reported() -> None:
+    """A folder of agents that does not exist is an error, whichever agent runs."""
     said = run("Go", "--agents", "nowhere", model=ScriptedModel([say("never")]))
     assert said.code == exits.WRONG_USE
     assert "nowhere" in said.err
 
 
-def test_an_agent_that_is_left_out_is_said(folder: Path) -> None:
-    """A run that goes on without it would look as if nobody had written it."""
+def test_a_skipped_agent_is_reported(folder: Path) -> None:
+    """A run without an agent whose file has an error prints a note about it."""
     agents = folder / ".remit" / "agents"
     agents.mkdir(parents=True)
     (agents / "helper.md").write_text("---\nname: helper\ndescription: Helps.\ntools: Grpe\n---\nHelp.\n")
     said = run("Go", model=ScriptedModel([say("Done.")]))
     assert said.code == 0
     assert "helper.md:4: There is no tool 'Grpe'. Did you mean 'grep'?" in said.err
-    assert "An agent whose file has an error is left out." in said.err
+    assert "Agents with errors in their files are skipped." in said.err
 
 
 def _agent(folder: Path, name: str, more: str = "") -> None:
@@ -67,30 +67,30 @@ def _agent(folder: Path, name: str, more: str = "") -> None:
     (agents / f"{name}.md").write_text(f"---\nname: {name}\ndescription: D.\n{more}---\nWork.\n")
 
 
-def test_an_agent_whose_file_has_an_error_is_not_said_to_be_none(folder: Path) -> None:
+def test_a_named_agent_with_an_error_in_its_file(folder: Path) -> None:
     _agent(folder, "helper", "max_truns: 3\nlimits: nonsense\n")
     said = run("Go", "--agent", "helper", model=ScriptedModel([say("never")]))
     assert said.code == exits.WRONG_USE
-    assert "The agent 'helper' cannot be used, because its file has an error." in said.err
+    assert "The agent 'helper' cannot run because its file has an error." in said.err
     assert "helper.md:5" in said.err
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("", "The agent 'helper' names no model, and no key was found."),
+        ("", "The agent 'helper' names no model, and no API key is set."),
         ("model: haiku\n", "ANTHROPIC_API_KEY is not set"),
         ("model: ofline\n", "Did you mean 'offline'?"),
     ],
 )
-def test_an_agent_without_a_model_is_told_why(folder: Path, more: str, words: str) -> None:
+def test_a_named_agent_without_a_model(folder: Path, more: str, words: str) -> None:
     _agent(folder, "helper", more)
     said = remit("run", "Go", "--agent", "helper")
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     assert words in said.err
 
 
-def test_warnings_are_to_be_seen_where_it_is_said(folder: Path) -> None:
+def test_the_hint_of_warnings_lists_them(folder: Path) -> None:
     _agent(folder, "helper", "maxTruns: 3\n")
     file = str(folder / ".remit" / "agents" / "helper.md")
     said = run("Go", "--agents", file, model=ScriptedModel([say("Done.")]))
@@ -98,7 +98,7 @@ def test_warnings_are_to_be_seen_where_it_is_said(folder: Path) -> None:
     assert "maxTruns" in remit("agents", "--check", file).out
 
 
-def test_warnings_of_this_place_are_not_looked_for_in_files_that_were_named(folder: Path) -> None:
+def test_warnings_of_this_folder_are_not_in_named_files(folder: Path) -> None:
     _agent(folder, "helper", "maxTruns: 3\n")
     (folder / "team").mkdir()
     (folder / "team" / "other.md").write_text("---\nname: other\ndescription: D.\n---\nWork.\n")
@@ -107,8 +107,8 @@ def test_warnings_of_this_place_are_not_looked_for_in_files_that_were_named(fold
     assert "maxTruns" in remit("agents", "--check").out
 
 
-def test_the_offline_rules_are_not_asked_for_what_they_cannot_do() -> None:
-    """What is asked for and not done would pass for done."""
+def test_options_that_the_offline_rules_do_not_support() -> None:
+    """An option that is silently ignored would look like success."""
     said = remit("run", "Survey src", "-m", "offline", "--json-schema", '{"type": "object"}')
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     assert "--json-schema needs a language model" in said.err
@@ -116,11 +116,11 @@ def test_the_offline_rules_are_not_asked_for_what_they_cannot_do() -> None:
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     said = remit("run", "Survey src", "-m", "offline", "--agents", "src")
     assert said.code == 0
-    assert "--agents is not used" in said.err
+    assert "--agents is ignored" in said.err
 
 
-def test_nobody_has_more_than_tools_that_look_with_read_only(folder: Path) -> None:
-    """Agents of files have no others either: a person would be asked for what is refused anyway."""
+def test_read_only_applies_to_every_agent(folder: Path) -> None:
+    """Agents of files lose tools that change things too: otherwise a person would approve calls that then fail."""
     _agent(folder, "helper", "tools: Read, Write, Bash, mcp__files\n")
     offered: list[tuple[str, ...]] = []
 
@@ -138,8 +138,8 @@ def test_nobody_has_more_than_tools_that_look_with_read_only(folder: Path) -> No
     assert "files: not opened: its tools may change things, and the sandbox is read-only." in said.err
 
 
-def test_an_agent_with_a_server_of_its_own_runs_with_read_only(folder: Path) -> None:
-    """The read-only sandbox withholds its server, so what the file calls its tools is not a mistake."""
+def test_an_agent_with_its_own_server_runs_with_read_only(folder: Path) -> None:
+    """The read-only sandbox withholds the server, so the names of its tools in the file are not errors."""
     more = "tools: Read, files, files_search\ndisallowedTools: files_edit\nmcpServers:\n  files:\n    command: never\n"
     _agent(folder, "helper", more)
     model = ScriptedModel({"helper": [say("Done.")]})
@@ -152,7 +152,7 @@ def test_an_agent_with_a_server_of_its_own_runs_with_read_only(folder: Path) -> 
 def test_read_only_withholds_tools_of_servers_in_the_command_line_as_in_python(
     folder: Path, flag: tuple[str, ...]
 ) -> None:
-    """Both ways to say read-only leave the tools that a trusted server itself calls read-only, and no others."""
+    """The command line and Python keep the same tools: those that a trusted server itself marks as read-only."""
     server = Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py"
     Path("remit.toml").write_text(
         f'[mcp.servers.files]\ncommand = "{sys.executable}"\nargs = ["-S", "{server}"]\ntrusted = true\n'
@@ -163,15 +163,15 @@ def test_read_only_withholds_tools_of_servers_in_the_command_line_as_in_python(
     assert names == ["mcp__files__heard", "mcp__files__die"]
 
 
-def test_calls_that_failed_are_counted_where_people_look() -> None:
-    """A denied call is in the last line, whatever the model says of it."""
+def test_failed_calls_are_counted_in_the_summary() -> None:
+    """A denied call is counted in the last line, whatever the model answers."""
     model = ScriptedModel([call("write", path="a.txt", content="x"), say("Written.")])
     said = run("Go", "--yes", "--deny", "write", model=model)
     assert "1 call failed or denied" in said.err
 
 
-def test_a_run_of_another_program_gets_no_other_agent(folder: Path) -> None:
-    """A conversation that was not begun here does not go on with tools that its agent never had."""
+def test_a_run_of_another_program_needs_the_same_tools(folder: Path) -> None:
+    """A conversation of another program is not continued by an agent with other tools."""
 
     @tool(tier="observe")
     async def peek() -> str:
@@ -190,8 +190,8 @@ def test_a_run_of_another_program_gets_no_other_agent(folder: Path) -> None:
     assert not (folder / "a.txt").exists()
 
 
-def test_a_run_of_a_program_says_where_it_goes_on(folder: Path) -> None:
-    """Whoever resumes a run whose agent and model only its program has is told so, not only that a name means nothing."""
+def test_a_run_of_a_program_says_where_to_resume_it(folder: Path) -> None:
+    """Resuming a run whose agent and model only its program has prints that, not only an unknown name."""
     store = f"sqlite:///{folder / 'own.db'}"
     model = ScriptedModel([call("ls"), say("Stopped.")])
     outcome = run_sync(Agent("mine", tools=["ls"]), "Go", model=model, store=store, limits=Limits(turns=1))
@@ -201,16 +201,16 @@ def test_a_run_of_a_program_says_where_it_goes_on(folder: Path) -> None:
     assert f"remit.resume(store, '{outcome.run_id}', agent=..., model=...)" in said.err
 
 
-def test_going_on_does_not_lead_in_a_circle() -> None:
-    """Where a limit ended a run, the command to go on with raises it."""
+def test_a_resume_hint_raises_the_limit() -> None:
+    """If a limit ended a run, the printed resume command raises that limit."""
     model = ScriptedModel([call("ls"), call("ls", path="."), say("never")])
     said = run("Go", "--max-turns", "1", model=model)
     assert said.code == exits.BY_STATUS[Status.INCOMPLETE]
     assert "--max-turns 100" in said.err
 
 
-def test_a_broken_file_keeps_nobody_from_looking(folder: Path) -> None:
-    """Runs are listed, and can be stopped, while remit.toml is being mended; starting one says what is wrong."""
+def test_a_broken_settings_file_does_not_hide_runs(folder: Path) -> None:
+    """Runs are listed and can be cancelled while remit.toml is broken; starting a run reports the error."""
     (folder / "remit.toml").write_text("model = \n")
     listed = remit("runs")
     assert listed.code == 0

@@ -1,4 +1,4 @@
-"""Going on: `remit resume`, `remit run --continue` and `--resume`."""
+"""Resuming: `remit resume`, `remit run --continue` and `--resume`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stopped(*flags: str) -> str:
-    """The id of a run that met its limit of turns."""
+    """The id of a run that reached its turn limit."""
     model = ScriptedModel([call("ls", said="Looked."), wrapped("One place seen.")])
     said = run("Look around", "--max-turns", "1", *flags, model=model)
     assert said.code == exits.INCOMPLETE, said.err
@@ -49,44 +49,44 @@ def going_on(*args: str, seen: list[list[str]] | None = None, answer: str = "All
     return remit(*args, model=ScriptedModel(answers))
 
 
-def test_a_stopped_run_goes_on() -> None:
-    """`remit resume RUN` goes on where it was stopped, with more of what it lacked; nothing is done twice."""
+def test_a_stopped_run_is_resumed() -> None:
+    """`remit resume RUN` continues where the run stopped, with a raised limit; nothing is done twice."""
     root = stopped()
-    assert f"Go on with it: remit resume {root[:5]}" in remit("show", root).out
+    assert f"Resume: remit resume {root[:5]}" in remit("show", root).out
     seen: list[list[str]] = []
     said = going_on("resume", root, "--max-turns", "5", seen=seen)
     assert (said.code, said.out) == (0, "All places seen.\n")
     assert seen[0][0] == "Look around"
     assert len(seen) == 1
     assert "listing" not in said.err
-    assert "lead: goes on" in said.err
+    assert "lead: resumed" in said.err
     assert "1 run · 0s/10m · 45 tokens · cost unknown · 3 model calls" in said.err, (
         "with what it had spent before"
     )
 
 
-def test_a_beginning_of_the_id_is_enough() -> None:
-    """RUN may be short, or `last`; a child, an unknown and an empty one are told apart."""
+def test_a_prefix_of_the_id_is_enough() -> None:
+    """RUN may be a prefix or `last`; a child, an unknown id and an empty id have different messages."""
     root = stopped()
     assert going_on("resume", root[:6], "--max-turns", "5").code == 0
     assert going_on("resume", "last").code == 0
     wrong = going_on("resume", "zzzzzzzz")
-    assert (wrong.code, "There is no run 'zzzzzzzz'" in wrong.err) == (exits.WRONG_USE, True)
+    assert (wrong.code, "No run 'zzzzzzzz' in the journal" in wrong.err) == (exits.WRONG_USE, True)
     child = going_on("resume", f"{root}.1")
     assert child.code == exits.WRONG_USE
-    assert "whole trees are resumed" in child.err
+    assert "Resume its whole tree" in child.err
 
 
-def test_a_completed_run_says_its_answer_again() -> None:
-    """What has completed is not run again: its answer is printed, and how to go on. No model is needed for it."""
+def test_a_completed_run_prints_its_answer_again() -> None:
+    """A completed run is not run again: its answer is printed with how to continue. This needs no model."""
     said = run("Go", model=ScriptedModel([say("All is well.")]))
     again = remit("resume", said.run)
     assert (again.code, again.out) == (0, "All is well.\n")
-    assert f"To go on with its conversation: remit resume {said.run} TEXT" in again.err
+    assert f"Continue its conversation: remit resume {said.run} TEXT" in again.err
 
 
-def test_a_conversation_goes_on() -> None:
-    """With a text a new run begins, which knows what was said before."""
+def test_a_conversation_is_continued() -> None:
+    """With a text, a new run starts that has the earlier conversation."""
     first = run("My name is Ada.", model=ScriptedModel([say("Hello Ada.")]))
     seen: list[list[str]] = []
     second = going_on("resume", first.run, "What", "is", "my", "name?", seen=seen, answer="Ada.")
@@ -95,8 +95,8 @@ def test_a_conversation_goes_on() -> None:
     assert second.run != first.run
 
 
-def test_continue_takes_the_newest_of_the_folder(folder: Path) -> None:
-    """--continue goes on with the newest run of this folder, not of another."""
+def test_continue_takes_the_newest_run_of_the_folder(folder: Path) -> None:
+    """--continue resumes the newest run of this folder, not of another."""
     run("Here", model=ScriptedModel([say("Here.")]))
     run("Elsewhere", "--workspace", "src", model=ScriptedModel([say("There.")]))
     seen: list[list[str]] = []
@@ -105,15 +105,15 @@ def test_continue_takes_the_newest_of_the_folder(folder: Path) -> None:
     assert going_on("run", "--continue").out == "All places seen.\n", "the newest one is the one just run"
 
 
-def test_continue_without_a_past(folder: Path) -> None:
-    """Where nothing was run yet, --continue is wrong use, and says how to begin."""
+def test_continue_without_a_run(folder: Path) -> None:
+    """Without an earlier run, --continue is a usage error that says how to start one."""
     said = going_on("run", "--continue")
     assert said.code == exits.WRONG_USE
-    assert f"No run of {folder} is kept here" in said.err
+    assert f"The journal has no run of {folder}." in said.err
 
 
-def test_how_it_was_called_is_kept(folder: Path) -> None:
-    """The agent, the rules, the sandbox and the folder of a run hold when it goes on, from wherever that is asked."""
+def test_the_options_of_a_run_are_stored(folder: Path) -> None:
+    """Agent, rules, sandbox and folder of a run apply after a resume from any folder."""
     agents = folder / "team"
     agents.mkdir()
     (agents / "scribe.md").write_text(
@@ -130,8 +130,8 @@ def test_how_it_was_called_is_kept(folder: Path) -> None:
     assert (folder / "a.txt").exists()
 
 
-def test_the_record_has_no_more_than_the_options(folder: Path) -> None:
-    """What is kept is how the run was called, as JSON, and reads back as that."""
+def test_the_record_has_only_the_options(folder: Path) -> None:
+    """The stored record is the options as JSON, and can be read back."""
     root = stopped("--deny", "write", "--read-only")
 
     async def read() -> tuple[str | None, Options | None]:
@@ -150,8 +150,8 @@ def test_the_record_has_no_more_than_the_options(folder: Path) -> None:
     )
 
 
-def test_a_tree_of_a_program_can_go_on_too(folder: Path) -> None:
-    """A tree that was not started by the command line goes on with an agent of the same name."""
+def test_a_tree_of_a_program_can_be_resumed(folder: Path) -> None:
+    """A tree that another program started can be resumed with an agent of the same name."""
 
     async def begin() -> str:
         async with start(Agent("lead", tools=["ls"]), "Go", model=_Hangs(), store="sqlite") as running:
@@ -170,19 +170,19 @@ class _Hangs:
         return Reply()
 
 
-def test_a_folder_that_is_gone() -> None:
-    """A run whose folder is not there any more says so, and how to name another."""
+def test_a_deleted_workspace() -> None:
+    """Resuming a run whose folder is gone says so, and how to name another."""
     place = Path("gone")
     place.mkdir()
     root = stopped("--workspace", "gone")
     place.rmdir()
     said = going_on("resume", root)
     assert said.code == exits.WRONG_USE
-    assert "is not a folder any more. Name another: --workspace DIR" in said.err
+    assert "no longer exists. Name another: --workspace DIR" in said.err
 
 
-def test_open_calls_are_answered_before_a_conversation_goes_on() -> None:
-    """A provider takes no conversation in which a call has no result."""
+def test_open_calls_get_results_before_a_conversation_continues() -> None:
+    """Providers reject a conversation in which a call has no result."""
     asked = AssistantMessage("", (Call("a", "ls"), Call("b", "grep")))
     outcome = Outcome(
         status=Status.INTERRUPTED,
@@ -197,16 +197,16 @@ def test_open_calls_are_answered_before_a_conversation_goes_on() -> None:
     assert (second.call_id, second.ok) == ("b", False)
 
 
-def test_what_is_said_now_counts_more() -> None:
-    """Options of a resumed run replace those that were kept; the rest stays."""
+def test_new_options_replace_stored_ones() -> None:
+    """Options of a resume replace the stored ones; the others stay."""
     kept = Options(agent="scout", model="a:b", limits="turns=1", yes=True, workspace="/x")
     assert Options(model="c:d").over(kept) == Options(
         agent="scout", model="c:d", limits="turns=1", yes=True, workspace="/x"
     )
 
 
-def test_a_record_of_something_else_is_not_obeyed() -> None:
-    """A record that is not one of ours is as good as none."""
+def test_an_invalid_record_is_ignored() -> None:
+    """A record that cannot be decoded counts as missing."""
 
     class Odd:
         async def load_artifact(self, root: str, name: str, start: int, length: int) -> str:
@@ -215,11 +215,11 @@ def test_a_record_of_something_else_is_not_obeyed() -> None:
     assert asyncio.run(options.recall(Odd(), "r")) is None  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_run_that_is_running_is_not_resumed() -> None:
-    """What another process runs is not resumed but watched, or told something."""
+async def test_a_running_run_is_not_resumed() -> None:
+    """A run of another process is not resumed; the message suggests `watch` and `send`."""
     async with start(Agent("lead", tools=["ls"]), "Go", model=_Hangs(), store="sqlite") as running:
         store = open_store("sqlite")
-        while not await store.trees():  # noqa: ASYNC110 - it is written by a thread that tells nobody
+        while not await store.trees():  # noqa: ASYNC110 - a thread writes it, without an event
             await asyncio.sleep(0.01)
         await store.close()
         said = await asyncio.to_thread(going_on, "resume", running.run_id)

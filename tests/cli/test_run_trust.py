@@ -19,7 +19,7 @@ PLAIN = 'model = ScriptedModel({"lead": [say("Done.")]})'
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A trusted project with a server of its own, in a home of its own."""
+    """A trusted project with its own server, in a separate home."""
     made = project(tmp_path, monkeypatch)
     (made / ".git").mkdir()
     (made / "remit.toml").write_text('policy = ["deny fetch"]\n')
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def program(folder: Path) -> Path:
-    """A program that leaves a mark when it is run."""
+    """A program that creates a file when it runs."""
     made = folder.parent / "evil.sh"
     made.write_text(f"#!/bin/sh\ntouch {folder.parent}/owned\n")
     made.chmod(0o755)
@@ -36,7 +36,7 @@ def program(folder: Path) -> Path:
 
 
 def plant(folder: Path, name: str) -> Path:
-    """Settings that start the program, as if a command had left them; the folder that has them."""
+    """Write settings that start the program, as a command could; returns the folder that has them."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     server = SERVER.format(name="evil", program=program(folder))
@@ -63,10 +63,10 @@ PLANTS = [
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_changed_settings_run_nothing_without_a_terminal(
+def test_changed_settings_start_nothing_without_a_terminal(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """In a trusted project, settings that are not those that were trusted end the command: one sentence, exit code 2."""
+    """In a trusted project, settings other than the trusted ones end the command: one sentence, exit code 2."""
     monkeypatch.chdir(plant(folder, name))
     said = run("Go", "--no-journal", model=ScriptedModel({"lead": [say("Done.")]}))
     assert (said.code, said.out) == (2, "")
@@ -77,7 +77,7 @@ def test_changed_settings_run_nothing_without_a_terminal(
 
 
 def test_accepted_settings_are_followed(folder: Path) -> None:
-    """`remit trust --yes` accepts the change, and the next run follows it."""
+    """`remit trust --yes` accepts the change, and the next run uses the settings."""
     plant(folder, "remit.toml")
     assert remit("trust", "--yes").code == 0
     run("Go", "--no-journal", model=ScriptedModel({"lead": [say("Done.")]}))
@@ -85,7 +85,7 @@ def test_accepted_settings_are_followed(folder: Path) -> None:
 
 
 def test_a_clone_below_runs_without_its_servers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repository below a trusted one runs as one that nobody trusts: its servers are set aside."""
+    """A repository below a trusted one runs as untrusted: its servers are ignored."""
     monkeypatch.chdir(plant(folder, "clone/remit.toml"))
     Path(".git").mkdir()
     said = run("Go", "--no-journal", model=ScriptedModel({"lead": [say("Done.")]}))
@@ -94,15 +94,15 @@ def test_a_clone_below_runs_without_its_servers(folder: Path, monkeypatch: pytes
     assert not (folder.parent / "owned").exists()
 
 
-def test_trust_for_once_asks_nothing(folder: Path) -> None:
-    """`--trust` follows the settings as they are, this once."""
+def test_trust_for_one_run_asks_nothing(folder: Path) -> None:
+    """`--trust` uses the current settings for one run."""
     (folder / "remit.toml").write_text('policy = ["deny write"]\n')
     assert run("Go", "--no-journal", "--trust", model=ScriptedModel({"lead": [say("Done.")]})).code == 0
     assert run("Go", "--no-journal", model=ScriptedModel({"lead": [say("Done.")]})).code == 2
 
 
 def test_instructions_are_edited_without_a_question(folder: Path) -> None:
-    """Agent files are written and their instructions edited by hand; the next run asks nothing."""
+    """Edited instructions in agent files need no new trust."""
     (folder / ".remit/agents").mkdir(parents=True)
     for text in ("Review.", "Review well."):
         (folder / ".remit/agents/reviewer.md").write_text(f"---\nname: reviewer\n---\n{text}\n")
@@ -120,7 +120,7 @@ def _writes(*options: str) -> Said:
 
 @pytest.mark.parametrize("options", [("--yes",), ("--allow", "write"), ("--yes", "--allow", "write")])
 def test_yes_does_not_cover_settings(folder: Path, options: tuple[str, ...]) -> None:
-    """Neither `--yes` nor a rule lets `write` change what remit reads as settings."""
+    """Neither `--yes` nor a rule lets `write` change files that remit reads as settings."""
     assert _writes(*options).code == 0
     assert not (folder / "remit.toml").exists()
 
@@ -135,8 +135,8 @@ def at_terminal(folder: Path, *args: str) -> Terminal:
 @pytest.mark.real_time
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_the_difference_is_shown_and_asked_about(folder: Path, answer: str) -> None:
-    """At a terminal the run begins only after a yes to the difference, which is then remembered."""
+def test_changed_settings_are_shown_and_confirmed(folder: Path, answer: str) -> None:
+    """At a terminal the run starts only after a yes to the changes, which is then remembered."""
     (folder / "remit.toml").write_text('policy = ["deny write"]\n')
     with at_terminal(folder, "run", "Go", "--model", "scripted", "--no-journal") as terminal:
         screen = terminal.wait_for("[y]es, [n]o:")
@@ -150,7 +150,7 @@ def test_the_difference_is_shown_and_asked_about(folder: Path, answer: str) -> N
 @pytest.mark.real_time
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_trust_asks_at_a_terminal(folder: Path) -> None:
-    """`remit trust` shows what changed; Ctrl-C leaves everything as it was."""
+    """`remit trust` shows the changes; Ctrl-C changes nothing."""
     (folder / "remit.toml").write_text('policy = ["deny write"]\n')
     with at_terminal(folder, "trust") as terminal:
         terminal.wait_for("Trust this? [y]es, [n]o:")

@@ -1,4 +1,4 @@
-"""`remit runs`, and how a command finds its journal and its run."""
+"""`remit runs`, and how commands find their journal and their run."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return make_bench(tmp_path, monkeypatch)
 
 
-def test_newest_first_with_what_they_used(bench: Bench) -> None:
-    """Every tree is one line: short id, how it ended, agent, task, tokens, children."""
+def test_newest_first_with_usage(bench: Bench) -> None:
+    """Every tree is one line: short id, status, agent, task, tokens, children."""
     bench.run(two_scouts(), "Look at it all")
     bench.run(ScriptedModel({"lead": [fail("no such model", "not_found")]}), "Fail")
     code, out, err = remit("runs")
     head, second, first = out.splitlines()
     assert code == 0
     assert err == ""
-    assert head.split() == ["ID", "STATUS", "AGENT", "TASK", "BEGAN", "TOKENS", "CHILDREN"]
+    assert head.split() == ["ID", "STATUS", "AGENT", "TASK", "STARTED", "TOKENS", "CHILDREN"]
     assert second.split()[:4] == ["mnpqr", "failed", "lead", "Fail"]
     assert first.split()[:6] == ["abcde", "completed", "lead", "Look", "at", "it"]
     assert first.split()[-2:] == ["90", "2"]
 
 
-def test_an_empty_journal_is_no_error(bench: Bench) -> None:
-    """Where no runs are kept, standard output is empty and standard error says how to begin."""
+def test_an_empty_journal_is_not_an_error(bench: Bench) -> None:
+    """With an empty journal, standard output is empty and standard error says how to start a run."""
     code, out, err = remit("runs")
     assert (code, out) == (0, "")
-    assert "No runs are kept" in err
+    assert "No runs in " in err
     assert "remit run" in err
 
 
 def test_json_is_one_object_per_line(bench: Bench) -> None:
-    """--json has the whole id, the status and the usage of each, for programs."""
+    """--json prints the whole id, the status and the usage of each run."""
     bench.run(two_scouts())
     bench.run(ScriptedModel([call("look", path="x")]), limits=Limits(requests=1))
     code, out, _ = remit("runs", "--json")
@@ -69,7 +69,7 @@ def test_json_is_one_object_per_line(bench: Bench) -> None:
 
 
 def test_how_many_are_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a number the newest few, with --limit as many as that, with --all everything; what is left out is counted."""
+    """The newest few by default, `--limit` as many as given, --all everything; the rest is counted."""
     monkeypatch.setattr(runs, "SHOWN", 2)
     for _ in range(4):
         bench.run(ScriptedModel([say("Done.")]))
@@ -80,11 +80,11 @@ def test_how_many_are_listed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     assert "2 of 4 runs" in remit("runs").err
     code, _, err = remit("runs", "--all", "--limit", "3")
     assert code == 2
-    assert "do not go together" in err
+    assert "cannot be combined" in err
 
 
-def test_a_live_tree_says_which_process_runs_it_and_what_it_waits_for(bench: Bench) -> None:
-    """A tree that a process works on is `running`, with that process; what it asks is told with the command to answer."""
+def test_a_live_tree_shows_its_process_and_open_requests(bench: Bench) -> None:
+    """A running tree is `running`, with its process; open requests are listed with the command that answers them."""
     with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")])) as tree:
         tree.wait_for(bench, ApprovalRequested)
         code, out, err = remit("runs")
@@ -94,13 +94,13 @@ def test_a_live_tree_says_which_process_runs_it_and_what_it_waits_for(bench: Ben
 
 
 def test_a_tree_whose_process_died_is_interrupted(bench: Bench) -> None:
-    """A tree without an end that nobody runs is told as interrupted, not as running."""
+    """A tree without an end and without a process is interrupted, not running."""
     bench.interrupted()
     assert remit("runs").out.splitlines()[1].split()[1] == "interrupted"
 
 
-def test_foreign_text_cannot_drive_the_terminal(bench: Bench) -> None:
-    """What a task holds is shown on one line without control characters or reordering ones."""
+def test_a_task_cannot_control_the_terminal(bench: Bench) -> None:
+    """A task is shown on one line without control or bidi characters."""
     bench.run(ScriptedModel([say("Done.")]), "\x1b[2J\nclear\u202e\x9b31m [bold]x[/bold]")
     for args in ((), ("--json",)):
         out = remit("runs", *args).out
@@ -111,8 +111,8 @@ def test_foreign_text_cannot_drive_the_terminal(bench: Bench) -> None:
     assert "[bold]x[/bold]" in remit("runs").out
 
 
-def test_no_events_are_read_of_what_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list costs a line per tree, however large the trees are."""
+def test_events_of_ended_trees_are_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listing a tree costs the same however large the tree is."""
     bench.run(two_scouts())
 
     def fold(events: object) -> None:
@@ -123,7 +123,7 @@ def test_no_events_are_read_of_what_has_ended(bench: Bench, monkeypatch: pytest.
 
 
 def test_a_table_fits_its_window() -> None:
-    """The column that gives way is cut to the width, by cells and not by characters; empty columns are left out."""
+    """One column is cut to fit the width, in cells and not in characters; empty columns are left out."""
     rows = [("A", "B", "C", "D"), ("1", "漢字" * 40, "", "x" * 9), ("22", "short", "", "y")]
     lines = table(rows, gives_way=1, width=40)
     assert lines[0].split() == ["A", "B", "D"]
@@ -135,8 +135,8 @@ def test_a_table_fits_its_window() -> None:
 # --- Which journal --------------------------------------------------------------------------------
 
 
-def test_the_nearest_word_about_the_journal_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--journal comes before REMIT_JOURNAL, that before the user's and the project's files, those before the default."""
+def test_the_order_of_journal_settings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--journal overrides REMIT_JOURNAL, which overrides the user's and the project's files, which override the default."""
     bench.run(ScriptedModel([say("Done.")]))
     other = f"sqlite:///{bench.folder / 'other.db'}"
     assert remit("runs", "--journal", other).out == ""
@@ -152,8 +152,8 @@ def test_the_nearest_word_about_the_journal_counts(bench: Bench, monkeypatch: py
     assert str(bench.folder / "other.db") in remit("runs").err
 
 
-def test_a_project_below_its_settings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command finds the journal of remit.toml from a folder below it, up to the root of the repository."""
+def test_settings_of_a_parent_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command finds the journal of remit.toml in a parent folder, up to the root of the repository."""
     bench.run(ScriptedModel([say("Done.")]))
     monkeypatch.delenv("REMIT_JOURNAL")
     monkeypatch.setenv("REMIT_TRUST", "1")
@@ -165,17 +165,17 @@ def test_a_project_below_its_settings(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("args", [("--journal", "memory"), ()])
-def test_no_journal_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]) -> None:
-    """Where nothing is kept there is nothing to list: one sentence, the right form, exit code 2."""
+def test_without_a_journal(bench: Bench, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]) -> None:
+    """If the journal is off there is nothing to list: one sentence with the right form, exit code 2."""
     monkeypatch.setenv("REMIT_JOURNAL", "off")
     code, out, err = remit("runs", *args)
     assert (code, out) == (2, "")
-    assert "No runs are kept here" in err
+    assert "The journal is off" in err
     assert "--journal sqlite:///" in err
 
 
-def test_a_journal_that_is_none(bench: Bench) -> None:
-    """A file that is no journal is told in a sentence, without a traceback."""
+def test_a_file_that_is_not_a_journal(bench: Bench) -> None:
+    """A file that is not a journal is reported in one sentence, without a traceback."""
     Path("notes.db").write_text("These are my notes, and no database at all." * 20)
     code, out, err = remit("runs", "--journal", "sqlite:///notes.db")
     assert (code, out) == (1, "")
@@ -196,7 +196,7 @@ def _info(root: str) -> TreeInfo:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("ab2", min_size=6, max_size=10), min_size=1, max_size=20, unique=True))
 def test_a_short_id_means_one_run(roots: list[str]) -> None:
-    """Each short id finds its own tree, whatever other ids there are; so does the whole id."""
+    """Each short id finds its own tree, whatever other ids exist; so does the whole id."""
     trees = [_info(root) for root in roots]
     for root, short in run_lookup.short_ids(roots).items():
         assert root.startswith(short)
@@ -206,8 +206,8 @@ def test_a_short_id_means_one_run(roots: list[str]) -> None:
             assert run_lookup.find(trees, short).info.root == root
 
 
-def test_beginnings_children_and_last() -> None:
-    """A unique beginning is enough, also before a child's number; `last` is the newest tree."""
+def test_prefixes_children_and_last() -> None:
+    """A unique prefix is enough, also before a child's number; `last` is the newest tree."""
     trees = [_info("abcdefghjk"), _info("abdefghjkm")]
     assert run_lookup.find(trees, "abc").run == "abcdefghjk"
     found = run_lookup.find(trees, "abd.2.1")
@@ -219,23 +219,23 @@ def test_beginnings_children_and_last() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("ab", "stands for 2 runs: abcde (lead), abdef (lead). Write more"),
-        ("zzz", "There is no run 'zzz'. `remit runs` lists"),
+        ("ab", "matches 2 runs: abcde (lead), abdef (lead). Write more"),
+        ("zzz", "No run 'zzz' in the journal. `remit runs` lists"),
         ("bcdefghjk", "Did you mean abcdefghjk?"),
-        ("", "There is no run ''"),
-        ("\x1b[2J", "There is no run '\\x1b[2J'"),
+        ("", "No run ''"),
+        ("\x1b[2J", "No run '\\x1b[2J'"),
     ],
 )
-def test_what_is_unknown_or_ambiguous_is_said(written: str, said: str) -> None:
-    """A name for no run or for several is an error that says what to write instead."""
+def test_unknown_and_ambiguous_ids(written: str, said: str) -> None:
+    """An id that matches no run or several is an error that says what to write instead."""
     with pytest.raises(UsageError) as error:
         run_lookup.find([_info("abcdefghjk"), _info("abdefghjkm")], written)
     assert said in str(error.value)
 
 
 def test_in_an_empty_journal_every_run_is_unknown() -> None:
-    """Where nothing is kept, the sentence says so rather than that the id is wrong."""
-    with pytest.raises(UsageError, match="no runs are kept here yet"):
+    """With an empty journal, the message says so instead of suggesting an id."""
+    with pytest.raises(UsageError, match="the journal is empty"):
         run_lookup.find([], "last")
 
 
@@ -248,11 +248,11 @@ def test_in_an_empty_journal_every_run_is_unknown() -> None:
     ],
 )
 def test_requests_are_named_by_their_number(written: str, meant: tuple[str, str]) -> None:
-    """A request is a run's id and its number, or its id as the journal has it."""
+    """A request is named by the run's id and a number, or by its id in the journal."""
     assert run_lookup.split_request(written) == meant
 
 
-# --- What it costs --------------------------------------------------------------------------------
+# --- Cost -----------------------------------------------------------------------------------------
 
 
 def test_listing_imports_nothing_heavy(bench: Bench) -> None:
@@ -283,8 +283,8 @@ def test_listing_imports_nothing_heavy(bench: Bench) -> None:
         assert said.endswith("False")
 
 
-def test_listing_changes_nothing(bench: Bench) -> None:
-    """Looking at a journal that is not there does not make one."""
+def test_listing_creates_nothing(bench: Bench) -> None:
+    """Listing a journal that does not exist does not create it."""
     asyncio.run(open_store(bench.url).close())
     remit("runs")
     remit("show")

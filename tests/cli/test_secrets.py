@@ -1,4 +1,4 @@
-"""Secrets that settings describe: the command line leaves them out of the journal."""
+"""Secrets that the settings describe are redacted from the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def journal(folder: Path) -> str:
 
 
 def test_a_secret_of_the_settings_is_not_in_the_journal(folder: Path) -> None:
-    """Neither in the task nor in what a tool read; without the setting it is."""
+    """A secret is neither in the recorded task nor in a tool result; without the setting it is in both."""
     (folder / "keys.txt").write_text(SECRET)
     script = [call("read", path="keys.txt"), say(f"It has {SECRET}.")]
     assert run(f"Read {SECRET}", "--trust", model=ScriptedModel(script)).code == 0

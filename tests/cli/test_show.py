@@ -1,11 +1,11 @@
-"""`remit show`: one run, as much of it as is asked for."""
+"""`remit show`: one run, or chosen parts of it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-# The bench is shared by the tests of this folder.
+# All tests of this file share one bench.
 import commandbench
 import pytest
 from commandbench import LEAD, Bench, make_bench, remit, two_scouts
@@ -24,7 +24,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_the_page_has_task_tree_and_answer(bench: Bench) -> None:
-    """Without options a run is shown with its task, every run below it, and its answer last."""
+    """Without options, the page has the task, the tree, and the answer last."""
     bench.run(two_scouts("All is well.\n\nNothing to do."), "Look around\nand tell me")
     code, out, err = remit("show", "abc")
     parts = out.split("\n\n")
@@ -38,7 +38,7 @@ def test_the_page_has_task_tree_and_answer(bench: Bench) -> None:
     assert out.endswith("\n\nNothing to do.\n")
 
 
-def test_the_last_run_is_meant_when_none_is_named(bench: Bench) -> None:
+def test_the_default_is_the_last_run(bench: Bench) -> None:
     """`remit show` alone shows the newest run."""
     bench.run(ScriptedModel([say("first")]))
     bench.run(ScriptedModel([say("second")]))
@@ -46,8 +46,8 @@ def test_the_last_run_is_meant_when_none_is_named(bench: Bench) -> None:
     assert remit("show").out == remit("show", "last").out
 
 
-def test_a_child_has_a_page_of_its_own(bench: Bench) -> None:
-    """A child's id shows that child: its path, its task, its answer, and nothing of its siblings."""
+def test_a_child_has_its_own_page(bench: Bench) -> None:
+    """A child's id shows that child: its path, task and answer, without its siblings."""
     bench.run(two_scouts())
     out = remit("show", "abcde.2").out
     assert out.startswith("abcde.2  lead › scout  completed\nTask    Look at src\n")
@@ -55,24 +55,24 @@ def test_a_child_has_a_page_of_its_own(bench: Bench) -> None:
     assert out.endswith("Answer\nFine.\n")
 
 
-def test_how_a_run_ended_short_and_how_to_go_on(bench: Bench) -> None:
-    """A run that did not complete is shown with why, with what it had, and with the command that goes on with it."""
+def test_an_incomplete_run_has_reason_and_resume_hint(bench: Bench) -> None:
+    """A run that did not complete is shown with its reason, its partial answer and how to resume it."""
     bench.run(ScriptedModel([call("look", path="x")]), limits=Limits(requests=1))
     out = remit("show").out
     assert "abcde  lead  over budget" in out
-    assert "Why it ended\n" in out
-    # A program started it, and only that can have it go on.
+    assert "Reason\n" in out
+    # A program started it, so only that program can resume it.
     assert out.endswith(
-        "Go on with it: in its own program, remit.resume(store, 'abcdefghjk', agent=..., model=...)\n"
+        "Resume: in its own program, remit.resume(store, 'abcdefghjk', agent=..., model=...)\n"
     )
     bench.run(ScriptedModel([refuse("I would rather not.")]))
     refused = remit("show").out
-    assert "What it had\nI would rather not." in refused
+    assert "Partial answer\nI would rather not." in refused
     assert "remit resume" not in refused
 
 
-def test_an_interrupted_tree_shows_nobody_at_work(bench: Bench) -> None:
-    """Of a tree whose process died every open run is shown as interrupted, not as running."""
+def test_an_interrupted_tree_has_no_running_runs(bench: Bench) -> None:
+    """In a tree whose process died, every open run is shown as interrupted, not as running."""
     bench.interrupted()
     out = remit("show").out
     assert out.startswith("abcde  lead  interrupted")
@@ -81,19 +81,19 @@ def test_an_interrupted_tree_shows_nobody_at_work(bench: Bench) -> None:
     assert "remit.resume(store, 'abcdefghjk', agent=..., model=...)" in out
 
 
-def test_a_running_tree_says_what_it_waits_for(bench: Bench) -> None:
-    """A live run is shown as running, with what it asks and the commands that answer, follow and stop it."""
+def test_a_running_tree_shows_its_open_requests(bench: Bench) -> None:
+    """A live run is shown as running, with its open requests and the commands that answer, watch and cancel."""
     with bench.running(ScriptedModel([call("publish", page="news"), say("Done.")])) as tree:
         tree.wait_for(bench, ApprovalRequested)
         out = remit("show").out
     assert out.startswith("abcde  lead  running (pid ")
-    assert "Waits for you: lead asks: publish" in out
+    assert "Approval needed: lead: publish" in out
     assert "remit approve abcde/1" in out
     assert "remit watch abcde" in out
 
 
 def test_messages_are_the_conversation(bench: Bench) -> None:
-    """--messages has who said what, the calls with their arguments and the results, in order."""
+    """--messages prints the messages, the calls with their arguments, and the results, in order."""
     bench.run(
         ScriptedModel([calls(call("look", path="a"), call("look", path="b")), say("Both seen.")]), "See both"
     )
@@ -106,8 +106,8 @@ def test_messages_are_the_conversation(bench: Bench) -> None:
     assert "── look: result ──" in out
 
 
-def test_calls_of_the_run_and_below(bench: Bench) -> None:
-    """--calls lists every call with what it was about and what came of it, those of children too."""
+def test_calls_include_those_of_children(bench: Bench) -> None:
+    """--calls lists every call with its arguments and its result, those of children too."""
     bench.run(two_scouts())
     lines = [line.split() for line in remit("show", "--calls").out.splitlines()]
     assert [(line[0], line[2]) for line in lines[1:]] == [
@@ -119,8 +119,8 @@ def test_calls_of_the_run_and_below(bench: Bench) -> None:
     assert remit("show", "abcde.1", "--calls").out.count("look") == 1
 
 
-def test_calls_that_have_not_ended_say_what_they_are_about(bench: Bench) -> None:
-    """--calls has the same words for a call of a tree that was interrupted as for one that has ended."""
+def test_open_calls_show_their_arguments(bench: Bench) -> None:
+    """--calls describes a call of an interrupted tree in the same words as one that has ended."""
     bench.interrupted()
     first, second = remit("show", "--calls").out.splitlines()[1:3]
     assert "scout: Look at docs" in first
@@ -129,15 +129,15 @@ def test_calls_that_have_not_ended_say_what_they_are_about(bench: Bench) -> None
 
 
 def test_usage_adds_up(bench: Bench) -> None:
-    """--usage has what each run used itself, and the sum of all."""
+    """--usage prints the usage of each run itself, and the total."""
     bench.run(two_scouts())
     lines = [line.split() for line in remit("show", "--usage").out.splitlines()]
     assert [line[3:6] for line in lines[1:4]] == [["2", "20", "10"]] * 3
-    assert lines[4][:4] == ["all", "6", "60", "30"]
+    assert lines[4][:4] == ["total", "6", "60", "30"]
 
 
 def test_events_in_order(bench: Bench) -> None:
-    """--events has a line for everything that was recorded; of a child only what is its own or below it."""
+    """--events prints a line per event; for a child only its own and its descendants' events."""
     bench.run(two_scouts())
     out = remit("show", "--events").out.splitlines()
     assert len(out) - 1 == len(bench.events("abcdefghjk"))
@@ -146,24 +146,24 @@ def test_events_in_order(bench: Bench) -> None:
     assert all("abcde.1 " in line for line in remit("show", "abcde.1", "--events").out.splitlines()[1:])
 
 
-def test_a_model_call_that_was_stopped_has_not_failed(bench: Bench) -> None:
-    """--events says of a model call that ended with its run that it was stopped, and nothing of a failure."""
+def test_a_stopped_model_call_is_not_a_failure(bench: Bench) -> None:
+    """--events shows a model call that ended with its run as stopped, not as failed."""
     with bench.running(commandbench.Waiting()) as tree:
         tree.wait_for(bench, TurnStarted)
     out = remit("show", "--events").out
-    assert "its model call was stopped\n" in out
+    assert "model call stopped\n" in out
     assert "failed" not in out
 
 
 def test_events_as_json_can_be_read_back(bench: Bench) -> None:
-    """--events --json is one event per line, exactly as the journal has it."""
+    """--events --json prints one event per line, exactly as recorded."""
     bench.run(two_scouts())
     lines = remit("show", "--events", "--json").out.splitlines()
     assert [decode(line) for line in lines] == bench.events("abcdefghjk")
 
 
-def test_json_has_what_was_asked_for(bench: Bench) -> None:
-    """--json has the run and its tree, and each section that is named, under its name."""
+def test_json_has_the_requested_sections(bench: Bench) -> None:
+    """--json prints the run and its tree, and each named section under its name."""
     bench.run(two_scouts())
     page = json.loads(remit("show", "--json").out)
     assert (page["run"]["status"], page["run"]["text"]) == ("completed", "All is well.")
@@ -182,15 +182,15 @@ def test_json_has_what_was_asked_for(bench: Bench) -> None:
     assert page["usage"][0]["usage"]["requests"] == 2
 
 
-def test_several_sections_follow_each_other(bench: Bench) -> None:
-    """Several options show several sections, set apart by an empty line."""
+def test_several_sections(bench: Bench) -> None:
+    """Several options print several sections, separated by an empty line."""
     bench.run(two_scouts())
     tree, usage = remit("show", "--tree").out, remit("show", "--usage").out
     assert remit("show", "--tree", "--usage").out == f"{tree}\n{usage}"
 
 
-def test_a_long_text_that_was_kept_can_be_read(bench: Bench) -> None:
-    """A child's answer that was too long to be read inline is named on the page, and shown whole by --artifact."""
+def test_an_artifact_can_be_read(bench: Bench) -> None:
+    """A child's answer that was too long to be inline is named on the page, and --artifact prints it whole."""
     long = "\n".join(f"line {number}" for number in range(2000))
     model = ScriptedModel(
         {"lead": [call("task", agent="scout", prompt="Look"), say("Long.")], "scout": [say(long)]}
@@ -201,7 +201,7 @@ def test_a_long_text_that_was_kept_can_be_read(bench: Bench) -> None:
     assert remit("show", "abcde", "--artifact", name) == (0, f"{long}\n", "")
     code, out, err = remit("show", "--artifact", "nothing")
     assert (code, out) == (2, "")
-    assert f"it has {name}." in err
+    assert f"Its artifacts: {name}." in err
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066 \x9b31m\r\x7f"
@@ -220,8 +220,8 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066 \x9b31m\r\x7f"
         ("--events", "--json"),
     ],
 )
-def test_nothing_in_a_journal_drives_the_terminal(bench: Bench, args: tuple[str, ...]) -> None:
-    """Whatever models, tools and tasks said, nothing that is shown has a control or reordering character in it."""
+def test_a_journal_cannot_control_the_terminal(bench: Bench, args: tuple[str, ...]) -> None:
+    """Texts of models, tools and tasks are printed without control or bidi characters."""
     model = ScriptedModel([call("look", path=EVIL), say(f"Look: {EVIL}\nend")])
     bench.run(model, f"Do {EVIL}", agent=Agent("lead", nickname=EVIL, tools=LEAD.tools))
     out = remit("show", *args).out
@@ -230,10 +230,8 @@ def test_nothing_in_a_journal_drives_the_terminal(bench: Bench, args: tuple[str,
 
 
 @pytest.mark.parametrize("args", [(), ("--messages",), ("--events",), ("--json",)])
-def test_an_output_that_has_only_ascii(
-    bench: Bench, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the output has no other characters, our signs are letters, and JSON has everything as escapes."""
+def test_ascii_output(bench: Bench, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the output supports only ASCII, our signs are replaced, and JSON has escapes."""
     bench.run(two_scouts("Grüße 漢字"))
     monkeypatch.setattr(commandbench, "ENCODING", "ascii")
     code, out, err = remit("show", *args)
@@ -243,9 +241,9 @@ def test_an_output_that_has_only_ascii(
         assert json.loads(out)["run"]["text"] == "Grüße 漢字"
 
 
-def test_an_unknown_child_is_wrong_use(bench: Bench) -> None:
-    """A child that the tree does not have: one sentence with the right command, exit code 2."""
+def test_an_unknown_child_is_a_usage_error(bench: Bench) -> None:
+    """An unknown child prints one sentence with the right command, exit code 2."""
     bench.run(two_scouts())
     code, out, err = remit("show", "abcde.7")
     assert (code, out) == (2, "")
-    assert err == "There is no run 'abcde.7' in its tree. `remit show abcde --tree` lists them.\n"
+    assert err == "No run 'abcde.7' in the tree of abcde. `remit show abcde --tree` lists its runs.\n"

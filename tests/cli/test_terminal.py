@@ -1,4 +1,4 @@
-"""The command line as a person uses it: on a real terminal, with a keyboard."""
+"""The command line on a real terminal, with a keyboard."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_demo(folder: Path) -> None:
-    """The demonstration shows a live tree, then a short one, the report, and where the run is kept."""
+    """The demo shows a live tree with column labels, then a short one, the report, and where the run is stored."""
     with remit_in(folder, "demo") as terminal:
         live = terminal.wait_for("├ ● surveyor")
         assert "children at work" in live
@@ -63,13 +63,13 @@ def test_the_demo(folder: Path) -> None:
         seen = terminal.look()
     assert "├ ✓ surveyor  docs · completed" in seen
     assert "# Survey of `.`" in seen
-    assert "Look at it: remit show " in seen
+    assert "Details: remit show " in seen
     assert "The run is kept in" in seen
     assert "●" not in seen, "the live tree has gone"
 
 
-async def test_a_demo_that_is_stopped_has_used_nothing() -> None:
-    """Rules read no tokens, so that a call of theirs which is stopped on the way is not estimated to have used some."""
+async def test_a_stopped_demo_has_no_usage() -> None:
+    """The offline rules use no tokens, so no usage is estimated for a stopped call."""
     async with start(Agent("lead"), "Look around", model=Paced(60.0)) as running:
         async for event in running.events():
             if isinstance(event, TurnStarted):
@@ -80,7 +80,7 @@ async def test_a_demo_that_is_stopped_has_used_nothing() -> None:
 
 
 def test_demo_without_a_terminal(folder: Path) -> None:
-    """In a pipe the answer alone is on standard output, and plain lines are on standard error."""
+    """In a pipe, standard output has only the answer and standard error plain lines."""
     done = subprocess.run(
         [sys.executable, "-m", "remit", "demo"],
         cwd=folder, env=environment(folder.parent), capture_output=True, text=True, timeout=60, check=False,
@@ -93,7 +93,7 @@ def test_demo_without_a_terminal(folder: Path) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (80, 24), (120, 40), (200, 60)])
 def test_live_tree(folder: Path, columns: int, rows: int) -> None:
-    """Each run is one line with its mark, name, task, action, turn, tokens and time; the last line is the tree's."""
+    """Each run is one line with its mark, name, task, action, turns, tokens and time; the last line has the totals."""
     with remit_in(
         folder, "run", "Look at the parts", "--model", "scripted", script=SCOUTS, columns=columns, rows=rows
     ) as terminal:
@@ -102,14 +102,14 @@ def test_live_tree(folder: Path, columns: int, rows: int) -> None:
 
 
 def test_no_colour(folder: Path) -> None:
-    """With NO_COLOR the tree is drawn without a colour; the marks say the same."""
+    """With NO_COLOR the tree has no colours; the marks stay."""
     with remit_in(folder, "run", "Go", "--model", "scripted", script=SCOUTS, NO_COLOR="1") as terminal:
         terminal.wait_for(lambda text: "2 children at work" in text and "✓" in text)
         colours = set(re.findall(r"\x1b\[([0-9;]*)m", terminal.raw))
     assert not any(re.search(r"(^|;)(3\d|4\d|9\d|38|48)(;|$)", code) for code in colours), colours
 
 
-def test_a_dumb_terminal_gets_lines(folder: Path) -> None:
+def test_a_dumb_terminal_gets_plain_lines(folder: Path) -> None:
     """A terminal that cannot move its cursor gets plain lines."""
     with remit_in(folder, "demo", "--fast", TERM="dumb") as terminal:
         assert terminal.end() == 0
@@ -118,14 +118,14 @@ def test_a_dumb_terminal_gets_lines(folder: Path) -> None:
 
 
 def test_a_narrower_window_leaves_nothing_behind(folder: Path) -> None:
-    """After a change of size the tree is drawn once, in the new width."""
+    """After a resize the tree is drawn once, in the new width."""
     with remit_in(
         folder, "run", "Look at the parts", "--model", "scripted", script=SCOUTS, columns=120, rows=30
     ) as terminal:
         terminal.wait_for("2 children at work")
         terminal.resize(60, 20)
         terminal.wait_for(
-            # What stood there before is cut off at the new width, so that it takes all of it.
+            # The terminal cuts the old lines at the new width.
             lambda text: (
                 text.count("open ·") == 1
                 and "├" in text
@@ -135,9 +135,9 @@ def test_a_narrower_window_leaves_nothing_behind(folder: Path) -> None:
 
 
 def test_ctrl_c_once(folder: Path) -> None:
-    """Ctrl-C stops the tree in order: what there is is printed, and how to go on. The terminal is as it was before.
+    """Ctrl-C cancels the tree, prints the partial answer and how to resume, and restores the terminal.
 
-    While the tree is drawn nothing that is typed is echoed into it.
+    While the tree is drawn, typed keys are not echoed.
     """
     with remit_in(folder, "run", "Go", "--model", "scripted", script=SLOW) as terminal:
         terminal.wait_for("2/50")
@@ -171,7 +171,7 @@ model = Stuck()
 
 
 def test_ctrl_c_twice(folder: Path) -> None:
-    """A second Ctrl-C ends everything at once, even what does not let itself be stopped."""
+    """A second Ctrl-C exits immediately, even if a tool cannot be stopped."""
     with remit_in(folder, "run", "Go", "--model", "scripted", script=STUCK) as terminal:
         terminal.wait_for("thinking")
         terminal.type("\x03")
@@ -184,7 +184,7 @@ def test_ctrl_c_twice(folder: Path) -> None:
 
 
 def test_stop_and_resume(folder: Path) -> None:
-    """SIGTERM stops in order too; with the printed command the run goes on, and what was done is not done again."""
+    """SIGTERM cancels the tree too; the printed command resumes it without repeating finished work."""
     with remit_in(folder, "run", "Go", "--model", "scripted", script=SLOW) as terminal:
         terminal.wait_for("2/50")
         terminal.child.kill(signal.SIGTERM)
@@ -201,7 +201,7 @@ def test_stop_and_resume(folder: Path) -> None:
 
 
 def test_an_approval_at_the_prompt(folder: Path) -> None:
-    """A call that changes something is asked about in place; the answer is typed, and the tree goes on."""
+    """A call that changes something asks in place; after the typed answer the tree continues."""
     with remit_in(folder, "run", "Write", "--model", "scripted", script=WRITES) as terminal:
         terminal.wait_for(is_asked)
         settle_on("approval", terminal, folder)
@@ -213,8 +213,8 @@ def test_an_approval_at_the_prompt(folder: Path) -> None:
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "hello\n"
 
 
-def test_what_was_typed_before_is_no_answer(folder: Path) -> None:
-    """A key pressed before the question was asked does not answer it."""
+def test_keys_typed_before_the_question_do_not_answer_it(folder: Path) -> None:
+    """A key pressed before the question does not answer it."""
     script = WRITES.replace('content="hello\\n")', 'content="hello\\n", delay=0.6)')
     with remit_in(folder, "run", "Write", "--model", "scripted", script=script) as terminal:
         terminal.wait_for("thinking")
@@ -226,7 +226,7 @@ def test_what_was_typed_before_is_no_answer(folder: Path) -> None:
 
 
 def test_answered_elsewhere(folder: Path) -> None:
-    """An answer from another process takes the question away."""
+    """An answer from another process removes the question."""
     with remit_in(folder, "run", "Write", "--model", "scripted", script=WRITES) as terminal:
         terminal.wait_for(is_asked)
         env = environment(folder.parent)
@@ -240,8 +240,8 @@ def test_answered_elsewhere(folder: Path) -> None:
     assert (folder / "notes.txt").exists()
 
 
-def test_a_hostile_model_does_not_drive_the_terminal(folder: Path) -> None:
-    """Escape sequences of a model are seen as text, in the tree and in the answer."""
+def test_a_hostile_model_does_not_control_the_terminal(folder: Path) -> None:
+    """Escape sequences of a model are printed as text, in the tree and in the answer."""
     script = r"""
 evil = "\x1b]0;owned\x07\x1b[2Jred\u202e"
 model = ScriptedModel({
@@ -263,8 +263,8 @@ model = ScriptedModel({"lead": [say("a\x9b2J\x85\u202eb\u2066 \x1b]0;owned\x07 \
 
 
 @pytest.mark.parametrize("form", ["json", "stream-json"])
-def test_json_does_not_drive_the_terminal(folder: Path, form: str) -> None:
-    """On a terminal C1 and bidi controls of a model's text are escapes in JSON; the value is the same."""
+def test_json_does_not_control_the_terminal(folder: Path, form: str) -> None:
+    """On a terminal, C1 and bidi characters of a model's text are escapes in JSON with the same value."""
     args = ("run", "Go", "--model", "scripted", "--output-format", form, "--quiet")
     with remit_in(folder, *args, script=EVIL_ANSWER) as terminal:
         assert terminal.end() == 0
@@ -275,7 +275,7 @@ def test_json_does_not_drive_the_terminal(folder: Path, form: str) -> None:
 
 
 def test_json_in_a_pipe_is_exact(folder: Path) -> None:
-    """Only a terminal is protected: in a pipe the answer's characters are in the JSON as they are."""
+    """In a pipe the JSON has the answer's characters unchanged."""
     argv = [sys.executable, "-c", PROGRAM.format(script=EVIL_ANSWER), "run", "Go", "--model", "scripted"]
     done = subprocess.run(
         [*argv, "--output-format", "json"],
@@ -285,7 +285,7 @@ def test_json_in_a_pipe_is_exact(folder: Path) -> None:
 
 
 def test_prompt_from_a_pipe_and_answers_from_the_terminal(folder: Path) -> None:
-    """With the prompt on standard input, the terminal is still asked."""
+    """With the prompt on standard input, questions are still asked at the terminal."""
     argv = 'printf "Write it" | exec "$0" -c "$1" run --model scripted -'
     env = environment(folder.parent)
     shell = [

@@ -1,4 +1,4 @@
-"""Two terminals: `remit run` in one, `watch`, `send`, `cancel`, `approve` and the rest from the other."""
+"""Two terminals: `remit run` in one, and `watch`, `send`, `cancel`, `approve` and others in the second."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _remit(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """`remit ARGS` in a process of its own, without a terminal."""
+    """`remit ARGS` in another process, without a terminal."""
     program = "import sys; from remit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.run(
         [sys.executable, "-c", program, *args],
@@ -68,12 +68,12 @@ def _remit(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def _waiting(folder: Path) -> Terminal:
-    """A run in a terminal, one of whose children does not end before there is a file `go`."""
+    """A run in a terminal with a child that runs until a file `go` exists."""
     return remit_in(folder, "run", "Look around", "--model", "scripted", script=WAITS)
 
 
-def test_watched_and_told_from_another_terminal(folder: Path) -> None:
-    """A run is listed, watched live and sent a message from a second terminal; both see the same end."""
+def test_watch_and_send_from_another_terminal(folder: Path) -> None:
+    """A run is listed, watched live and sent a message from a second terminal; both show the same end."""
     with _waiting(folder) as first:
         first.wait_for("2 open")
         listed = _remit(folder, "runs").stdout
@@ -83,7 +83,7 @@ def test_watched_and_told_from_another_terminal(folder: Path) -> None:
             assert _remit(folder, "send", "last", "be", "brief").stderr.startswith(
                 "Sent: it joins the next turn"
             )
-            # Commands are obeyed in order: when the process has heard this one, it has heard that one.
+            # Commands are handled in order: once the process has read this one, it has read the first.
             assert _remit(folder, "cancel", "last.2", "not needed").returncode == 0
             assert second.end() == 0
             seen = second.look()
@@ -94,8 +94,8 @@ def test_watched_and_told_from_another_terminal(folder: Path) -> None:
     assert "completed" in _remit(folder, "runs").stdout
 
 
-def test_cancelled_from_another_terminal(folder: Path) -> None:
-    """A run that is cancelled elsewhere ends as cancelled in its own terminal, and says who did it and why."""
+def test_cancel_from_another_terminal(folder: Path) -> None:
+    """A run that is cancelled from a second terminal ends as cancelled in its own, with who cancelled it and why."""
     with _waiting(folder) as first:
         first.wait_for("2 open")
         done = _remit(folder, "cancel", "last", "changed my mind")
@@ -108,8 +108,8 @@ def test_cancelled_from_another_terminal(folder: Path) -> None:
     assert _remit(folder, "watch").returncode == 130
 
 
-def test_approved_from_another_terminal(folder: Path) -> None:
-    """What the first terminal asks can be answered from a second one; the prompt goes away and the work goes on."""
+def test_approve_from_another_terminal(folder: Path) -> None:
+    """A question of the first terminal can be answered from a second one; the prompt disappears and the run continues."""
     with remit_in(folder, "run", "Write a note", "--model", "scripted", script=WRITES) as first:
         first.wait_for("Allow?")
         listed = _remit(folder, "approve")
@@ -122,8 +122,8 @@ def test_approved_from_another_terminal(folder: Path) -> None:
     assert (folder / "notes.txt").read_text() == "hello"
 
 
-def test_denied_where_nobody_looks_on(folder: Path) -> None:
-    """A run without a terminal whose questions wait elsewhere is denied from the second one, with the reason."""
+def test_deny_for_a_run_without_a_terminal(folder: Path) -> None:
+    """A request of a run with --ask-elsewhere is denied from a second terminal, with the reason."""
     with remit_in(
         folder, "run", "Write a note", "--model", "scripted", "--ask-elsewhere", script=WRITES
     ) as first:
@@ -135,37 +135,37 @@ def test_denied_where_nobody_looks_on(folder: Path) -> None:
     assert "not today" in _remit(folder, "show", "--messages").stdout
 
 
-def test_ctrl_c_ends_the_watching_and_not_the_run(folder: Path) -> None:
-    """Whoever stops watching stops nothing else; the terminal is left in order."""
+def test_ctrl_c_ends_watch_but_not_the_run(folder: Path) -> None:
+    """Ctrl-C in `watch` leaves the run running and restores the terminal."""
     with _waiting(folder) as first:
         first.wait_for("2 open")
         with remit_in(folder, "watch") as second:
             second.wait_for("2 open")
             second.type("\x03")
             assert second.end() == 130
-            # By its id: meanwhile another run may be the last one.
+            # The hint names the id: another run may be the last one by then.
             assert re.search(
-                r"The run goes on. To stop it: remit cancel [a-z2-9]{5}$", second.look(), re.MULTILINE
+                r"The run continues. To cancel it: remit cancel [a-z2-9]{5}$", second.look(), re.MULTILINE
             )
             assert "\x1b[?25h" in second.raw
         (folder / "go").touch()
         assert first.end() == 0
 
 
-def test_a_killed_run_is_told_to_whoever_watches(folder: Path) -> None:
-    """When the process that runs a tree is killed, the watching ends with exit code 7 and how to go on."""
+def test_watch_ends_when_the_run_is_killed(folder: Path) -> None:
+    """When the process of a run is killed, `watch` ends with exit code 7 and the resume hint."""
     with _waiting(folder) as first:
         first.wait_for("2 open")
         with remit_in(folder, "watch", "--plain") as second:
             second.wait_for("started: Look at src")
             first.child.kill(signal.SIGKILL)
             assert second.end() == 7
-            assert "To go on with it: remit resume" in second.look()
+            assert "Resume: remit resume" in second.look()
     assert "interrupted" in _remit(folder, "runs").stdout
 
 
-def test_what_is_dead_does_not_count_on(folder: Path) -> None:
-    """A run whose process died an hour ago is drawn as it was then, with nobody at work and all clocks standing."""
+def test_times_of_a_dead_run_stop(folder: Path) -> None:
+    """A run whose process died an hour ago is drawn without running children, with the times of its last event."""
     state = folder.parent / "state"
     state.mkdir()
     bench = Bench(state)
@@ -180,24 +180,24 @@ def test_what_is_dead_does_not_count_on(folder: Path) -> None:
     assert "No process runs abcde any more." in seen
 
 
-def test_whoever_watches_sees_a_killed_run_end(folder: Path) -> None:
-    """When the process is killed the tree that is left standing has nobody at work in it."""
+def test_the_last_tree_of_a_killed_run(folder: Path) -> None:
+    """When the process is killed, the tree that stays on the terminal has no running runs."""
     with _waiting(folder) as first:
         first.wait_for("2 open")
         with remit_in(folder, "watch", columns=120) as second:
             second.wait_for("2 open")
             first.child.kill(signal.SIGKILL)
             assert second.end() == 7
-            assert "interrupted: its process ended before it did" in second.look()
+            assert "interrupted: the process ended before the run finished" in second.look()
             assert "thinking" not in second.look()
 
 
-# --- One terminal, and a journal that has something in it -----------------------------------------
+# --- One terminal, and a journal with runs --------------------------------------------------------
 
 
 @pytest.fixture
 def kept(folder: Path) -> Path:
-    """The folder, with two trees in the journal of whoever lives there."""
+    """The folder, with two trees in the user's journal."""
     state = folder.parent / "state"
     state.mkdir()
     bench = Bench(state)
@@ -207,7 +207,7 @@ def kept(folder: Path) -> Path:
         "A task that is longer than a line: " + "x" * 80,
         limits=Limits(requests=1),
     )
-    # Long enough ago that it is said in the same words for an hour.
+    # Old enough that its age reads the same for an hour.
     bench.age("abcdefghjk", 3.01)
     bench.age("mnpqrstuvw", 2.01)
     return folder
@@ -216,7 +216,7 @@ def kept(folder: Path) -> Path:
 @pytest.mark.parametrize(("columns", "rows"), [(40, 24), (80, 24), (120, 40), (200, 60)])
 @pytest.mark.parametrize("args", [("runs",), ("show", "abc"), ("show", "abc", "--events")])
 def test_screens(kept: Path, args: tuple[str, ...], columns: int, rows: int) -> None:
-    """Lists and pages fit the window that they are shown in; with NO_COLOR nothing but text is written."""
+    """Lists and pages fit the window; with NO_COLOR they are plain text."""
     with remit_in(kept, *args, columns=columns, rows=rows, NO_COLOR="1") as terminal:
         assert terminal.end() == 0
         seen = terminal.look()
@@ -231,13 +231,13 @@ def _without_times(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "2026-01-01 00:00:00", text)
     text = re.sub(r"\b\d+s\b", "0s", text)
     text = re.sub(r"(?m)^ *\d+  \d\d:\d\d:\d\d\.\d{3}", "  #  00:00:00.000", text)
-    # Two scouts are at work at once, and either may be faster. What is indented belongs to the line above it.
+    # Two scouts run at once, and either may be faster. Indented lines belong to the line above.
     rows = re.split(r"\n(?!  [^\s#])", re.sub(r"\(\d+ ms\)", "(# ms)", text))
     return "\n".join(row for row in rows if not re.search(r"abcde\.[12]", row))
 
 
 def test_doctor_in_a_window(kept: Path) -> None:
-    """What the doctor says is wrapped beside its first columns, between words."""
+    """Findings are wrapped at spaces, right of the first two columns."""
     with remit_in(kept, "doctor", NO_COLOR="1") as terminal:
         assert terminal.end() == 0
     lines = terminal.raw.replace("\r", "").splitlines()
@@ -245,8 +245,8 @@ def test_doctor_in_a_window(kept: Path) -> None:
     assert any(line.startswith("note     key       no key") for line in lines)
 
 
-def test_colours_where_they_are_wanted(kept: Path) -> None:
-    """A terminal is shown how runs ended in colours."""
+def test_colours_on_a_terminal(kept: Path) -> None:
+    """On a terminal, statuses are coloured."""
     with remit_in(kept, "runs", columns=200, rows=60) as terminal:
         assert terminal.end() == 0
     assert "\x1b[32mcompleted" in terminal.raw
@@ -254,7 +254,7 @@ def test_colours_where_they_are_wanted(kept: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["n", "", "maybe"])
 def test_rm_asks_at_a_terminal(kept: Path, answer: str) -> None:
-    """Runs, one that is named too, are listed and asked about before they are deleted; all but a yes deletes nothing."""
+    """`rm` lists the runs and asks, for one named run too; any answer except yes deletes nothing."""
     with remit_in(kept, "rm", "abcde") as terminal:
         terminal.wait_for("Delete 1 run (0.0 MB)? [y/N]")
         assert re.search(r"abcde  lead   Look at docs and src, and .*  3d ago", terminal.look())
@@ -265,7 +265,7 @@ def test_rm_asks_at_a_terminal(kept: Path, answer: str) -> None:
 
 
 def test_rm_deletes_after_a_yes(kept: Path) -> None:
-    """A yes deletes what was listed; Ctrl-C deletes nothing."""
+    """A yes deletes the listed runs; Ctrl-C deletes nothing."""
     with remit_in(kept, "rm", "--keep", "0") as terminal:
         terminal.wait_for("Delete 2 runs")
         terminal.type("\x03")
@@ -274,11 +274,11 @@ def test_rm_deletes_after_a_yes(kept: Path) -> None:
         terminal.wait_for("Delete 2 runs")
         terminal.type("y\r")
         assert terminal.end() == 0
-    assert "No runs are kept" in _remit(kept, "runs").stderr
+    assert "No runs in " in _remit(kept, "runs").stderr
 
 
 def test_rm_without_a_terminal_needs_yes(kept: Path) -> None:
-    """In a script nothing is deleted without --yes, and what to write is said."""
+    """Without a terminal nothing is deleted without --yes, and the message says so."""
     said = _remit(kept, "rm", "abcde")
     assert (said.returncode, said.stdout) == (2, "")
     assert said.stderr == (

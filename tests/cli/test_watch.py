@@ -1,4 +1,4 @@
-"""`remit watch`: what was done, then what is done, up to the end."""
+"""`remit watch`: shows a run from its first event to its end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return make_bench(tmp_path, monkeypatch)
 
 
-def test_a_run_that_has_ended_is_told_from_the_journal(bench: Bench) -> None:
-    """What happened goes to standard error, the tree's sum last; the answer alone goes to standard output."""
+def test_an_ended_run_is_shown_from_the_journal(bench: Bench) -> None:
+    """Events and the totals go to standard error; only the answer goes to standard output."""
     bench.run(two_scouts())
     code, out, err = remit("watch", "abcde")
     lines = err.splitlines()
@@ -54,13 +54,13 @@ def test_a_run_that_has_ended_is_told_from_the_journal(bench: Bench) -> None:
 def test_the_exit_code_is_the_runs(
     bench: Bench, model: ScriptedModel, limits: Limits | None, code: int
 ) -> None:
-    """However the run ended, the exit code of watching it is the one that `remit run` had."""
+    """The exit code of `watch` is the one of `remit run`, for every status."""
     bench.run(model, limits=limits)
     assert remit("watch").code == code
 
 
 def test_a_live_run_is_followed_to_its_end(bench: Bench) -> None:
-    """Following a run that is under way gives what was there, then what is added, and ends when the run does."""
+    """Following a live run returns the past events, then the new ones, and ends when the run does."""
     model = Waiting()
     heard: list[Event] = []
 
@@ -70,7 +70,7 @@ def test_a_live_run_is_followed_to_its_end(bench: Bench) -> None:
 
         def hear(event: Event) -> None:
             heard.append(event)
-            # It goes on only once somebody has heard of it.
+            # It continues only once the reader has seen an event.
             model.go.set()
 
         tree = await following.follow(store, found, hear)
@@ -83,16 +83,16 @@ def test_a_live_run_is_followed_to_its_end(bench: Bench) -> None:
     assert isinstance(heard[-1], RunEnded)
 
 
-def test_a_dead_run_is_said_to_be_dead(bench: Bench) -> None:
-    """Nobody waits for ever for a run whose process is gone: exit code 7, and how to go on with it."""
+def test_a_dead_run_ends_watch(bench: Bench) -> None:
+    """`watch` does not wait for a run whose process is gone: exit code 7, and how to resume it."""
     bench.interrupted(called=True)
     code, _, err = remit("watch")
     assert code == 7
-    assert "No process runs abcde any more. To go on with it: remit resume abcde" in err
+    assert "No process runs abcde any more. Resume: remit resume abcde" in err
 
 
-def test_what_is_asked_is_shown_with_how_to_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits is shown whole, once, with the commands that answer it."""
+def test_open_requests_are_shown_with_the_commands(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open request is shown whole, once, with the commands that answer it."""
     shown = threading.Event()
 
     def in_words(request: ApprovalRequest) -> str:
@@ -116,7 +116,7 @@ def test_what_is_asked_is_shown_with_how_to_answer(bench: Bench, monkeypatch: py
 
 
 def test_a_child_is_watched_to_its_own_end(bench: Bench) -> None:
-    """With a child's id the watching ends with that child, with its answer, while its parent goes on."""
+    """With a child's id `watch` ends with that child and prints its answer, while its parent continues."""
     patient = Agent("lead", subagents=[Agent("scout", description="Looks."), Agent("slow", model=Waiting())])
     both = calls(call("task", agent="scout", prompt="Look"), call("task", agent="slow", prompt="Wait"))
     model = ScriptedModel({"lead": [both], "scout": [say("Seen.")]})
@@ -126,8 +126,8 @@ def test_a_child_is_watched_to_its_own_end(bench: Bench) -> None:
         assert remit("watch", "abcde.9").code == 2
 
 
-def test_a_run_that_is_deleted_meanwhile(bench: Bench) -> None:
-    """Somebody who watches a run that another deletes is told so, and does not wait for ever."""
+def test_a_run_that_is_deleted_while_watched(bench: Bench) -> None:
+    """`watch` reports that the run was deleted, and ends."""
     bench.run(two_scouts())
     found = asyncio.run(_find(bench))
     assert remit("rm", "abcde", "--yes").code == 0
@@ -147,8 +147,8 @@ async def _find(bench: Bench) -> NamedRun:
     return found
 
 
-def test_what_was_said_cannot_drive_the_terminal(bench: Bench) -> None:
-    """Lines and answer show control characters as escapes."""
+def test_events_cannot_control_the_terminal(bench: Bench) -> None:
+    """Lines and answer have control characters escaped."""
     bench.run(ScriptedModel([say("\x1b[2Jbye\u202e")]), "\x1b]0;owned\x07")
     code, out, err = remit("watch")
     assert code == 0
@@ -156,7 +156,7 @@ def test_what_was_said_cannot_drive_the_terminal(bench: Bench) -> None:
     assert "\x1b" not in err
 
 
-def test_quiet_is_the_answer_alone(bench: Bench) -> None:
-    """--quiet prints what the run answered and nothing else."""
+def test_quiet_prints_only_the_answer(bench: Bench) -> None:
+    """--quiet prints only the answer of the run."""
     bench.run(two_scouts())
     assert remit("watch", "--quiet") == (0, "All is well.\n", "")

@@ -70,7 +70,7 @@ AGENTS: list[tuple[dict[str, object], tuple[str, ...]]] = [
     ({"instructions": BROKEN}, ("instructions", "surrogate", "5")),
     ({"instructions": "x" * 1_000_001}, ("instructions", "1,000,001", "1,000,000")),
     ({"model": 3}, ("model", "anthropic:claude-haiku-4-5")),
-    ({"model": ""}, ("model is empty", "anthropic:claude-haiku-4-5", "leave it out")),
+    ({"model": ""}, ("model is empty", "anthropic:claude-haiku-4-5", "omit model")),
     ({"model": "  "}, ("model is empty",)),
     ({"model": ScriptedModel}, ("model", "It is a class: write ScriptedModel(...)")),
     ({"model": Named}, ("model", "It is a class: write Named(...)")),

@@ -1,4 +1,4 @@
-"""`fold`: what it makes of single events, of time, of open intents, and of what is not there."""
+"""`fold`: single events, time, open intents, and missing events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from remit.types.outcome import Artifact, Outcome, Status
 
 
 class Book:
-    """Writes a journal by hand: one second between events unless `at` says otherwise."""
+    """Writes a journal by hand: one second between events, unless `at` is given."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -61,7 +61,7 @@ def begun() -> Book:
 
 
 def asked(*calls: Call) -> Book:
-    """A run whose model asked for these calls in its first turn."""
+    """A run whose model requested these calls in its first turn."""
     reply = Reply("so", calls, stop="calls")
     return begun()(TurnStarted, turn=1)(ReplyReceived, turn=1, reply=reply, usage=Usage(1, 10, 5))
 
@@ -70,15 +70,15 @@ def ended(status: Status = Status.COMPLETED, run: str = "r1") -> dict[str, Any]:
     return {"run": run, "outcome": Outcome(status=status, agent="lead", run_id=run)}
 
 
-def test_nothing_is_a_tree_without_runs() -> None:
-    """No events give no root and no status; what is asked of it raises nothing."""
+def test_no_events_fold_to_an_empty_tree() -> None:
+    """Without events, a tree has no root and no status, and its methods raise nothing."""
     tree = fold([])
     assert (tree.root, tree.runs, tree.status, list(tree.intents())) == ("", {}, None, [])
     assert (tree.spending(), tree.outcomes(), tree.usage()) == ({}, {}, Usage())
 
 
-def test_a_run_that_only_began_is_interrupted() -> None:
-    """Without an end, the outcome is `interrupted`, with what there was."""
+def test_a_run_without_an_end_is_interrupted() -> None:
+    """Without an end, the outcome is `interrupted`, with the partial answer."""
     book = begun()(TurnStarted, turn=1)(
         ReplyReceived, turn=1, reply=Reply("half an answer"), usage=Usage(1, 10, 5)
     )
@@ -88,8 +88,8 @@ def test_a_run_that_only_began_is_interrupted() -> None:
     assert [m.text for m in outcome.messages] == ["go", "half an answer"]
 
 
-def test_open_intents_are_what_has_no_end() -> None:
-    """A run without an end, a model call without an answer, a call that started without a result; nothing else."""
+def test_open_intents_have_no_recorded_end() -> None:
+    """A run without an end, a model call without a reply and a started call without a result are open intents, nothing else."""
     book = begun()
     assert list(fold(book.events).intents()) == [Intent("run", "r1", "lead")]
     book(TurnStarted, turn=1)
@@ -106,7 +106,7 @@ def test_open_intents_are_what_has_no_end() -> None:
 
 
 @pytest.mark.parametrize("retry", [None, 3.0])
-def test_a_model_call_that_failed_is_over_and_paid_for(retry: float | None) -> None:
+def test_a_failed_model_call_has_ended_and_is_paid_for(retry: float | None) -> None:
     """A failed attempt leaves no open intent, and its usage counts."""
     failed = {"error": "no", "error_kind": "server", "usage": Usage(1, 7, 0), "retry_in_s": retry}
     tree = fold(begun()(TurnStarted, turn=1)(ModelCallFailed, turn=1, attempt=1, **failed).events)
@@ -115,7 +115,7 @@ def test_a_model_call_that_failed_is_over_and_paid_for(retry: float | None) -> N
 
 
 def test_the_results_of_a_turn_join_together_in_call_order() -> None:
-    """Whatever ends first, the conversation has the results in the order of the calls, once all are there."""
+    """The conversation gets the results of a turn when all have arrived, in the order of the calls."""
     book = asked(Call("c1", "a", {}), Call("c2", "b", {}))
     book(CallEnded, call="c2", tool="b", success=True, content="two")
     assert len(fold(book.events).runs["r1"].talk.messages) == 2
@@ -128,7 +128,7 @@ def test_the_results_of_a_turn_join_together_in_call_order() -> None:
 
 
 def test_a_second_result_for_one_call_changes_nothing() -> None:
-    """The first result stands."""
+    """The first result counts."""
     book = asked(Call("c1", "a", {}))
     book(CallEnded, call="c1", tool="a", success=True, content="one")
     book(CallEnded, call="c1", tool="a", success=True, content="two")
@@ -136,7 +136,7 @@ def test_a_second_result_for_one_call_changes_nothing() -> None:
 
 
 def test_the_same_call_id_in_a_later_turn_is_another_call() -> None:
-    """Ids need only differ within a turn: models number them anew."""
+    """Ids must be unique only within a turn: models may reuse them in later turns."""
     book = asked(Call("c1", "a", {}))(CallEnded, call="c1", tool="a", success=True, content="one")
     reply = Reply("more", (Call("c1", "a", {}),), stop="calls")
     book(TurnStarted, turn=2)(ReplyReceived, turn=2, reply=reply, usage=Usage(1, 1, 1))
@@ -147,7 +147,7 @@ def test_the_same_call_id_in_a_later_turn_is_another_call() -> None:
 
 
 def test_a_cut_result_is_shorter_in_the_conversation() -> None:
-    """`result_cut` replaces what the model reads; the call keeps what it gave."""
+    """`result_cut` replaces the text that the model reads; the call keeps its whole result."""
     book = asked(Call("c1", "a", {}))(CallEnded, call="c1", tool="a", success=True, content="all", note="n")
     book(ResultCut, call="c1", content="a[cut]")
     record = fold(book.events).runs["r1"]
@@ -155,8 +155,8 @@ def test_a_cut_result_is_shorter_in_the_conversation() -> None:
     assert record.calls[0].message == ToolMessage("c1", "a", "all", ok=True, note="n")
 
 
-def test_live_only_events_and_strangers_are_passed_over() -> None:
-    """Deltas are no history, nor are events of runs whose start is not there."""
+def test_live_only_events_and_events_of_unknown_runs_are_ignored() -> None:
+    """Deltas are not history, and events of a run without a start event are ignored."""
     book = begun()
     before = fold(book.events)
     book(DeltaReceived, turn=1, text="x")(EventsMissed, missed=3)
@@ -167,7 +167,7 @@ def test_live_only_events_and_strangers_are_passed_over() -> None:
 
 
 def test_children_are_found_by_their_parents_call() -> None:
-    """A child is listed under its parent and known to the call that asked for it; totals include it."""
+    """A child is listed under its parent and in the call that started it; totals include it."""
     book = asked(Call("c1", "task", {}))(CallStarted, call="c1", tool="task", delegates=True)
     book(RunStarted, run="r1.1", task=user("part"), call="c1")
     book(TurnStarted, run="r1.1", turn=1)
@@ -182,8 +182,8 @@ def test_children_are_found_by_their_parents_call() -> None:
     assert [i.run for i in tree.intents()] == ["r1", "r1", "r1.1"]
 
 
-def test_time_counts_while_a_run_works_and_nobody_is_asked() -> None:
-    """Waiting for a person stops the asker's clock and those above it, not its siblings'; several waits count once."""
+def test_time_does_not_count_while_a_person_is_asked() -> None:
+    """Waiting for a person pauses the clocks of the asking run and its ancestors, not of its siblings; overlapping waits count once."""
     book = asked(Call("c1", "task", {}), Call("c2", "task", {}))
     book(RunStarted, run="r1.1", task=user("a"), call="c1", at=10.0)
     book(RunStarted, run="r1.2", task=user("b"), call="c2", at=10.0)
@@ -199,8 +199,8 @@ def test_time_counts_while_a_run_works_and_nobody_is_asked() -> None:
     assert elapsed(tree.runs["r1.2"], 70.0) == 60.0
 
 
-def test_time_that_nobody_ran_does_not_count() -> None:
-    """Between the last event of one life and the resume, and while a dead process was asking, no clock runs."""
+def test_time_without_a_process_does_not_count() -> None:
+    """No clock runs between a process's last event and the resume, even if the process died while it asked a person."""
     book = begun()(Warned, text="x", at=11.0)
     book(RunResumed, limits=Limits(seconds=100), at=1000.0)(Warned, text="y", at=1010.0)
     assert elapsed(fold(book.events).runs["r1"], 1010.0) == 20.0
@@ -210,8 +210,8 @@ def test_time_that_nobody_ran_does_not_count() -> None:
     assert (elapsed(record, 5005.0), record.clock.waits) == (30.0, 0)
 
 
-def test_approvals_that_wait_and_grants() -> None:
-    """A request waits until it is answered; `stopped` answers nothing for the call; grants are kept with their tool."""
+def test_waiting_approvals_and_grants() -> None:
+    """A request waits until it is answered; `stopped` is no answer; grants are kept with their tool."""
     book = asked(Call("c1", "change", {}))
     book(ApprovalRequested, request="r1/approval1", call="c1", tool="change")
     tree = fold(book.events)
@@ -228,30 +228,30 @@ def test_approvals_that_wait_and_grants() -> None:
     assert (answer.allowed, tree.asked, tree.commands) == (True, 1, {"k1"})
 
 
-def test_commands_that_were_obeyed_are_known() -> None:
-    """Every event that a command led to carries its id."""
+def test_obeyed_commands_are_known() -> None:
+    """Every event caused by a command carries the command's id."""
     book = begun()(MessageJoined, message=user("mind"), command="k1")
     book(CancelRequested, by="anna", command="k2")(CancelRequested, by="bob")
     assert fold(book.events).commands == {"k1", "k2"}
 
 
 def test_an_artifact_of_the_same_id_replaces_the_first() -> None:
-    """A text kept again is one artifact."""
+    """Saving an artifact again replaces it."""
     book = begun()(ArtifactSaved, artifact=Artifact("r1/text", "text", 3, 3))
     book(ArtifactSaved, artifact=Artifact("r1/text", "text", 9, 9))
     assert fold(book.events).artifacts == [Artifact("r1/text", "text", 9, 9)]
 
 
 def test_an_overrun_closes_the_accounts_above_too() -> None:
-    """Every ancestor is marked, with the limits that held."""
+    """Every ancestor is marked, with its limits at that time."""
     book = asked(Call("c1", "task", {}))(RunStarted, run="r1.1", task=user("part"), call="c1")
     book(Overran, run="r1.1", reserved=5, used=9, resource="tokens")
     tree = fold(book.events)
     assert [list(r.overran) for r in tree.runs.values()] == [["tokens"], ["tokens"]]
 
 
-def test_which_runs_go_on() -> None:
-    """The root and what was stopped with it; not a child that ended by itself, nor one that a person cancelled."""
+def test_which_runs_resume() -> None:
+    """The root and the runs stopped with it resume; a child that ended by itself or was itself cancelled does not."""
     book = asked(*(Call(f"c{n}", "task", {}) for n in range(1, 5)))
     for n, status in enumerate([Status.CANCELLED, Status.COMPLETED, Status.CANCELLED, Status.TIMED_OUT], 1):
         book(RunStarted, run=f"r1.{n}", task=user("part"), call=f"c{n}")
@@ -281,8 +281,8 @@ async def change() -> str:
 AGENT = Agent("lead", tools=[stare, change])
 
 
-async def test_folding_bit_by_bit_is_folding_at_once() -> None:
-    """`fold` depends on its events alone, so a reader may also follow: each prefix is what was known then."""
+async def test_folding_step_by_step_equals_folding_at_once() -> None:
+    """`fold` depends only on its events, so a reader can also follow: each prefix gives the state at that time."""
     store, seen = MemoryStore(), list[float]()
     model = ScriptedModel([calls(call("stare", seconds=20), call("change")), say("done")])
 
@@ -300,8 +300,8 @@ async def test_folding_bit_by_bit_is_folding_at_once() -> None:
     assert seen[-1] < 300
 
 
-async def test_each_life_adds_its_time() -> None:
-    """`worked_s` of a tree that was resumed twice is the sum of what its lives worked."""
+async def test_the_time_of_all_processes_is_added() -> None:
+    """`worked_s` of a tree that was resumed twice is the sum of the times that its processes worked."""
     store = MemoryStore()
     async with start(AGENT, "go", model=ScriptedModel([call("stare", seconds=100)]), store=store) as running:
         await asyncio.sleep(30)

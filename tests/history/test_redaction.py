@@ -1,4 +1,4 @@
-"""Redaction: what is a secret is gone, what is not stays, and JSON stays JSON."""
+"""Redaction removes secrets, keeps other text, and keeps JSON valid."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MORE_SECRETS = SECRETS | {
     "google client": f"GOCSPX-{R36[:28]}",
     "sendgrid": f"SG.{R36[:22]}.{R36}",
 }
-"""Not for texts in which one stands right behind another: where its shape begins cannot be told there."""
+"""Not for texts in which one secret directly follows another: the start of the second cannot be recognised there."""
 
 FRAMES = (
     "{}",
@@ -156,8 +156,8 @@ def both(text: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("name", MORE_SECRETS)
-def test_known_shapes_are_redacted(name: str, frame: str) -> None:
-    """A key of a known shape is gone, whatever stands around it, and nothing else is."""
+def test_keys_of_known_form_are_redacted(name: str, frame: str) -> None:
+    """A key of a known form is redacted, whatever text surrounds it, and nothing else is."""
     for result in both(frame.format(MORE_SECRETS[name])):
         assert MORE_SECRETS[name][8:] not in result
         assert REDACTED in result
@@ -165,8 +165,8 @@ def test_known_shapes_are_redacted(name: str, frame: str) -> None:
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_secrets_are_known_by_what_stands_before_them(name: str) -> None:
-    """A value is a secret because of its name; the name stays."""
+def test_values_of_secret_names_are_redacted(name: str) -> None:
+    """A value is redacted because of the name before it; the name stays."""
     frame, secret = AROUND[name]
     for result in both(frame.format(secret)):
         assert result == frame.format(REDACTED)
@@ -174,14 +174,14 @@ def test_secrets_are_known_by_what_stands_before_them(name: str) -> None:
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_stays(text: str) -> None:
-    """Prose, code, numbers, hashes and our own field names are not touched."""
+    """Prose, code, numbers, hashes and our own field names do not change."""
     assert both(text) == (text, text)
 
 
 @pytest.mark.parametrize("indent", ["", "    "])
 @pytest.mark.parametrize("ending", ["\n-----END RSA PRIVATE KEY-----", ""])
 def test_private_keys_are_redacted(indent: str, ending: str) -> None:
-    """The whole block goes, also one that was cut off; what comes after it stays."""
+    """The whole block is redacted, even if its end is missing; text after the block stays."""
     body = f"\n{indent}".join(["-----BEGIN RSA PRIVATE KEY-----", *[KEY] * 20]) + ending.replace(
         "\n", f"\n{indent}"
     )
@@ -193,7 +193,7 @@ def test_private_keys_are_redacted(indent: str, ending: str) -> None:
 
 @pytest.mark.parametrize("line_break", ["\\n", "\\\\n", "\\r\\n"])
 def test_private_keys_in_one_line_are_redacted(line_break: str) -> None:
-    """As service accounts and settings have them: line breaks are written out, once or more often."""
+    """Also with escaped line breaks, as in service accounts and settings, escaped once or several times."""
     body = line_break.join(["-----BEGIN PRIVATE KEY-----", *[KEY] * 20, "-----END PRIVATE KEY-----", ""])
     text = f'{{"type": "service_account", "private_key": "{body}", "client_id": "1"}}'
     for result in both(text):
@@ -213,7 +213,7 @@ def test_private_keys_in_one_line_are_redacted(line_break: str) -> None:
     ids=["plain", "pgp", "encrypted", "far in", "as read shows it"],
 )
 def test_private_keys_in_files_are_redacted(before: str, line: str) -> None:
-    """Whatever stands between the first line and the key, and before each of its lines."""
+    """Also with headers between the first line and the key, and with a prefix before each line."""
     lines = [*before.splitlines(), *[KEY] * 20, "-----END RSA PRIVATE KEY-----"]
     text = "\n".join(
         ["-----BEGIN RSA PRIVATE KEY-----", *(line.format(one) if one else one for one in lines)]
@@ -224,7 +224,7 @@ def test_private_keys_in_files_are_redacted(before: str, line: str) -> None:
 
 
 def test_base64_stays() -> None:
-    """Images and the providers' signatures come back as they were."""
+    """Images and the providers' signatures do not change."""
     data = bytes(range(256)) * 50
     signature = base64.b64encode(data).decode() + base64.urlsafe_b64encode(data[::-1]).decode()
     for value in (ImagePart(data=data), Thinking("hm", signature)):
@@ -232,8 +232,8 @@ def test_base64_stays() -> None:
         assert REDACTOR.redact(encoded) == encoded
 
 
-def test_given_secrets_are_redacted_as_json_writes_them() -> None:
-    """A given secret is found also where JSON escapes its characters; a longer one wins over its part."""
+def test_given_secrets_are_found_in_their_json_form() -> None:
+    """A given secret is found even if JSON escapes its characters; the longest secret is replaced first."""
     redactor = Redactor(['pa"ss\\w\n', "abcdefgh", "abcdefghijkl"], environment={})
     text = 'x pa"ss\\w\n y abcdefghijkl z abcdefgh'
     wanted = f"x {REDACTED} y {REDACTED} z {REDACTED}"
@@ -244,7 +244,7 @@ def test_given_secrets_are_redacted_as_json_writes_them() -> None:
 @pytest.mark.parametrize("secret", ['zz"91\\yy-82', "first\nsecond line 7", "pässw0rt-91"])
 @pytest.mark.parametrize("dumps", [json.dumps, lambda text: json.dumps(text, ensure_ascii=False)])
 def test_given_secrets_are_found_in_json_inside_a_text(secret: str, dumps: Callable[[str], str]) -> None:
-    """A tool that prints JSON escapes their characters; the journal escapes them once more."""
+    """A tool that prints JSON escapes the characters; the journal escapes them once more."""
     redactor = Redactor([secret], environment={})
     text = f"it said {dumps(secret)}, twice"
     assert redactor.redact_text(text) == f'it said "{REDACTED}", twice'
@@ -252,8 +252,8 @@ def test_given_secrets_are_found_in_json_inside_a_text(secret: str, dumps: Calla
 
 
 @pytest.mark.parametrize("secret", ["nabcdefg", "0001abcd", "\\nabcdefg"])
-def test_an_escape_is_not_torn(secret: str) -> None:
-    """A secret that begins like the end of an escape leaves the escape whole."""
+def test_an_escape_sequence_stays_whole(secret: str) -> None:
+    """A secret that equals the end of an escape sequence does not break the sequence."""
     redactor = Redactor([secret], environment={})
     for text in ("\nabcdefg", "\x01abcd", f"{secret}\n{secret}", f"\\{secret}"):
         redacted: str = msgspec.json.decode(redactor.redact(msgspec.json.encode(text)))
@@ -261,14 +261,14 @@ def test_an_escape_is_not_torn(secret: str) -> None:
         assert redacted == text.replace(as_json, REDACTED).replace(secret, REDACTED)
 
 
-def test_a_secret_that_is_also_a_number_leaves_numbers() -> None:
-    """JSON stays JSON even for a secret of digits; texts lose it, numbers cannot."""
+def test_a_secret_of_digits_does_not_change_numbers() -> None:
+    """JSON stays valid: a secret of digits is redacted in texts, not in numbers."""
     redacted = Redactor(["12345678"], environment={}).redact(b'{"at":12345678.5,"text":"pin 12345678"}')
     assert msgspec.json.decode(redacted) == {"at": 12345678.5, "text": f"pin {REDACTED}"}
 
 
-def test_the_environment_names_secrets() -> None:
-    """Values of variables that are named like secrets are redacted, but not words, numbers and paths."""
+def test_secret_environment_variables_are_redacted() -> None:
+    """Values of variables with secret names are redacted, except words, numbers and paths."""
     redactor = Redactor(
         environment={
             "SOME_API_KEY": "zz-91-yy-82",
@@ -300,8 +300,8 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-def test_a_secret_in_a_name_is_found_where_the_values_are_looked_at_one_by_one() -> None:
-    """What is replaced after `password=` begins inside an escape here, so that every value is looked at by itself."""
+def test_a_secret_in_a_name_is_found_when_values_are_redacted_singly() -> None:
+    """Replacing the text after `password=` would break an escape sequence here, so each value is redacted by itself."""
     key = SECRETS["openai"]
     data = msgspec.json.encode({"content": f"PASSWORD=\x1f{key}", "details": {key: "x", "pin-4711-x": 1}})
     redacted = Redactor(["content", "pin-4711-x"], environment={}).redact(data)
@@ -313,8 +313,8 @@ def test_a_secret_in_a_name_is_found_where_the_values_are_looked_at_one_by_one()
 @given(TEXTS, TEXTS, st.binary(max_size=60))
 @example(f"PASSWORD=\x1f{SECRETS['openai']}", SECRETS["openai"], b"")
 @example("", SECRETS["aws"] + SECRETS["openai"], b"")
-def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
-    """Whatever an event says, its redacted JSON is that of an event; redacting it again changes nothing."""
+def test_redacted_events_are_valid_events(one: str, other: str, data: bytes) -> None:
+    """The redacted JSON of any event is a valid event; redacting it again changes nothing."""
     head = {"seq": 1, "at": 0.5, "where": Where("r", None, "r", 0, (), "a"), "v": VERSION}
     task = UserMessage((TextPart(one), ImagePart(data=data)))
     events = (
@@ -330,7 +330,7 @@ def test_redacted_events_are_events(one: str, other: str, data: bytes) -> None:
 
 @given(TEXTS, TEXTS)
 def test_a_long_text_is_cut_between_secrets(one: str, other: str) -> None:
-    """A text that is redacted in two parts at `cut` loses what it loses when it is redacted whole."""
+    """A text redacted in two parts, split at `cut`, equals the text redacted whole."""
     filler = "all quiet here \n" * (HELD_CHARS // 4)
     text = filler + one + " \n" + filler[: HELD_CHARS - 40] + other + filler[:40]
     end = REDACTOR.cut(text)
@@ -370,16 +370,16 @@ def test_usage_is_not_a_secret() -> None:
         '"""""""""""""""""""""""""""""""""":',
     ],
 )
-def test_adversarial_text_is_done_in_the_end(unit: str) -> None:
+def test_adversarial_text_takes_linear_time(unit: str) -> None:
     """Megabytes made to confuse the patterns are read once, not once for each character."""
     text = unit * (2_000_000 // len(unit)) + ".eyJ @"
     assert len(REDACTOR.redact_text(text)) <= len(text) + len(REDACTED)
 
 
-def test_a_text_that_is_also_a_name_is_searched_as_it_is_written() -> None:
-    """JSON has the value of an enum's member; `str` would give its name."""
+def test_an_enum_member_is_searched_by_its_value() -> None:
+    """JSON contains the value of an enum member; `str` would give its name."""
 
-    class Named(str, Enum):  # noqa: UP042 - a `StrEnum` gives its value either way
+    class Named(str, Enum):  # noqa: UP042 - str() of a `StrEnum` is its value
         ONE = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
     data = msgspec.json.encode([Named.ONE, 5, None])

@@ -1,4 +1,4 @@
-"""What the journal leaves out, tried with realistic formats; and what it keeps, tried with ordinary texts."""
+"""Realistic secrets are redacted, and ordinary texts are not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remit.testing.samples import new_tree, started, warned
 REDACTOR = Redactor(environment={})
 ORDINARY = ordinary_texts()
 MOSTLY = ("svix webhook",)
-"""In base64, of which a few in a hundred have no 15 letters and digits in a row."""
+"""Secrets in base64, a few percent of which have no 15 letters and digits in a row."""
 
 
 def both(text: str) -> tuple[str, str]:
@@ -39,13 +39,13 @@ def files(folder: Path) -> bytes:
 
 
 def test_there_are_enough_formats() -> None:
-    """As many as were tried when half of them were stored, and more."""
+    """The number of formats must not shrink."""
     assert len(BY_PREFIX) + len(BY_PLACE) >= 88
 
 
 @pytest.mark.parametrize("name", [name for name in BY_PREFIX if name not in MOSTLY])
-def test_a_secret_is_known_by_what_is_fixed_in_it(name: str) -> None:
-    """Keys and tokens are left out wherever they stand, as far as their providers say how they look."""
+def test_a_secret_is_recognised_by_its_fixed_part(name: str) -> None:
+    """Keys and tokens with a published format are redacted anywhere in a text."""
     chance = random.Random(name)
     for frame in FRAMES:
         secret = make(BY_PREFIX[name], chance)
@@ -53,16 +53,16 @@ def test_a_secret_is_known_by_what_is_fixed_in_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MOSTLY)
-def test_a_secret_in_base64_is_known_if_it_has_a_long_run(name: str) -> None:
-    """More than nine of ten are left out."""
+def test_a_secret_in_base64_is_recognised_if_it_has_a_long_run(name: str) -> None:
+    """More than nine of ten are redacted."""
     chance = random.Random(name)
     made = [make(BY_PREFIX[name], chance) for _ in range(200)]
     assert sum(is_gone(f"it is {secret}.", secret) for secret in made) > 180
 
 
 @pytest.mark.parametrize("name", BY_PLACE)
-def test_a_secret_is_known_by_what_stands_before_it(name: str) -> None:
-    """A value is left out because of its name or its address; these stay."""
+def test_a_secret_is_recognised_by_the_text_before_it(name: str) -> None:
+    """A value is redacted because of the name or URL before it, which stays."""
     frame, shape = BY_PLACE[name]
     chance = random.Random(name)
     for _ in range(5):
@@ -75,13 +75,13 @@ def test_a_secret_is_known_by_what_stands_before_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_texts_stay_as_they_are(name: str) -> None:
-    """Hashes, ids, images, source text, logs and lock files lose nothing."""
+def test_ordinary_texts_do_not_change(name: str) -> None:
+    """Hashes, ids, images, source code, logs and lock files do not change."""
     assert both(ORDINARY[name]) == (ORDINARY[name], ORDINARY[name])
 
 
 async def test_no_secret_of_any_format_is_on_the_disk(tmp_path: Path) -> None:
-    """Whether it was in a task, a warning or an artifact: none of the files has it."""
+    """Secrets in a task, a warning or an artifact are in none of the files."""
     chance = random.Random(3)
     made = [make(shape, chance) for name, shape in BY_PREFIX.items() if name not in MOSTLY]
     said = "\n".join(f"- {secret}" for secret in made)
@@ -113,10 +113,13 @@ async def test_no_secret_of_any_format_is_on_the_disk(tmp_path: Path) -> None:
         ({"prefix": "acme_", "least": True}, "least must be"),
         ({"prefix": "acme_", "chars": "[a-z]+"}, "chars must be one of hex, upper"),
         ({"prefix": "acme_", "exact": "yes"}, "exact must be true or false, not 'yes'"),
-        ({"prefix": "acme_", "chars": "base64", "random": True}, "random cannot be told"),
+        (
+            {"prefix": "acme_", "chars": "base64", "random": True},
+            "random=true does not work with chars='base64'",
+        ),
     ],
 )
-def test_a_pattern_that_would_find_too_much_is_refused(given: dict[str, object], words: str) -> None:
-    """A pattern is a prefix, characters and a length within bounds; the message says which is wrong."""
+def test_a_pattern_that_would_match_too_much_is_refused(given: dict[str, object], words: str) -> None:
+    """A pattern is a prefix, a set of characters and a length within bounds; the message names the wrong part."""
     with pytest.raises(UsageError, match=words):
-        SecretPattern(**given)  # pyright: ignore[reportArgumentType]  # what settings may say
+        SecretPattern(**given)  # pyright: ignore[reportArgumentType]  # settings may contain anything

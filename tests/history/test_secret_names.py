@@ -1,4 +1,4 @@
-"""One list of names: what a command does not get of the environment, the journal does not keep."""
+"""One list of secret names: variables hidden from commands are also redacted in the journal."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ OTHER = (
 
 
 @pytest.mark.parametrize("name", SECRET)
-def test_a_value_that_commands_do_not_get_is_not_kept_either(name: str) -> None:
-    """The terminal and the journal agree on what a secret variable is called."""
+def test_the_value_of_a_hidden_variable_is_redacted(name: str) -> None:
+    """The terminal and the journal agree on the names of secret variables."""
     assert scrub({name: VALUE}).get(name) is None
     text = f"it printed {VALUE}, twice: {VALUE}"
     assert Redactor(environment={name: VALUE}).redact_text(text) == text.replace(VALUE, REDACTED)
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_other_names_are_no_secrets(name: str) -> None:
-    """A word in the middle of another says nothing."""
+def test_other_names_are_not_secret(name: str) -> None:
+    """A secret word inside another word does not count."""
     assert not is_secret_name(name)
     assert not names_its_value(name)
     assert Redactor(environment={name: VALUE}).redact_text(VALUE) == VALUE
@@ -101,8 +101,8 @@ def test_other_names_are_no_secrets(name: str) -> None:
         ("COOKIE_SECURE", "true"),
     ],
 )
-def test_a_value_that_is_about_a_secret_is_kept(name: str, value: str) -> None:
-    """Names of providers, regions, addresses and paths stay in the journal: texts are full of them."""
+def test_a_value_about_a_secret_is_not_redacted(name: str, value: str) -> None:
+    """Names of providers, regions, URLs and paths stay in the journal: they occur in many texts."""
     assert Redactor(environment={name: value}).redact_text(f"see {value}") == f"see {value}"
 
 
@@ -115,6 +115,6 @@ def test_a_value_that_is_about_a_secret_is_kept(name: str, value: str) -> None:
         ("SESSION_COOKIE", "sid=8c1f9a2b; Path=/"),
     ],
 )
-def test_a_value_that_looks_random_is_a_secret_by_any_of_the_names(name: str, value: str) -> None:
-    """Also an address, and where the name only says what the value is about."""
+def test_a_random_value_of_any_secret_name_is_redacted(name: str, value: str) -> None:
+    """Also a URL, and also if the name only describes a setting about a secret."""
     assert Redactor(environment={name: value}).redact_text(f"see {value}.") == f"see {REDACTED}."

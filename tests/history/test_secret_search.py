@@ -1,4 +1,4 @@
-"""What looks like a secret is looked for by names and at long runs: none is passed over for that, and little is tried."""
+"""The search by names and long runs misses no secret and tries few patterns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remit.history.secret_tokens import Finder, Shape, Span, finder
 
 
 def shaped(pattern: re.Pattern[bytes]) -> st.SearchStrategy[bytes]:
-    """What the pattern finds, as short as it may be or longer."""
+    """Texts that match the pattern, of minimal or greater length."""
     return st.from_regex(re.compile(pattern.pattern.replace(b",}", b",40}"), pattern.flags), fullmatch=True)
 
 
@@ -51,14 +51,14 @@ AFTER = st.one_of(
 
 @st.composite
 def secrets(draw: st.DrawFn) -> tuple[SecretPattern, bytes]:
-    """A secret of the table."""
+    """A secret that matches an entry of the table."""
     pattern = draw(st.sampled_from(PATTERNS))
     chance = draw(st.randoms(use_true_random=False))
     alphabet = [
         char for char in map(chr, range(128)) if re.match(b"[%s]" % CLASSES[pattern.chars], char.encode())
     ]
     size = pattern.least if pattern.exact else pattern.least + draw(st.integers(0, 30))
-    # In a row, as keys have it, with digits and letters wherever chance puts them.
+    # Random letters and digits without gaps, as in real keys.
     solid = [char for char in alphabet if char.isalnum()]
     body = _uuid(chance) if pattern.chars == "uuid" else "7AB" + "".join(chance.choices(solid, k=size - 3))
     return pattern, f"{pattern.prefix}{body}".encode()
@@ -73,7 +73,7 @@ def _uuid(chance: random.Random) -> str:
 def test_every_pattern_of_the_table_finds_its_secrets(
     before: bytes, known: tuple[SecretPattern, bytes], after: bytes
 ) -> None:
-    """A secret of the table is replaced, whatever stands around it; a name before it stays."""
+    """A secret of the table is replaced, whatever text surrounds it; a name before it stays."""
     pattern, secret = known
     kept = pattern.prefix.encode() if pattern.prefix.endswith("=") else b""
     spans = finder().find(before + secret + after)
@@ -83,7 +83,7 @@ def test_every_pattern_of_the_table_finds_its_secrets(
 
 @contextmanager
 def counted() -> Iterator[list[int]]:
-    """Where a pattern was tried."""
+    """The places where a pattern was tried."""
     tried: list[int] = []
     match = Shape.match
 
@@ -96,8 +96,8 @@ def counted() -> Iterator[list[int]]:
         yield tried
 
 
-def test_no_pattern_is_tried_where_nothing_begins_like_a_secret() -> None:
-    """Ids, hashes, addresses, long names and files in base64 are passed over."""
+def test_no_pattern_is_tried_on_ordinary_runs() -> None:
+    """Ids, hashes, URLs, long names and base64 files are skipped."""
     for text in (
         "toolu_01A09q90qw90lq917835lq9 call_a1B2c3D4e5F6g7H8i9J0k1L2",
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af8, see https://example.com/Issues/A1b2C3d4E5f6G7h8",
@@ -110,8 +110,8 @@ def test_no_pattern_is_tried_where_nothing_begins_like_a_secret() -> None:
         assert tried == [], text
 
 
-def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end is looked for once, also where something in it begins like a key; a key in it is found."""
+def test_a_base64_file_is_skipped_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is searched once, even if a part of it begins like a key; a key in it is found."""
     ends: list[int] = []
     end_of_blob = secret_tokens._end_of_blob
     monkeypatch.setattr(
@@ -126,20 +126,20 @@ def test_a_file_in_base64_is_passed_over_as_one(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("shape", _SHAPES, ids=lambda shape: shape.pattern.pattern[:20])
 @given(data=st.data())
-def test_no_pattern_is_left_out_where_it_finds_something(shape: _Shape, data: st.DataObject) -> None:
-    """A text without what its shape says that it has is not searched with the pattern."""
+def test_no_pattern_that_matches_is_skipped(shape: _Shape, data: st.DataObject) -> None:
+    """A pattern is skipped only for texts without the part that each of its matches contains."""
     assert shape.has in data.draw(shaped(shape.pattern)).lower()
 
 
-def test_a_token_behind_a_long_colour_is_found() -> None:
-    """The end of an escape is not part of the token that stands behind it."""
+def test_a_token_after_a_colour_code_is_found() -> None:
+    """The end of an escape sequence is not part of the token after it."""
     token = b"7416825296:AABpG7H7jOcFv0ILsf8A0pVOuf-uT6xkKvk"
     for colour in (b"\\u001b[0;1;32m", b"\\u001b[38;5;208m", b"\\u001b[1;38;5;208m", b"\\\\u001b[38;5;208m"):
         assert token not in without_lookalikes(b'{"t":"bot ' + colour + token + b'"}', finder()), colour
 
 
-def test_a_secret_right_behind_another_is_found_with_it() -> None:
-    """What would be found once the first is replaced is found at once: redacting twice changes nothing."""
+def test_two_adjacent_secrets_are_found_at_once() -> None:
+    """Redacting a second time changes nothing."""
     one, two = b"AKIA" + b"QRSTUVWX12345678", b"sk-" + b"a1B2c3D4e5F6g7H8i9J0"
     for between in (b"", b"-", b"_", b"/", b"."):
         data = one + between + two
@@ -148,8 +148,8 @@ def test_a_secret_right_behind_another_is_found_with_it() -> None:
         assert without_lookalikes(redacted, finder()) is redacted
 
 
-def test_patterns_of_users_are_found_besides_those_of_the_table() -> None:
-    """A user's pattern has the same rules: where it begins, which characters, how many; others do not change."""
+def test_user_patterns_extend_the_table() -> None:
+    """A user's pattern has the same rules for its start, characters and length; other patterns do not change."""
     own = Finder((SecretPattern("acme_", 20, "hex"), SecretPattern("acme.v2:", 16)))
     one, two = b"acme_" + b"0a1b2c3d4e" * 2, b"acme.v2:" + b"Zz9_-Yy8Xx7Ww6Vv5"
     for frame in (b"%s", b"the %s, here", b"x=%s\\n", b'"%s"', b"https://host/%s"):

@@ -1,4 +1,4 @@
-"""What must hold of a tree that was killed and resumed, next to one that was not."""
+"""Checks that compare a tree that was killed and resumed with one that was not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from remit.types.limits import total
 from remit.types.messages import AssistantMessage, Call, Message, ToolMessage
 
 Key = tuple[str, int]
-"""A run and the number of its turn: one model call, however often it is tried."""
+"""A run and the number of its turn: one model call, including its retries."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ CHANGING = ("write", "publish")
 
 
 class Plain:
-    """The tree when nobody kills it, and the names of its writes."""
+    """The tree without kills, and the names of its writes."""
 
     def __init__(self, stage: Stage) -> None:
         self.story = stage.story()
@@ -50,7 +50,7 @@ class Plain:
 
 
 def check_all(check: Callable[[T], None], cases: Sequence[T]) -> None:
-    """Check every case, a few at once; what is wrong with them is seen together."""
+    """Check every case, a few at a time, and report all failures together."""
 
     def wrong_with(case: T) -> str:
         try:
@@ -65,13 +65,13 @@ def check_all(check: Callable[[T], None], cases: Sequence[T]) -> None:
 
 
 def check_story(story: Story, outcome: Outcome, plain: Plain, *, flushed: bool) -> None:
-    """`flushed`: at each kill, everything that had happened was on disk."""
+    """`flushed`: at each kill, every event was on disk."""
     events = story.events()
     unknown = {one for left in story.left for one in changing_and_open(left)}
     assert not _differences(shape(outcome), shape(plain.outcome, unknown))
     if not unknown:
         said = {(one.key, one.digest) for one in plain.story.asked()}
-        assert {(one.key, one.digest) for one in story.asked()} == said, "the model reads the same"
+        assert {(one.key, one.digest) for one in story.asked()} == said, "the model read something else"
     _check_journal(story, events, outcome)
     _check_requests(story, events, flushed=flushed)
     _check_ledger(events, outcome)
@@ -79,7 +79,7 @@ def check_story(story: Story, outcome: Outcome, plain: Plain, *, flushed: bool) 
 
 
 def _differences(seen: object, expected: object) -> str:
-    """The lines that differ; pytest shows no more than the beginning of nested things."""
+    """The lines that differ; pytest shows only the beginning of nested values."""
     if seen == expected:
         return ""
     before, after = (pformat(one, width=160).splitlines() for one in (expected, seen))
@@ -93,14 +93,14 @@ def walk(outcome: Outcome) -> Iterator[Outcome]:
 
 
 def shape(outcome: Outcome, unknown: AbstractSet[tuple[str, str]] = frozenset()) -> Any:
-    """What is the same each time: not how long it took, nor the runtime's notes about what is left.
+    """The parts of an outcome that do not vary: without durations and remit's notes about remaining limits.
 
-    The calls in `unknown` (run and call) are given the result that says so.
+    The calls in `unknown` (run and call) have the result "unknown".
     """
     messages = [_said(outcome.run_id, message, unknown) for message in outcome.messages]
     results = [(m[1], m[2]) for m in messages if m[0] == "tool"]
     logged = [(call.name, call.success) for call in outcome.calls]
-    assert unknown or logged == results, "the log has what the conversation has"
+    assert unknown or logged == results, "the log differs from the conversation"
     return {
         "run": (outcome.run_id, outcome.parent_id, outcome.agent, outcome.depth),
         "end": (outcome.status, outcome.text, outcome.partial, outcome.reason, outcome.turns),
@@ -122,7 +122,7 @@ def _said(run: str, message: Message, unknown: AbstractSet[tuple[str, str]]) -> 
 
 
 def changing_and_open(left: list[AnyEvent]) -> set[tuple[str, str]]:
-    """The changing calls that had begun, and of whose end nothing was known."""
+    """The changing calls that had started and have no recorded end."""
     return {
         (record.id, one.call.id)
         for record in fold(left).runs.values()
@@ -132,25 +132,27 @@ def changing_and_open(left: list[AnyEvent]) -> set[tuple[str, str]]:
 
 
 def _check_journal(story: Story, events: list[AnyEvent], outcome: Outcome) -> None:
-    """The journal is whole and in order, and tells the same as the outcome that was returned."""
+    """The journal is complete and in order, and agrees with the returned outcome."""
     numbers = [event.seq for event in events]
-    assert numbers == sorted(set(numbers)), "events are numbered upwards"
+    assert numbers == sorted(set(numbers)), "the numbers of events do not increase"
     for left in story.left:
-        assert events[: len(left)] == left, "what was written is not changed"
+        assert events[: len(left)] == left, "recorded events were changed"
         answered = {e.request for e in left if isinstance(e, ApprovalAnswered)}
         asked = {e.request for e in events[len(left) :] if isinstance(e, ApprovalRequested)}
-        assert not answered & asked, "nobody is asked twice"
+        assert not answered & asked, "an answered request was asked again"
     started = Counter(e.run for e in events if isinstance(e, RunStarted))
     ended = Counter(e.run for e in events if isinstance(e, RunEnded))
-    assert started == ended == Counter(one.run_id for one in walk(outcome)), "each run begins and ends once"
+    assert started == ended == Counter(one.run_id for one in walk(outcome)), (
+        "a run does not start and end exactly once"
+    )
     tree = fold(events)
-    assert not list(tree.intents()), "nothing is left open"
+    assert not list(tree.intents()), "an intent is left open"
     assert tree.outcome() == outcome
     assert not story.info().live
 
 
 def _check_requests(story: Story, events: list[AnyEvent], *, flushed: bool) -> None:
-    """No recorded reply is asked for again, and every request has its intent in the journal."""
+    """No recorded reply is requested again, and every request has its intent in the journal."""
     asked = story.asked()
     for life, left in enumerate(story.left, 1):
         recorded = {(e.run, e.turn) for e in left if isinstance(e, ReplyReceived)}
@@ -167,8 +169,7 @@ def _check_requests(story: Story, events: list[AnyEvent], *, flushed: bool) -> N
     for key in sent | meant:
         # An intent may be on disk before its request was sent.
         assert meant[key] - sent[key] <= in_flight[key], f"{key}: {meant[key]} intents, {sent[key]} requests"
-        # The end of what was not flushed is lost with a kill: the intents of requests that were just sent, an
-        # attempt and the one after it.
+        # A kill loses events that were not flushed: the intents of requests just sent, of an attempt and of its retry.
         killed = Counter(one.life for one in asked if one.key == key and one.life in lives_killed(story))
         lost = 0 if flushed else sum(min(2, count) for count in killed.values())
         assert sent[key] - meant[key] <= lost, f"{key}: {sent[key]} requests, {meant[key]} intents"
@@ -179,7 +180,7 @@ def lives_killed(story: Story) -> set[int]:
 
 
 def _check_ledger(events: list[AnyEvent], outcome: Outcome) -> None:
-    """Every intent is counted once, in the run that had it; totals are sums over the tree."""
+    """Every intent is counted once, in its run; totals are sums over the tree."""
     meant = Counter(e.run for e in events if isinstance(e, TurnStarted))
     for one in walk(outcome):
         assert one.usage.requests == meant[one.run_id]
@@ -188,7 +189,7 @@ def _check_ledger(events: list[AnyEvent], outcome: Outcome) -> None:
 
 
 def _check_outside(story: Story, plain: Outcome, unknown: AbstractSet[tuple[str, str]]) -> None:
-    """Changing tools ran once, or at most once where it is unknown; observing ones at least once."""
+    """Changing tools ran once, or at most once if the result is unknown; observing tools at least once."""
     lines = story.outside()
     done = Counter(what for what, _ in lines)
     for run, call in _calls(plain):
@@ -221,5 +222,5 @@ def _calls(outcome: Outcome) -> Iterator[tuple[str, Call]]:
 
 
 def started(events: list[AnyEvent], tool: str) -> int:
-    """How often a call of a tool was begun, as the journal has it."""
+    """How many calls of a tool were started, according to the journal."""
     return sum(isinstance(e, CallStarted) and e.tool == tool for e in events)

@@ -1,4 +1,4 @@
-"""The stage of the kill tests: one model server and one forking process for all of them."""
+"""Fixtures of the kill tests: one model server and one forking process for all tests."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("checking")
 
-from checking import Plain  # noqa: E402 - found by the lines above
+from checking import Plain  # noqa: E402 - needs the path above
 from killing import Say, Stage  # noqa: E402 - as above
 
-# Whether a process is dead is only seen at once where there is /proc; elsewhere its lease has to run out.
+# A dead process is noticed at once only with /proc; elsewhere its lease must expire.
 collect_ignore_glob = [] if sys.platform == "linux" else ["test_*.py"]
 
 
 @pytest.fixture(scope="session")
 def stage() -> Iterator[Stage]:
-    # In memory where that can be had: a killed process leaves the same there, and hundreds of stores wait for no disk.
+    # In memory if possible: a killed process leaves the same files there, and hundreds of stores need no disk.
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="remit-", dir=shared if os.access(shared, os.W_OK) else None
@@ -40,7 +40,7 @@ def plain(stage: Stage) -> Plain:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Has a figure be seen also when the test passes."""
+    """Print a figure even if the test passes."""
 
     def line(text: str) -> None:
         with capsys.disabled():

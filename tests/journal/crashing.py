@@ -1,4 +1,4 @@
-"""A store that ends its process at a named place between two writes, with everything before it on disk."""
+"""A store that kills its process at a named point between two writes, with all earlier writes on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remit.types.events import CallEnded, CallStarted, Event
 
 
 class Crashing(SqliteStore):
-    """Every write is a place with a name; the process is killed before or after one of them."""
+    """Every write has a name; the process is killed before or after one of them."""
 
     def __init__(self, path: Path, point: str) -> None:
         super().__init__(path)
@@ -25,7 +25,7 @@ class Crashing(SqliteStore):
         self._point = point
         self._seen: Counter[str] = Counter()
         self._last = 0
-        """The `seq` of the last event that was taken."""
+        """The `seq` of the last event added."""
 
     async def claim(self, root: str, *, new: bool) -> None:
         place = self._before("claim")
@@ -38,7 +38,7 @@ class Crashing(SqliteStore):
         self._after(place)
 
     def append(self, event: Event) -> None:
-        # The calls of one turn begin and end in no order, so each is named.
+        # The calls of one turn start and end in any order, so each has its tool's name.
         tool = f" {event.tool}" if isinstance(event, (CallStarted, CallEnded)) else ""
         place = self._before(f"{event.kind}{tool} of {'/'.join(event.path)}")
         super().append(event)
@@ -69,7 +69,7 @@ class Crashing(SqliteStore):
         time.sleep(60)
 
     def _wait_for_disk(self) -> None:
-        """With a connection of our own: the loop stands still here, and so does whatever would be awaited."""
+        """With a separate connection: this blocks the loop, so nothing can be awaited."""
         connection = sqlite3.connect(self._path)
         while connection.execute("SELECT max(seq) FROM remit_events").fetchone()[0] != self._last:
             time.sleep(0.001)

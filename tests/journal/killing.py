@@ -1,4 +1,4 @@
-"""Stories for the kill tests: a tree that is run by one process after another, until one of them ends it."""
+"""Stories for the kill tests: a tree run by one process after another, until it ends."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ E = TypeVar("E", bound=Event)
 Say = Callable[[str], None]
 
 PATIENCE_S = 60.0
-"""How long a test waits for something that takes milliseconds, on a machine that is busy."""
+"""Timeout for operations that take milliseconds, on a busy machine."""
 
 
 PROGRAM = [sys.executable, str(Path(__file__).with_name("worker.py"))]
 
 
 def environment() -> dict[str, str]:
-    """The program imports the same remit as the tests."""
+    """Environment variables that make the program import the same remit as the tests."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def until(what: Callable[[], Any], words: str) -> Any:
-    """What it gives, as soon as that is true."""
+    """The result of `what` as soon as it is true."""
     end = time.monotonic() + PATIENCE_S
     while not (found := what()):
-        assert time.monotonic() < end, f"waited in vain for {words}"
+        assert time.monotonic() < end, f"timed out waiting for {words}"
         time.sleep(0.003)
     return found
 
@@ -61,7 +61,7 @@ class Child:
         self.ended = threading.Event()
 
     def signal(self, number: signal.Signals) -> None:
-        # It may have ended by itself a moment ago.
+        # The process may have just ended by itself.
         if not self.ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -73,7 +73,7 @@ class Child:
 
 
 class Workers:
-    """The forking process, and the processes it made."""
+    """The forking process and its children."""
 
     def __init__(self) -> None:
         self._children: dict[int, Child] = {}
@@ -112,7 +112,7 @@ class Workers:
 
 
 class Stage:
-    """What all stories share."""
+    """Everything that all stories share."""
 
     def __init__(self, folder: Path) -> None:
         self.server = ModelServer()
@@ -136,7 +136,7 @@ class Stage:
 
 
 class Story:
-    """One tree in a store of its own. Each process that runs it is one of its lives."""
+    """One tree in its own store. Each process that runs it is one of its lives."""
 
     def __init__(self, stage: Stage, folder: Path, agent: str) -> None:
         self.stage = stage
@@ -146,7 +146,7 @@ class Story:
         self.agent = agent
         self.lives = 0
         self.left: list[list[AnyEvent]] = []
-        """What was in the journal after each kill."""
+        """The journal after each kill."""
 
     def job(self, *, resumes: bool, **options: Any) -> Job:
         self.lives += 1
@@ -167,16 +167,16 @@ class Story:
         return self.stage.workers.start(self.job(resumes=True, **options))
 
     def run_alone(self, *, resumes: bool, **options: Any) -> int:
-        """A life in an interpreter of its own; its exit status."""
+        """Run a life in a new interpreter; returns its exit status."""
         job = msgspec.json.encode(self.job(resumes=resumes, **options)).decode()
         return subprocess.run([*PROGRAM, job], env=environment(), check=False, timeout=PATIENCE_S).returncode
 
     def go_on(self, **options: Any) -> Child:
-        """Resume it; one that was killed before anything of it was written is run anew."""
+        """Resume the tree, or run it again if it was killed before anything was written."""
         return self.resume(**options) if self.left[-1] else self.run(**options)
 
     def killed(self, child: Child) -> None:
-        """Wait for a process that is being killed, and keep what it left."""
+        """Wait for a process that is being killed, and keep its journal."""
         status = child.wait()
         assert status == -signal.SIGKILL, f"it ended with {status}: {self.errors(child)}"
         until(lambda: self.stage.server.is_quiet(self.name), "the server")
@@ -187,7 +187,7 @@ class Story:
         self.killed(child)
 
     def result(self, child: Child) -> Result:
-        """What came of a process that was not killed."""
+        """The result of a process that was not killed."""
         status = child.wait()
         assert status == 0, f"it ended with {status}: {self.errors(child)}"
         return self.read_result(child.job.life)
@@ -205,7 +205,7 @@ class Story:
         return (self.folder / f"stderr{child.job.life}.txt").read_text("utf-8")
 
     def events(self) -> list[AnyEvent]:
-        """The journal as it is on disk."""
+        """The journal on disk."""
 
         async def read(store: SqliteStore) -> list[Event]:
             return [event async for event in store.read(ROOT)]
@@ -213,7 +213,7 @@ class Story:
         return self._with(read) if self.path.exists() else []
 
     def wait_for(self, kind: type[E], count: int = 1) -> E:
-        """The so-manieth event of a kind, once it is on disk."""
+        """The event number `count` of a kind, once it is on disk."""
 
         def look() -> list[E]:
             return [event for event in self.events() if isinstance(event, kind)][count - 1 :]
@@ -233,7 +233,7 @@ class Story:
         return list(self.stage.server.logs[self.name])
 
     def outside(self) -> list[tuple[str, int]]:
-        """What the tools did, and in which life."""
+        """The actions of the tools, each with the number of its life."""
         file = self.folder / OUTSIDE
         lines = file.read_text("utf-8").splitlines() if file.exists() else []
         return [(line.rpartition(" ")[0], int(line.rpartition(" ")[2])) for line in lines]

@@ -1,4 +1,4 @@
-"""A model behind HTTP on loopback. It counts requests, and answers as a pure function of what it is asked."""
+"""A model behind HTTP on loopback. It counts requests; its replies depend only on the request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LONG = "".join(f"Fact {n} of many. " for n in range(40))
 
 
 class Asked(NamedTuple):
-    """One request as the server saw it."""
+    """A request as the server received it."""
 
     run: str
     turn: int
     life: int
     digest: int
-    """Of the conversation that it was asked to go on with."""
+    """Of the conversation in the request."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -34,7 +34,7 @@ Wish = tuple[str, dict[str, object]]
 
 
 def wishes(agent: str, run: str, turn: int, heard: list[str]) -> list[Wish]:
-    """The calls of one turn; none: it answers."""
+    """The calls of one turn; none if the model answers."""
     scripts: dict[str, list[list[Wish]]] = {
         "lead": [
             [
@@ -61,7 +61,7 @@ def wishes(agent: str, run: str, turn: int, heard: list[str]) -> list[Wish]:
 
 
 def play(agent: str, run: str, turn: int, choice: str, heard: list[str]) -> Reply:
-    """What the model says. A resumed run asks the same, so it is told the same."""
+    """The model's reply. A resumed run sends the same request, so it gets the same reply."""
     wanted = [] if choice == "none" else wishes(agent, run, turn, heard)
     calls = tuple(Call(f"{agent}_{turn}_{n}", name, args) for n, (name, args) in enumerate(wanted))
     usage = Usage(requests=1, input_tokens=10 + turn, output_tokens=5)
@@ -77,7 +77,7 @@ def play(agent: str, run: str, turn: int, choice: str, heard: list[str]) -> Repl
 
 
 class ModelServer:
-    """Serves many stories at once; each has a log of its own."""
+    """Serves many stories at once, each with its own log."""
 
     def __init__(self) -> None:
         self.logs: defaultdict[str, list[Asked]] = defaultdict(list)
@@ -101,7 +101,7 @@ class ModelServer:
         await self._server.wait_closed()
 
     def is_quiet(self, story: str) -> bool:
-        """Whether every request that was sent has been counted, and answered or given up."""
+        """Whether every request sent has been counted, and answered or dropped."""
         return not self._open[story]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,7 +115,7 @@ class ModelServer:
             writer.write(await self._answer(story, body))
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # Whoever asked was killed.
+            pass  # The client was killed.
         finally:
             self._open[story] -= 1
             writer.close()

@@ -1,6 +1,6 @@
-"""The agents and tools of the kill tests, and a model that is asked over HTTP.
+"""The agents and tools of the kill tests, and a model that sends requests over HTTP.
 
-Every tool leaves a line in a file outside the journal, so that what really happened is known.
+Every tool writes a line to a file outside the journal, which records what really happened.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OUTSIDE = "outside.txt"
 
 
 class Life:
-    """What one process of a story knows: where it is, and which of its lives this is."""
+    """One process of a story: its folder and the number of its life."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder = folder
         self.number = number
 
     def note(self, what: str) -> None:
-        """One whole line, or none: nothing of it is buffered here."""
+        """Write one whole line, without buffering."""
         file = os.open(self.folder / OUTSIDE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(file, f"{what} {self.number}\n".encode())
         os.close(file)
@@ -93,13 +93,13 @@ AGENTS = {agent.name: agent for agent in (lead, asker, walker)}
 
 
 def digest(messages: Sequence[Message]) -> int:
-    """Of a conversation, without the runtime's notes: they tell what is left, which a kill changes."""
+    """A digest of a conversation without remit's notes, whose remaining limits change after a kill."""
     bare = [msgspec.structs.replace(m, note="") if isinstance(m, ToolMessage) else m for m in messages]
     return zlib.crc32(msgspec.json.encode(bare))
 
 
 class HttpModel:
-    """Asks the server of the test: one connection, one request, one reply."""
+    """Sends each request to the server of the test, on its own connection."""
 
     name = "http"
 

@@ -1,4 +1,4 @@
-"""A process that runs a tree is killed, at every place between two writes and at random moments, and resumed."""
+"""Kills a process that runs a tree, at every point between two writes and at random moments, and resumes the tree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_POINTS = (
 MOST = 100_000
 
 PACE_S = 0.01
-"""How long each reply takes where a tree is killed from outside, so that most moments are amid its work."""
+"""How long each reply takes if a tree is killed from outside, so that most kills hit it at work."""
 
 KINDS = (
     "claim",
@@ -51,7 +51,7 @@ KINDS = (
 
 
 def test_unkilled(plain: Plain) -> None:
-    """The tree has three levels, children side by side, every kind of write, and ends well in one life."""
+    """Without a kill, the tree has three levels, parallel children, every kind of write, and completes in one life."""
     ends = {one.agent: one.status for one in walk(plain.outcome)}
     assert ends == {
         "lead": Status.COMPLETED,
@@ -67,7 +67,7 @@ def test_unkilled(plain: Plain) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_crash_point(stage: Stage, plain: Plain, kind: str) -> None:
-    """Killed before or after any write, with all before it on disk, a tree ends as if nothing had happened."""
+    """Killed before or after any write, with all earlier writes on disk, a tree ends as if it had not been killed."""
     places = [place for place in plain.places if place.split()[0] == kind]
     points = [f"{side} {place}" for place in places for side in ("before", "after")]
 
@@ -80,12 +80,12 @@ def test_every_crash_point(stage: Stage, plain: Plain, kind: str) -> None:
 
 
 def test_killed_again(stage: Stage, plain: Plain, say: Say) -> None:
-    """A resumed tree that is killed in turn, before or after any write, ends as if nothing had happened.
+    """A resumed tree that is killed again, before or after any write, ends as if it had not been killed.
 
-    There are some 250 such pairs of places; these are a few of them, or as many as REMIT_KILLS says.
+    There are about 250 such pairs of points; the test tries a few, or as many as REMIT_KILLS says.
     """
     pairs = [(first, second) for first in FIRST_POINTS for second in points_after(stage, first)]
-    chance, count = luck(say, "trees killed twice, at named places", most=len(pairs))
+    chance, count = luck(say, "trees killed twice, at named points", most=len(pairs))
     spared: list[tuple[str, str]] = []
 
     def crash(pair: tuple[str, str]) -> None:
@@ -93,7 +93,7 @@ def test_killed_again(stage: Stage, plain: Plain, say: Say) -> None:
         story.killed(story.run(point=pair[0]))
         child = story.go_on(point=pair[1])
         if child.wait() == 0:
-            # A branch that was faster this time had the second place behind it when the first kill came.
+            # A branch that was faster this time had passed the second point before the first kill.
             spared.append(pair)
         else:
             story.killed(child)
@@ -105,7 +105,7 @@ def test_killed_again(stage: Stage, plain: Plain, say: Say) -> None:
 
 
 def points_after(stage: Stage, first: str) -> list[str]:
-    """The crash points of a tree that is resumed after it was killed at the first."""
+    """The crash points of a tree that is resumed after a kill at the first point."""
     story = stage.story()
     story.killed(story.run(point=first))
     places = story.result(story.resume(point="none")).places
@@ -113,7 +113,7 @@ def points_after(stage: Stage, first: str) -> list[str]:
 
 
 def luck(say: Say, what: str, *, most: int) -> tuple[random.Random, int]:
-    """A seeded chance that can be had again, and how many cases are wanted."""
+    """A seeded random generator, and the number of cases to try."""
     seed = int(os.environ.get("REMIT_SEED") or random.SystemRandom().randrange(1_000_000))
     count = min(most, int(os.environ.get("REMIT_KILLS") or 10))
     say(f"{count} {what}, REMIT_SEED={seed}")
@@ -121,7 +121,7 @@ def luck(say: Say, what: str, *, most: int) -> tuple[random.Random, int]:
 
 
 def ordeal(story: Story, delays: list[float]) -> Outcome:
-    """Kill each life after a while, unless it is faster, and let the last one end."""
+    """Kill each life after a delay, unless it ends sooner, and let the last one end."""
     child = story.run()
     for delay in delays:
         if child.ended.wait(delay):
@@ -135,9 +135,9 @@ def ordeal(story: Story, delays: list[float]) -> Outcome:
 
 
 def test_random_moments(stage: Stage, plain: Plain, say: Say) -> None:
-    """Killed from outside at any moment, up to three times in a row, a tree ends as if nothing had happened.
+    """Killed from outside at any moment, up to three times in a row, a tree ends as if it had not been killed.
 
-    What was not flushed yet is lost, so the server may have seen calls whose intent is not in the journal.
+    Events that were not flushed are lost, so the server may have seen calls whose intent is not in the journal.
     """
     chance, count = luck(say, "trees killed at random moments", most=MOST)
     whole = min(timed(stage) for _ in range(3))
@@ -149,7 +149,7 @@ def test_random_moments(stage: Stage, plain: Plain, say: Say) -> None:
         story = stage.story(pace_s=PACE_S)
         check_story(story, ordeal(story, delays), plain, flushed=False)
         if not story.left:
-            # It was faster than its first kill.
+            # The tree ended before its first kill.
             suffer([delay / 2 for delay in delays])
             return
         kills.extend(story.left)
@@ -165,8 +165,8 @@ def test_random_moments(stage: Stage, plain: Plain, say: Say) -> None:
     )
 
 
-def test_making_of_the_store_was_interrupted(stage: Stage, plain: Plain, tmp_path: Path) -> None:
-    """A store whose making was cut short by a kill, with its change half undone, is made by the next who comes."""
+def test_a_kill_during_the_creation_of_the_store(stage: Stage, plain: Plain, tmp_path: Path) -> None:
+    """A store whose creation was interrupted by a kill is created by the next process."""
     story = stage.story()
     made = tmp_path / "made.db"
     connection = sqlite3.connect(made, isolation_level=None)
@@ -176,7 +176,7 @@ def test_making_of_the_store_was_interrupted(stage: Stage, plain: Plain, tmp_pat
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("CREATE TABLE half (done TEXT)")
     connection.executemany("INSERT INTO half VALUES (?)", [("x" * 5000,)] * 20)
-    # Copies have no locks: this is what a killed process leaves.
+    # Copies have no locks, like the files of a killed process.
     shutil.copy(made, story.path)
     shutil.copy(f"{made}-journal", f"{story.path}-journal")
     connection.execute("ROLLBACK")
@@ -194,6 +194,6 @@ def timed(stage: Stage) -> float:
 
 
 def count_lost(story: Story) -> int:
-    """Requests that the server saw and the journal knows nothing of."""
+    """Requests that the server received and the journal does not have."""
     meant = Counter((e.run, e.turn) for e in story.events() if isinstance(e, TurnStarted))
     return (Counter(one.key for one in story.asked()) - meant).total()

@@ -1,4 +1,4 @@
-"""Several processes and one tree: who runs it, who is told no, and what reaches whoever runs it."""
+"""Several processes and one tree: which one runs it, which are refused, and which commands reach the owner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.real_time
 
 
 SOON_S = 5.0
-"""Far above what is promised: a test does not measure speed."""
+"""Far above the documented delay: a test does not measure speed."""
 
 
 def send(text: str = "enough") -> Send:
@@ -47,7 +47,7 @@ def cancel() -> Cancel:
 
 
 def waiting(stage: Stage) -> Story:
-    """A story whose first life was killed while it waited for an approval that never came."""
+    """A story whose first life was killed while it waited for an approval."""
     story = stage.story("asker")
     child = story.run(approver="never answers")
     story.wait_for(ApprovalRequested)
@@ -60,7 +60,7 @@ def waiting(stage: Stage) -> Story:
 )
 @pytest.mark.parametrize("turn", [1, 2, 3])
 def test_two_resume_at_once(stage: Stage, plain: Plain, point: str, turn: int) -> None:
-    """Of two processes that resume a tree at once one does; the other is told who, or gets its outcome."""
+    """If two processes resume a tree at once, one does; the other is refused with the owner's name, or gets the outcome."""
     story = stage.story(pace_s=0.01)
     story.killed(story.run(point=point))
     results = [story.result(child) for child in [story.resume(), story.resume()]]
@@ -79,7 +79,7 @@ def test_two_resume_at_once(stage: Stage, plain: Plain, point: str, turn: int) -
 
 
 def test_live_tree_is_not_resumed(stage: Stage) -> None:
-    """A tree whose process is alive is refused to another one, in words that name it; it goes on undisturbed."""
+    """Resuming a tree whose process is alive is refused with the owner's pid; the tree continues undisturbed."""
     story = stage.story("walker")
     child = story.run()
     story.wait_for(ReplyReceived)
@@ -93,7 +93,7 @@ def test_live_tree_is_not_resumed(stage: Stage) -> None:
 
 
 def test_stopped_process_is_taken_over(stage: Stage) -> None:
-    """A process that slept beyond its lease finds its tree taken over: it writes nothing more, and ends."""
+    """A process that was suspended beyond its lease finds its tree taken over: it writes nothing more, and ends."""
     story = stage.story("walker")
     first = story.run(lease_s=0.5)
     story.wait_for(CallEnded, 3)
@@ -117,11 +117,11 @@ def test_stopped_process_is_taken_over(stage: Stage) -> None:
     assert not any(isinstance(event, CancelRequested) for event in events)
     assert fold(events).outcome() == outcome
     done = [what for what, _ in story.outside()]
-    assert len(done) == len(set(done)), "nothing that changes things was done by both"
+    assert len(done) == len(set(done)), "both processes made the same change"
 
 
 def test_send_reaches_the_running_process(stage: Stage, say: Say) -> None:
-    """A message that another process posts joins the next turn of the run, once."""
+    """A message from another process joins the next turn of the run, once."""
     story = stage.story("walker")
     child = story.run()
     story.wait_for(ReplyReceived)
@@ -135,7 +135,7 @@ def test_send_reaches_the_running_process(stage: Stage, say: Say) -> None:
 
 
 def test_cancel_reaches_the_running_process(stage: Stage, say: Say) -> None:
-    """A cancel that another process posts stops the tree, and says who asked for it and why."""
+    """A cancel from another process stops the tree, and the outcome says who cancelled it and why."""
     story = stage.story("walker")
     child = story.run()
     story.wait_for(ReplyReceived)
@@ -152,7 +152,7 @@ def test_cancel_reaches_the_running_process(stage: Stage, say: Say) -> None:
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_answer_reaches_the_running_process(stage: Stage, say: Say, allowed: bool) -> None:
-    """An approval can be given or denied by another process while the run's own approver says nothing."""
+    """Another process can approve or deny while the run's own approver does not answer."""
     story = stage.story("asker")
     child = story.run(approver="never answers")
     asked = story.wait_for(ApprovalRequested)
@@ -170,8 +170,8 @@ def test_answer_reaches_the_running_process(stage: Stage, say: Say, allowed: boo
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_answer_while_nobody_runs_it(stage: Stage, allowed: bool) -> None:
-    """A pending approval outlives its process: answered meanwhile, the resumed run goes on with the answer."""
+def test_an_answer_waits_for_the_resume(stage: Stage, allowed: bool) -> None:
+    """A pending approval outlives its process: if it is answered meanwhile, the resumed run uses the answer."""
     story = waiting(stage)
     asked = story.wait_for(ApprovalRequested)
     story.post(answer(asked.request, allowed=allowed))
@@ -183,7 +183,7 @@ def test_answer_while_nobody_runs_it(stage: Stage, allowed: bool) -> None:
 
 
 def test_asked_again_after_resume(stage: Stage) -> None:
-    """Without an answer a resumed run asks again, under the same id; an answer from elsewhere is taken then."""
+    """Without an answer, a resumed run asks again with the same id; another process can then answer."""
     story = waiting(stage)
     first = story.wait_for(ApprovalRequested)
     child = story.resume(approver="never answers")
@@ -199,8 +199,8 @@ def test_asked_again_after_resume(stage: Stage) -> None:
     assert tree.outcome() == outcome
 
 
-def test_send_while_nobody_runs_it(stage: Stage) -> None:
-    """A message posted to a dead tree joins once it is resumed, and only once, also when that is killed too."""
+def test_a_message_waits_for_the_resume(stage: Stage) -> None:
+    """A message to a dead tree joins once when it is resumed, even if the resumed process is killed too."""
     story = waiting(stage)
     asked = story.wait_for(ApprovalRequested)
     story.post(send("do not forget"))
@@ -218,7 +218,7 @@ def test_send_while_nobody_runs_it(stage: Stage) -> None:
 
 
 def test_commands_at_every_crash_point(stage: Stage) -> None:
-    """An answer and a message for a dead tree are obeyed once, wherever the life that obeys them is killed."""
+    """An answer and a message for a dead tree are obeyed once, wherever the resumed process is killed."""
 
     def asked_of() -> Story:
         story = stage.story("asker")
@@ -244,12 +244,12 @@ def test_commands_at_every_crash_point(stage: Stage) -> None:
 
     story = asked_of()
     places = story.result(story.resume(approver="never answers", point="none")).places
-    # One run alone: after a write and before the next is the same, but for what the tool did in between.
+    # A single run: "after a write" equals "before the next", except for a tool's action in between.
     check_all(crash, ["before call_ended publish of asker #1", *(f"after {place}" for place in places)])
 
 
-def test_cancel_while_nobody_runs_it(stage: Stage) -> None:
-    """A cancel posted to a dead tree is passed over: whoever resumes it afterwards wants it to run."""
+def test_a_cancel_of_a_dead_tree_is_ignored(stage: Stage) -> None:
+    """A cancel posted to a dead tree is ignored: a later resume means that the tree should run."""
     story = waiting(stage)
     story.post(cancel())
     outcome = story.outcome(story.resume(approver="allows"))
@@ -257,8 +257,8 @@ def test_cancel_while_nobody_runs_it(stage: Stage) -> None:
     assert not any(isinstance(event, CancelRequested) for event in story.events())
 
 
-def test_a_process_of_its_own(stage: Stage, plain: Plain) -> None:
-    """The same with processes that share nothing: each a new interpreter that imports remit itself."""
+def test_separate_interpreters(stage: Stage, plain: Plain) -> None:
+    """The same with processes that share nothing: each is a new interpreter that imports remit itself."""
     story = stage.story()
     assert (
         story.run_alone(resumes=False, point="before call_ended write of lead/middle #1") == -signal.SIGKILL

@@ -1,7 +1,7 @@
 """The program that is killed.
 
-With a job as its argument it does that job. Without one it reads jobs from its input and forks a process for
-each, so that imports are paid for once; it runs nothing itself, so each process starts with nothing.
+With a job as its argument, it does that job. Without one, it reads jobs from its input and forks a process for each, so
+that modules are imported only once; the forking process runs no job itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from remit.tools.policy import Decision
 from remit.types.ports import new_root_id
 
 ROOT = "tree"
-"""Every story has a store of its own, so its tree can have the same id."""
+"""Every story has its own store, so all trees can have the same id."""
 
 
 class Job(Struct, kw_only=True):
@@ -44,14 +44,14 @@ class Job(Struct, kw_only=True):
     port: int
     life: int
     point: str = ""
-    """Where it is to be killed; "none" only lists the places."""
+    """The point at which to kill the process; "none" only lists the points."""
     approver: Literal["allows", "never answers"] = "allows"
     lease_s: float = 0.0
-    """A shorter one, where a test waits for it to run out."""
+    """A shorter lease, if a test waits for its end."""
 
 
 class Result(Struct, kw_only=True):
-    """What came of a job that was not killed."""
+    """The result of a job that was not killed."""
 
     outcome: Outcome | None = None
     error: str = ""
@@ -60,7 +60,7 @@ class Result(Struct, kw_only=True):
 
 
 class Told(Struct):
-    """What the forking process says: a job's pid, then its exit status."""
+    """A message of the forking process: a job's pid, then its exit status."""
 
     id: int
     pid: int
@@ -106,7 +106,7 @@ async def _never_answers(_: ApprovalRequest) -> Decision:
 
 
 def do(job: Job) -> None:
-    """Do a job in this process, and leave its result in a file."""
+    """Do a job in this process, and write its result to a file."""
     if job.lease_s:
         owner.LEASE_S = pages.LEASE_S = job.lease_s
         owner.HEARTBEAT_S = writer.HEARTBEAT_S = job.lease_s / 5
@@ -140,7 +140,7 @@ def fork(job: Job) -> int:
 
 
 def serve() -> None:
-    """Fork a process for each line of input, and say how it ended. The end of the input ends them all."""
+    """Fork a process for each line of input, and report how it ended. The end of the input ends all processes."""
     _warm_up()
     awake, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -165,7 +165,7 @@ def serve() -> None:
 
 
 def _warm_up() -> None:
-    """Import what is otherwise imported when it is first used. No thread may be started here: we fork."""
+    """Import modules that are otherwise imported on first use. Must not start a thread: the process forks."""
     for name in (
         "anyio._backends._asyncio",
         "jsonschema",

@@ -142,7 +142,7 @@ async def test_the_shortcut_changes_nothing(form: Format, monkeypatch: pytest.Mo
     bodies: list[dict[str, Any]] = []
     for walked in (False, True):
         if walked:
-            monkeypatch.setattr(clients, "shorten_way", lambda _: None)
+            monkeypatch.setattr(clients, "skip_conversion", lambda _: None)
         async with stage(form.answer(Talk("I look.", CALLS, thoughts)), form.answer(Talk("A door."))) as on:
             reply, _ = await on.ask(form, asking(picture))
             extra = {"extra_body": {"user": "somebody"}}

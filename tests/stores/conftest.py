@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 PASSWORD = "correct horse/battery"
-"""Of `locked_url`; not as it is in an address."""
+"""The password in `locked_url`, unescaped."""
 
 
 @pytest.fixture
 def locked_url(postgres_url: str) -> str:
-    """The same database for a user who needs a password, which is in the address."""
+    """The same database for a user with a password, which is in the URL."""
     name = postgres_url.rpartition("/")[2]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         rules = Path(cast(str, cast("tuple[object]", connection.execute("SHOW hba_file").fetchone())[0]))

@@ -1,4 +1,4 @@
-"""The battery, on every store there is."""
+"""The checks of `StoreBattery` on every store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remit.testing import StoreBattery
 
 @pytest.mark.parametrize("name", StoreBattery.names(reopens=False))
 async def test_memory(name: str) -> None:
-    """The memory store does what a store must do, within one process."""
+    """The memory store passes every check, within one process."""
 
     async def make() -> MemoryStore:
         return MemoryStore()
@@ -25,7 +25,7 @@ async def test_memory(name: str) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("name", StoreBattery.names())
 async def test_sqlite(name: str, tmp_path: Path) -> None:
-    """SQLite does what a store must do."""
+    """The SQLite store passes every check."""
 
     async def make() -> SqliteStore:
         return SqliteStore(tmp_path / "runs.db")
@@ -36,7 +36,7 @@ async def test_sqlite(name: str, tmp_path: Path) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("name", StoreBattery.names())
 async def test_postgres(name: str, postgres_server: str) -> None:
-    """Postgres does what a store must do; the checks share one database."""
+    """The Postgres store passes every check; the checks share one database."""
 
     async def make() -> PostgresStore:
         return PostgresStore(postgres_server)

@@ -1,4 +1,4 @@
-"""Forked processes: a child that runs a tree works, or is told why not; its parent goes on as if there were none."""
+"""Forked processes: a child that runs a tree works or gets a clear error; its parent continues undisturbed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model():
     return ScriptedModel([call("change", what="x" * 5000), say("done")])
 
 def tell(store):
-    "What a child prints: how its tree ended, or why there was none."
+    "Print how the tree of a child ended, or why it could not start."
     try:
         outcome = run_sync(agent, "go", model=model(), store=store, policy=["allow *"])
         # In one write: the lines of several children do not mix.
@@ -40,7 +40,7 @@ def tell(store):
         print(f"{error}\\n", end="", flush=True)
 
 def fork(store):
-    "A child that ends as a program does: what it inherited is freed."
+    "Fork a child that exits normally, which frees the objects it inherited."
     child = os.fork()
     if not child:
         tell(store)
@@ -93,15 +93,15 @@ for child in children:
 
 
 def play(program: str, url: str) -> list[str]:
-    """What a program prints. It runs by itself: it forks, and the tests have threads."""
+    """The output of a program. It runs in its own process: it forks, and the tests have threads."""
     command = [sys.executable, "-W", "ignore", "-c", BEGIN + program, url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-def test_a_child_of_a_process_with_an_open_file_is_told_why_it_cannot_use_it(tmp_path: Path) -> None:
-    """SQLite does not survive a fork: the child is refused at once, with what to do, and the parent goes on."""
+def test_a_child_of_a_process_with_an_open_file_is_refused(tmp_path: Path) -> None:
+    """SQLite does not support forks: the child is refused at once, with advice, and the parent continues."""
     path = tmp_path / "runs.db"
     *children, inherited, parent = play(OPEN, f"sqlite:///{path}")
     for said in children:
@@ -119,7 +119,7 @@ def test_a_child_of_a_process_with_an_open_file_is_told_why_it_cannot_use_it(tmp
     assert parent == f"parent {trees}"
 
 
-def test_children_that_are_forked_while_no_file_is_open_run_trees_on_it(tmp_path: Path) -> None:
+def test_children_forked_while_no_file_is_open_can_use_it(tmp_path: Path) -> None:
     """Processes forked between two trees use the same file at the same time as their parent."""
     path = tmp_path / "runs.db"
     assert play(CLOSED, f"sqlite:///{path}") == ["done ()"] * 4
@@ -131,10 +131,10 @@ def test_children_that_are_forked_while_no_file_is_open_run_trees_on_it(tmp_path
 
 
 def test_children_run_trees_on_a_server_that_their_parent_uses(postgres_url: str) -> None:
-    """A child has connections of its own, leaves its parent's alone, and cannot use its parent's store."""
+    """A child opens its own connections, does not use its parent's, and cannot use its parent's store."""
     *children, inherited, parent = play(OPEN, postgres_url)
     assert children == ["done ()"] * 3
-    assert "was opened before this process was forked. Open it anew in each process." in inherited
+    assert "was opened before this process was forked. Open the store in each process." in inherited
     with psycopg.connect(postgres_url) as connection:
         rows = connection.execute("SELECT count(*) FROM remit_trees WHERE status = 'completed'").fetchall()
     assert rows == [(int(parent.split()[1]) + 3,)]
@@ -155,6 +155,6 @@ print(os.waitpid(child, 0)[1])
 """
 
 
-def test_a_child_does_not_wait_for_a_thread_that_stayed_in_its_parent(tmp_path: Path) -> None:
-    """A lock on a file that a thread of the parent held at the fork is free in the child."""
+def test_a_child_does_not_wait_for_a_thread_of_its_parent(tmp_path: Path) -> None:
+    """A lock that a thread of the parent held at the fork is free in the child."""
     assert play(HELD, f"sqlite:///{tmp_path}/runs.db") == ["0"]

@@ -1,4 +1,4 @@
-"""Names and addresses of stores."""
+"""Names and URLs of stores."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from remit.testing.samples import new_tree, started
         ("postgres://user@example/runs", PostgresStore, "example/runs"),
     ],
 )
-def test_addresses(url: str, kind: type, words: str) -> None:
-    """An address gives its store, and opens nothing."""
+def test_urls(url: str, kind: type, words: str) -> None:
+    """A URL gives its store and opens nothing."""
     store = open_store(url)
     assert type(store) is kind
     assert words in repr(store)
     assert "hunter2" not in repr(store)
 
 
-def test_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without an address: $REMIT_HOME, else the user's state folder."""
+def test_the_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a URL: $REMIT_HOME, else the user's state folder."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -59,24 +59,24 @@ def test_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     [
         ("sqllite:///runs.db", "Did you mean 'sqlite'?"),
         ("postgre://host/db", "Did you mean 'postgres'?"),
-        ("mysql://me:hunter2@host/db", "There is no store 'mysql'. A store is one of 'memory', 'sqlite'"),
-        ("runs.db", "There is no store 'runs.db'"),
-        ("", "A store is one of"),
-        ("sqlite://runs.db", "sqlite:///runs.db for a file here"),
-        ("sqlite:///", "names no file"),
+        ("mysql://me:hunter2@host/db", "Unknown store 'mysql'. Valid stores: 'memory', 'sqlite'"),
+        ("runs.db", "Unknown store 'runs.db'"),
+        ("", "Valid stores:"),
+        ("sqlite://runs.db", "sqlite:///runs.db for a relative path"),
+        ("sqlite:///", "does not name a file"),
         (
             "sqlite:/runs.db",
-            "'sqlite:/runs.db' has too few slashes. Write sqlite:///runs.db for a file here (three)",
+            "'sqlite:/runs.db' has too few slashes. Write sqlite:///runs.db for a relative path (three slashes)",
         ),
         ("sqlite:runs.db", "'sqlite:runs.db' has too few slashes"),
-        ("postgresql", "'postgresql' is not written in full. A store is one of"),
-        ("postgres:/me:hunter2@host/db", "'postgres:...' is not written in full. A store is one of"),
-        ("memory:/", "'memory:...' is not written in full. A store is one of"),
-        ("memory://somewhere", "A store is one of"),
+        ("postgresql", "'postgresql' is incomplete. Valid stores:"),
+        ("postgres:/me:hunter2@host/db", "'postgres:...' is incomplete. Valid stores:"),
+        ("memory:/", "'memory:...' is incomplete. Valid stores:"),
+        ("memory://somewhere", "Valid stores:"),
     ],
 )
-def test_mistakes(url: str, words: str) -> None:
-    """What means nothing is refused at once, with what would be known, and without the password."""
+def test_wrong_urls(url: str, words: str) -> None:
+    """An unknown URL is refused at once, with the valid forms and without its password."""
     with pytest.raises(UsageError) as caught:
         open_store(url)
     assert words in str(caught.value)
@@ -91,7 +91,7 @@ def run(code: str) -> str:
 
 
 def test_a_missing_driver_is_named() -> None:
-    """Without psycopg the message says what to install."""
+    """Without psycopg, the message says what to install."""
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from remit.stores import open_store\n"
@@ -103,14 +103,14 @@ def test_a_missing_driver_is_named() -> None:
 
 
 def test_databases_are_imported_with_their_stores() -> None:
-    """Importing the stores brings in no database."""
+    """Importing `remit.stores` imports no database driver."""
     code = "import sys, remit.stores, remit.testing; print([n for n in ('sqlite3', 'psycopg', 'pytest') if n in sys.modules])"
     assert run(code) == "[]"
 
 
 @pytest.mark.real_time
-async def test_secrets_that_were_named_are_kept_out(tmp_path: Path) -> None:
-    """What looks like nothing is known by being named."""
+async def test_given_secrets_are_redacted(tmp_path: Path) -> None:
+    """A secret without a recognisable form is redacted if it is given."""
     path = tmp_path / "runs.db"
     store = open_store(f"sqlite:///{path}", secrets=["blue elephant"])
     root = await new_tree(store)
@@ -123,30 +123,30 @@ async def test_secrets_that_were_named_are_kept_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("secrets", "said"),
     [
-        ("9988776655", "put it in a list"),
-        ({"pin": "9988776655"}, "give its values in a list"),
+        ("9988776655", "Write secrets="),
+        ({"pin": "9988776655"}, "Pass a list of its values"),
         (5, "not int"),
-        (["9988776655", 1], "number 2 of them is of the type int"),
-        ([" "], "number 1 of them is empty"),
+        (["9988776655", 1], "item 2 is of type int"),
+        ([" "], "item 1 is empty"),
         (
             ["9988776655", "text"],
-            "Number 2 of the secrets is a part of a word that every event is written with",
+            "item 2 is part of a word in the journal format",
         ),
-        (["complete"], "give it a longer one"),
-        (["run_start"], "give it a longer one"),
-        (["firm"], "give it a longer one"),
+        (["complete"], "Use a longer secret"),
+        (["run_start"], "Use a longer secret"),
+        (["firm"], "Use a longer secret"),
     ],
 )
-def test_secrets_that_are_no_list_of_texts_are_refused(secrets: Any, said: str) -> None:
-    """Each letter of a text, or the names of a mapping, would be kept out, and the secret would not."""
+def test_secrets_must_be_a_list_of_texts(secrets: Any, said: str) -> None:
+    """Otherwise the letters of a text or the names of a mapping would be redacted, not the secret."""
     with pytest.raises(UsageError, match=said) as refused:
         open_store("sqlite:///runs.db", secrets=secrets)
     assert "9988776655" not in str(refused.value)
 
 
 @pytest.mark.real_time
-async def test_secrets_may_come_one_by_one(tmp_path: Path) -> None:
-    """What was looked at to check it is still there to be kept out."""
+async def test_secrets_may_be_an_iterator(tmp_path: Path) -> None:
+    """Checking the secrets does not consume the iterator."""
     path = tmp_path / "runs.db"
     given: Any = (word for word in ("blue elephant",))
     store = open_store(f"sqlite:///{path}", secrets=given)

@@ -1,4 +1,4 @@
-"""A store whose writes fail or hang, that comes back, and goes again: what a tree on a real database does meanwhile."""
+"""A store whose writes fail or hang, recover and fail again: how a tree on a real database behaves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Outage = Callable[[], contextlib.AbstractContextManager[None]]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for seconds here."""
+    """Short timeouts, so that the tests are fast."""
     for module in (writer, journal_store):
         monkeypatch.setattr(module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
@@ -44,7 +44,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def locked_file(path: Path) -> tuple[Store, Outage]:
-    """Another program is in the middle of writing to the file."""
+    """Another program holds the write lock of the file."""
 
     @contextmanager
     def outage() -> Iterator[None]:
@@ -57,7 +57,7 @@ def locked_file(path: Path) -> tuple[Store, Outage]:
 
 
 def hanging_file(path: Path) -> tuple[Store, Outage]:
-    """The disk does not answer."""
+    """The disk does not respond."""
     answers = threading.Event()
     answers.set()
 
@@ -83,7 +83,7 @@ def hanging_file(path: Path) -> tuple[Store, Outage]:
 
 
 def closed_database(url: str) -> tuple[Store, Outage]:
-    """The server lets nobody into the database."""
+    """The server accepts no connections to the database."""
     server, _, name = url.rpartition("/")
 
     def do(connection: psycopg.Connection, allow: str) -> None:
@@ -105,7 +105,7 @@ def closed_database(url: str) -> tuple[Store, Outage]:
 
 
 def locked_table(url: str) -> tuple[Store, Outage]:
-    """Somebody holds a lock on the server, so that writes hang."""
+    """Another session holds a lock, so that writes hang."""
 
     @contextmanager
     def outage() -> Iterator[None]:
@@ -121,7 +121,7 @@ def locked_table(url: str) -> tuple[Store, Outage]:
 async def test_a_file_that_fails_or_hangs_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], tuple[Store, Outage]]
 ) -> None:
-    """In each outage one call waits and the others are refused at once; in between calls run; nothing is lost."""
+    """In each outage one call waits and the others are refused at once; calls run in between; no event is lost."""
     await go_through_two_outages(*make(tmp_path / "runs.db"), monkeypatch)
 
 
@@ -129,7 +129,7 @@ async def test_a_file_that_fails_or_hangs_twice(
 async def test_a_server_that_fails_or_hangs_twice(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], tuple[Store, Outage]]
 ) -> None:
-    """In each outage one call waits and the others are refused at once; in between calls run; nothing is lost."""
+    """In each outage one call waits and the others are refused at once; calls run in between; no event is lost."""
     await go_through_two_outages(*make(postgres_url), monkeypatch)
 
 
@@ -155,7 +155,7 @@ async def go_through_two_outages(store: Store, outage: Outage, monkeypatch: pyte
 
     @tool(tier="observe")
     async def fail() -> str:
-        """Begin an outage."""
+        """Start an outage."""
         held.append(outage())
         held[-1].__enter__()
         return "down"
@@ -164,7 +164,7 @@ async def go_through_two_outages(store: Store, outage: Outage, monkeypatch: pyte
     async def mend() -> str:
         """End the outage, and wait until the tree has noticed."""
         held.pop().__exit__(None, None, None)
-        while journal_of(running).down:  # noqa: ASYNC110 - nobody tells when it is noticed
+        while journal_of(running).down:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         return "up"
 

@@ -1,4 +1,4 @@
-"""What the Postgres store does besides what every store does: many writers, lost connections, words."""
+"""The Postgres store: many writers, lost connections, error messages."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ asyncio.run(main())
 
 
 def ask(url: str, query: LiteralString | sql.Composed) -> list[tuple[object, ...]]:
-    """Something that another program does to the database."""
+    """Run a query as another program would."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(query)
         return cursor.fetchall() if cursor.description else []
 
 
 async def test_many_writers_lose_nothing(postgres_url: str) -> None:
-    """Twenty stores that open a new database and write at once: every event is there, in its order."""
+    """Twenty stores open a new database and write at once: every event is stored, in order."""
     roots: list[str] = []
 
     async def write() -> None:
@@ -71,7 +71,7 @@ async def test_many_writers_lose_nothing(postgres_url: str) -> None:
 
 
 async def test_commands_from_many_are_numbered_without_gaps(postgres_url: str) -> None:
-    """Commands that arrive at once each have a number of their own."""
+    """Commands that arrive at once get different, consecutive numbers."""
     stores = [PostgresStore(postgres_url) for _ in range(5)]
     root = await new_tree(stores[0])
 
@@ -87,8 +87,8 @@ async def test_commands_from_many_are_numbered_without_gaps(postgres_url: str) -
     assert len({posted.command.id for posted in found}) == 20
 
 
-async def test_a_lost_connection_is_made_anew(postgres_url: str) -> None:
-    """When the server throws everybody out in the middle, nothing is lost, doubled or out of order."""
+async def test_a_lost_connection_is_reopened(postgres_url: str) -> None:
+    """If the server closes all connections during a write, no event is lost, duplicated or out of order."""
     store = PostgresStore(postgres_url)
     root = await new_tree(store)
     for seq in range(1, 1001):
@@ -112,10 +112,10 @@ async def test_a_lost_connection_is_made_anew(postgres_url: str) -> None:
     assert line.events == 1000
 
 
-async def test_a_commit_that_was_not_heard_of_counts_once(
+async def test_a_commit_without_a_response_counts_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is lost after the commit but before its answer doubles nothing."""
+    """A connection lost after the commit but before its response duplicates nothing."""
     store = PostgresStore(postgres_url)
     root = await new_tree(store)
     commit = writer.Writer._transact
@@ -123,7 +123,7 @@ async def test_a_commit_that_was_not_heard_of_counts_once(
 
     def unheard(self: writer.Writer, link: object, work: object, *, lasting: bool = True) -> object:
         nonlocal lost
-        value = commit(self, link, work, lasting=lasting)  # pyright: ignore[reportArgumentType] - handed through
+        value = commit(self, link, work, lasting=lasting)  # pyright: ignore[reportArgumentType] - passed through
         lost += 1
         if lost <= 4:
             raise writer.Trouble("the connection was lost", passing=True)
@@ -147,8 +147,8 @@ async def test_a_commit_that_was_not_heard_of_counts_once(
     assert (line.events, line.bytes) == (rows[0][0], int(str(rows[0][1])) + 5)
 
 
-async def test_a_dead_process_leaves_its_tree(postgres_url: str) -> None:
-    """On one machine a killed owner is known to be dead at once, and a live one not to be."""
+async def test_a_dead_owner_is_noticed_at_once(postgres_url: str) -> None:
+    """On one machine, a killed owner is known to be dead at once, and a live owner is not."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLD, postgres_url, stdout=subprocess.PIPE
     )
@@ -164,7 +164,7 @@ async def test_a_dead_process_leaves_its_tree(postgres_url: str) -> None:
 
 
 async def test_a_newer_database_is_refused(postgres_url: str) -> None:
-    """A database of a newer remit is left as it is."""
+    """A database of a newer remit is not changed."""
     store = PostgresStore(postgres_url)
     await new_tree(store)
     await store.close()
@@ -172,14 +172,14 @@ async def test_a_newer_database_is_refused(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     for use in (store.claim("r", new=True), store.trees()):
         error = await refused(use)
-        assert "newer remit: its version is 99" in str(error)
+        assert "newer version of remit: its format is 99" in str(error)
         assert "Update remit" in str(error)
     await store.close()
     assert ask(postgres_url, "SELECT version FROM remit_meta") == [(99,)]
 
 
 @pytest.mark.parametrize("kind", ["no database", "no server", "no user"])
-async def test_what_cannot_be_reached(
+async def test_an_unreachable_server(
     postgres_server: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Messages name the server and the database, say what to do, and never show the password."""
@@ -189,7 +189,7 @@ async def test_what_cannot_be_reached(
         "no database": (f"postgresql://remit:hunter2@{host}/nothing", ("nothing", "does not exist")),
         "no server": (
             "postgresql://remit:hunter2@127.0.0.1:1/postgres",
-            ("127.0.0.1:1", "Check that the server runs"),
+            ("127.0.0.1:1", "Check its address and that the server is running"),
         ),
         "no user": (f"postgresql://nobody:hunter2@{host}/postgres", ("does not exist",)),
     }[kind]
@@ -202,8 +202,8 @@ async def test_what_cannot_be_reached(
     assert "hunter2" not in repr(store)
 
 
-async def test_what_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
-    """A name that the database cannot hold is a StoreError, and the store goes on."""
+async def test_a_name_that_postgres_cannot_store_is_refused(postgres_url: str) -> None:
+    """It raises StoreError, and the store still works."""
     store = PostgresStore(postgres_url)
     await refused(store.claim("a\0b", new=True))
     root = await new_tree(store)
@@ -213,8 +213,8 @@ async def test_what_postgres_cannot_keep_is_refused(postgres_url: str) -> None:
     await store.close()
 
 
-def test_an_address_that_cannot_be_read() -> None:
-    """A malformed address is the caller's mistake, said at once and without its password."""
+def test_an_invalid_url() -> None:
+    """A malformed URL raises UsageError at once, without its password."""
     with pytest.raises(UsageError) as caught:
         PostgresStore("postgresql://user:hunter2@host:port:80/db?nonsense=1")
     assert "hunter2" not in str(caught.value)
@@ -222,12 +222,12 @@ def test_an_address_that_cannot_be_read() -> None:
 
 
 def test_errors_are_store_errors() -> None:
-    """What is owned is a StoreError too, so that one `except` is enough."""
+    """TreeOwned is a StoreError too, so that one `except` is enough."""
     assert issubclass(TreeOwned, StoreError)
 
 
 async def test_a_database_that_lacks_most_characters_is_refused(postgres_url: str) -> None:
-    """One of them in one tree would end all others."""
+    """One unsupported character in one tree would stop all others."""
     name = f"{postgres_url.rpartition('/')[2]}_latin"
     quoted = sql.Identifier(name)
     made = sql.SQL("CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -238,11 +238,11 @@ async def test_a_database_that_lacks_most_characters_is_refused(postgres_url: st
         await store.close()
     finally:
         ask(postgres_url, sql.SQL("DROP DATABASE {}").format(quoted))
-    assert "keeps its texts in LATIN1" in said
+    assert "uses the encoding LATIN1" in said
     assert "createdb --encoding UTF8" in said
 
 
-async def test_the_beginning_of_an_id_is_told_whose_it_is(postgres_url: str) -> None:
+async def test_a_prefix_of_an_id_suggests_the_whole_id(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     root = await new_tree(store)
     store.append(started(root, 1))
@@ -251,10 +251,8 @@ async def test_the_beginning_of_an_id_is_told_whose_it_is(postgres_url: str) -> 
     await store.close()
 
 
-async def test_a_database_that_takes_any_character_is_used(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Texts are texts there too, whatever encoding the surroundings ask for."""
+async def test_a_database_in_sql_ascii_is_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are returned as text, whatever client encoding the environment sets."""
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     name = f"{postgres_url.rpartition('/')[2]}_ascii"
     quoted = sql.Identifier(name)

@@ -1,4 +1,4 @@
-"""Approvals through a server: they come from other machines, and from no command in a sandbox."""
+"""Approvals through a server: other machines can give them, sandboxed commands cannot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def python(code: str) -> str:
 async def running(
     url: str, command: str, sandbox: Sandbox, workspace: Path
 ) -> AsyncIterator[tuple[remit.Running, str]]:
-    """A tree that waits for an approval, after a command has printed something in its sandbox."""
+    """A tree that waits for an approval, after a sandboxed command has printed something."""
     both = calls(call("publish"), call("terminal", command=command))
     lead = Agent("lead", tools=[make_terminal(env=["DATABASE_URL", "PG*", "APP_*"]), publish])
     async with remit.start(
@@ -73,15 +73,15 @@ async def running(
 
 @works
 @pytest.mark.usefixtures("shown_path")
-async def test_another_machine_approves_what_a_sandboxed_run_asks(locked_url: str, tmp_path: Path) -> None:
-    """A person approves through the server, with network in the sandbox too, while its command is not let in."""
+async def test_another_machine_can_approve_a_sandboxed_run(locked_url: str, tmp_path: Path) -> None:
+    """A person approves through the server, also with network in the sandbox, while the sandboxed command cannot log in."""
     port = urlsplit(locked_url).port
     name = locked_url.rpartition("/")[2]
     forge = python(f"psycopg.connect(host='127.0.0.1', port={port}, user='keeper', dbname='{name}')")
     for sandbox in (WRITE, WRITE_NET):
         async with running(locked_url, forge, sandbox, tmp_path) as (tree, said):
             assert "OperationalError" in said
-            # A command without network does not even learn that a password is needed.
+            # A command without network cannot even connect.
             assert ("password" in said.rpartition("OperationalError")[2]) is sandbox.network
             elsewhere = PostgresStore(locked_url)
             (request,) = await remote.waiting(elsewhere, tree.run_id)
@@ -96,7 +96,7 @@ async def test_another_machine_approves_what_a_sandboxed_run_asks(locked_url: st
 async def test_a_journals_password_reaches_no_sandboxed_command(
     locked_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No variable with the password of a journal is passed on, even by name, in whatever form it has it."""
+    """No variable that contains the password of a journal, in any form, is passed on, even if it is named."""
     monkeypatch.setenv("DATABASE_URL", locked_url)
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     monkeypatch.setenv("APP_DSN", f"host=x password='{PASSWORD}' user=keeper")
@@ -109,10 +109,10 @@ async def test_a_journals_password_reaches_no_sandboxed_command(
 
 @works
 @pytest.mark.parametrize("variable", ["PGPASSFILE", "PGSERVICEFILE", "HOME"])
-async def test_the_files_that_have_a_password_are_hidden(
+async def test_password_files_are_hidden(
     locked_url: str, tmp_path: Path, shown_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """A store whose password is in a file of libpq's works, and commands do not see that file."""
+    """A store whose password is in a libpq file works, and commands cannot read that file."""
     folder = shown_path
     monkeypatch.setenv("HOME", str(folder))
     parts = urlsplit(locked_url)
@@ -131,12 +131,10 @@ async def test_the_files_that_have_a_password_are_hidden(
     assert "battery" not in said
 
 
-async def test_a_server_that_lets_anybody_in_is_refused_with_network(
-    postgres_url: str, tmp_path: Path
-) -> None:
-    """A sandbox with network may not be used where the server asks for no password; without network it may."""
+async def test_a_server_without_passwords_is_refused_with_network(postgres_url: str, tmp_path: Path) -> None:
+    """A sandbox with network is refused if the server needs no password; a sandbox without network is not."""
     for sandbox in (READ_NET, WRITE_NET):
-        with pytest.raises(UsageError, match="lets its user in without a password"):
+        with pytest.raises(UsageError, match="accepts its user without a password"):
             async with running(postgres_url, "true", sandbox, tmp_path):
                 pass
     child = Agent("child", description="does", sandbox=WRITE_NET)
@@ -162,7 +160,7 @@ async def test_a_server_that_lets_anybody_in_is_refused_with_network(
 @works
 @pytest.mark.usefixtures("shown_path")
 async def test_a_unix_socket_is_out_of_reach(postgres_url: str, tmp_path: Path) -> None:
-    """The socket of a server is not reached from a sandbox, also where all files are open and Unix sockets allowed."""
+    """A sandbox cannot reach the server's socket, even with all files open and Unix sockets allowed."""
     with psycopg.connect(postgres_url) as connection:
         (folder,) = connection.execute("SHOW unix_socket_directories").fetchone() or ("",)
     parts = urlsplit(postgres_url)
@@ -172,7 +170,7 @@ async def test_a_unix_socket_is_out_of_reach(postgres_url: str, tmp_path: Path) 
         async with running(url, dial, sandbox, tmp_path) as (tree, said):
             await tree.cancel()
         assert "Error" in said.splitlines()[-2]
-    # The same server at its other address lets everybody in.
+    # The same server accepts everyone at its other address.
     assert "without a password" in PostgresDatabase(url).exposed([WRITE_NET], tmp_path)
 
 
@@ -180,17 +178,17 @@ async def test_a_unix_socket_is_out_of_reach(postgres_url: str, tmp_path: Path) 
 async def test_a_password_in_the_workspace_is_refused_with_network(
     locked_url: str, tmp_path: Path, form: str
 ) -> None:
-    """Commands that can read the password and reach the server are not begun; the message names the file."""
+    """Commands that could read the password and reach the server do not start; the message names the file."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/remit.toml").write_text(f'journal = "postgresql://keeper:{form}@127.0.0.1/x"')
-    with pytest.raises(UsageError, match=r"written in .*conf/remit\.toml"):
+    with pytest.raises(UsageError, match=r"run store is in .*conf/remit\.toml"):
         async with running(locked_url, "true", READ_NET, tmp_path):
             pass
     (tmp_path / "conf/remit.toml").write_text(f"x{form}x")
     assert PostgresDatabase(locked_url).exposed([READ_NET], tmp_path) == ""
 
 
-def test_a_server_that_cannot_be_reached_is_no_reason(tmp_path: Path) -> None:
-    """What is wrong with a server is said when the tree is claimed, not by the look at its doors."""
+def test_an_unreachable_server_is_not_reported_as_exposed(tmp_path: Path) -> None:
+    """Connection problems are reported when the tree is claimed, not by `exposed`."""
     database = PostgresDatabase("postgresql://remit@127.0.0.1:1/x")
     assert database.exposed([WRITE_NET], tmp_path) == ""

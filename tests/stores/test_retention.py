@@ -1,4 +1,4 @@
-"""Forgetting trees by age and size."""
+"""Deleting trees by age and size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remit.types.ports import Store
 
 
 async def filled(*lasts: int) -> MemoryStore:
-    """Trees `t<n>` whose last event is at 1000 + n seconds, with an artifact of a thousand bytes each."""
+    """Trees `t<n>` whose last event is at 1000 + n seconds, each with an artifact of a thousand bytes."""
     store = MemoryStore()
     for last in lasts:
         await store.claim(f"t{last}", new=True)
@@ -28,7 +28,7 @@ async def left(store: Store) -> set[str]:
 
 
 async def test_by_age() -> None:
-    """What has been quiet for longer is deleted, the oldest first, and is said."""
+    """Older trees are deleted, oldest first, and returned."""
     store = await filled(30, 10, 20, 40)
     deleted = await prune(store, unfinished=True, older_than_s=15, now=1040.0)
     assert [info.root for info in deleted] == ["t10", "t20"]
@@ -36,7 +36,7 @@ async def test_by_age() -> None:
 
 
 async def test_by_size() -> None:
-    """The oldest go until the rest fits."""
+    """The oldest trees are deleted until the rest fits."""
     store = await filled(30, 10, 20, 40)
     total = sum(info.bytes for info in await store.trees())
     assert [info.root for info in await prune(store, unfinished=True, most_bytes=total)] == []
@@ -47,7 +47,7 @@ async def test_by_size() -> None:
 
 
 async def test_a_live_tree_stays() -> None:
-    """A tree that is being run is kept, however old and large, and its size counts."""
+    """A running tree is kept, however old and large, and its size counts."""
     store = await filled(10, 20)
     await store.claim("t10", new=False)
     deleted = await prune(store, unfinished=True, older_than_s=0, most_bytes=0, now=9999.0)
@@ -55,8 +55,8 @@ async def test_a_live_tree_stays() -> None:
     assert await left(store) == {"t10"}
 
 
-async def test_one_that_is_taken_up_meanwhile_stays() -> None:
-    """A tree that somebody claims after the list was made is passed over."""
+async def test_a_tree_that_is_claimed_meanwhile_stays() -> None:
+    """A tree that is claimed after the list was read is skipped."""
 
     class Late(MemoryStore):
         async def delete(self, root: str) -> None:
@@ -69,8 +69,8 @@ async def test_one_that_is_taken_up_meanwhile_stays() -> None:
     assert [info.root for info in await prune(store, unfinished=True, most_bytes=0)] == ["t20"]
 
 
-async def test_without_a_reason_nothing_is_deleted() -> None:
-    """Neither age nor size: nothing to do. Less than nothing is a mistake."""
+async def test_without_age_and_size_nothing_is_deleted() -> None:
+    """A negative age or size raises UsageError."""
     store = await filled(10)
     assert await prune(store) == []
     with pytest.raises(UsageError):
@@ -79,8 +79,8 @@ async def test_without_a_reason_nothing_is_deleted() -> None:
         await prune(store, most_bytes=-1)
 
 
-async def test_what_can_be_resumed_is_kept_unless_one_says_otherwise() -> None:
-    """A tree without an end is work in progress, also when its process died: age and size do not delete it."""
+async def test_unfinished_trees_are_kept_by_default() -> None:
+    """A tree without an end can be resumed, even if its process died: age and size do not delete it."""
     store = await filled(10, 20)
     assert await prune(store, older_than_s=0, most_bytes=0, now=9999.0) == []
     assert len(await store.trees()) > 0

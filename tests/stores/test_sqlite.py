@@ -1,4 +1,4 @@
-"""What the SQLite store does besides what every store does: files, threads, leases, redaction."""
+"""The SQLite store: files, threads, leases, redaction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ asyncio.run(main())
 
 
 def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
-    """Something that another program does to the file."""
+    """Run a statement as another program would."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(sql).fetchall()
 
@@ -56,8 +56,8 @@ def files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
-    """Naming a store touches no disk and starts no thread; closing one that was never used does neither."""
+async def test_nothing_is_created_before_the_first_use(tmp_path: Path) -> None:
+    """Creating a store object touches no disk and starts no thread; nor does closing an unused store."""
     before = threading.active_count()
     store = SqliteStore(tmp_path / "new" / "runs.db")
     await store.close()
@@ -65,8 +65,8 @@ async def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-async def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
-    """The database and the folders made for it can be read by nobody else."""
+async def test_files_are_private(tmp_path: Path) -> None:
+    """Other users cannot read the database and the folders created for it."""
     path = tmp_path / "a" / "b" / "runs.db"
     store = SqliteStore(path)
     await new_tree(store)
@@ -79,7 +79,7 @@ async def test_files_are_for_this_user_alone(tmp_path: Path) -> None:
 async def test_a_file_that_others_may_read_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever writes a journal that other users may read or own is warned, and still has it written."""
+    """A journal that other users can read or own causes one warning, and is still written."""
     path = tmp_path / "runs.db"
     for _ in range(2):
         path.touch()
@@ -88,12 +88,12 @@ async def test_a_file_that_others_may_read_is_reported_once(
         await new_tree(store)
         await store.close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"The run store {path} can be used by other users: its mode lets them read it. Run: chmod 600 {path}"
+        f"The run store {path} is open to other users: its mode lets them read it. Run: chmod 600 {path}"
     ]
 
 
 async def test_names_with_special_characters(tmp_path: Path) -> None:
-    """A path is a path, whatever characters are in it."""
+    """A path may contain any characters."""
     path = tmp_path / "a b?c#d%20é" / "runs.db"
     store = SqliteStore(path)
     await new_tree(store)
@@ -114,13 +114,13 @@ async def test_no_thread_is_left(tmp_path: Path) -> None:
 
 
 def test_one_loop_after_another(tmp_path: Path) -> None:
-    """A store can be used from a new loop when the old one is closed, also with answers still on their way."""
+    """A store can be used from a new loop after the old one is closed, even with answers pending."""
     store = SqliteStore(tmp_path / "runs.db")
 
     async def first() -> str:
         root = await new_tree(store)
         store.append(started(root, 1))
-        # Nobody will be there to hear of it.
+        # The loop will be closed before the answer.
         asyncio.get_running_loop().call_soon(asyncio.ensure_future, store.flush())
         await asyncio.sleep(0)
         return root
@@ -136,8 +136,8 @@ def test_one_loop_after_another(tmp_path: Path) -> None:
     assert asyncio.run(second()) == 2
 
 
-async def test_an_event_is_taken_as_it_is_now(tmp_path: Path) -> None:
-    """What others change in an event's values after it was appended is not stored."""
+async def test_an_event_is_copied_when_it_is_appended(tmp_path: Path) -> None:
+    """Changes to an event's values after `append` are not stored."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     output = {"answer": [1]}
@@ -149,11 +149,11 @@ async def test_an_event_is_taken_as_it_is_now(tmp_path: Path) -> None:
     assert event.outcome.output == {"answer": [1]}
 
 
-async def test_what_has_no_json_is_refused(tmp_path: Path) -> None:
-    """An event that cannot be written is refused by itself; the next one is taken."""
+async def test_an_event_without_json_is_refused(tmp_path: Path) -> None:
+    """An event that cannot be encoded is refused; the next event is accepted."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
-    with pytest.raises(StoreError, match=r"Event 1 .* has no JSON"):
+    with pytest.raises(StoreError, match=r"Event 1 .* cannot be encoded as JSON"):
         store.append(ended(root, 1, output=object()))
     with pytest.raises(StoreError, match="in order"):
         store.append(warned(root, 0))
@@ -163,7 +163,7 @@ async def test_what_has_no_json_is_refused(tmp_path: Path) -> None:
 
 
 async def test_rows_can_be_read_with_other_programs(tmp_path: Path) -> None:
-    """One row of the view is one event, as JSON that SQLite itself understands."""
+    """One row of the view is one event, as JSON that SQLite can query."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     for event in (started(root, 1), warned(root, 4, "ä"), ended(root, 5, run=f"{root}.1")):
@@ -183,7 +183,7 @@ async def test_rows_can_be_read_with_other_programs(tmp_path: Path) -> None:
 
 
 async def test_secrets_are_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys, given secrets and those of the environment are nowhere in the files: events, artifacts, commands."""
+    """Recognisable keys, given secrets and those of the environment are nowhere in the files: events, artifacts, commands."""
     monkeypatch.setenv("SOME_API_KEY", "zz-91-yy-82")
     store = SqliteStore(tmp_path / "runs.db", secrets=["blue moon 7"])
     said = f"{SECRET} and blue moon 7 and zz-91-yy-82"
@@ -207,7 +207,7 @@ async def test_secrets_are_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_long_artifact_needs_little_memory(tmp_path: Path) -> None:
-    """Fifty megabytes go in and come out in parts, without ever being held whole."""
+    """Fifty megabytes are written and read in parts and never held whole in memory."""
     piece = "all quiet here.\n" * 4096
 
     async def pieces() -> AsyncIterator[str]:
@@ -232,7 +232,7 @@ async def test_a_long_artifact_needs_little_memory(tmp_path: Path) -> None:
 
 
 async def test_deleting_gives_the_space_back(tmp_path: Path) -> None:
-    """After a tree is deleted the file is as small as before it."""
+    """After a tree is deleted, the file is as small as before."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -247,8 +247,8 @@ async def test_deleting_gives_the_space_back(tmp_path: Path) -> None:
     assert path.stat().st_size < 200_000
 
 
-async def test_a_claim_that_nobody_waits_for_is_let_go(tmp_path: Path) -> None:
-    """Whoever is cancelled while claiming a tree does not own it afterwards."""
+async def test_a_cancelled_claim_is_released(tmp_path: Path) -> None:
+    """A caller that is cancelled while it claims a tree does not own it afterwards."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     store.append(started(root, 1))
@@ -281,7 +281,7 @@ def stand_still(seconds: float) -> None:
 
 
 async def test_a_live_process_keeps_its_tree_and_a_dead_one_does_not(tmp_path: Path) -> None:
-    """Another process's tree is refused, with its pid, until it is killed; then it can be had at once."""
+    """Another process's tree is refused, with its pid, until that process is killed; then it can be claimed at once."""
     path = tmp_path / "runs.db"
     process = hold(path)
     store = SqliteStore(path)
@@ -293,7 +293,7 @@ async def test_a_live_process_keeps_its_tree_and_a_dead_one_does_not(tmp_path: P
         await refused(store.delete("held"), "held", TreeOwned)
         await store.post("held", send("held", "a"))
         process.kill()
-        # Not waited for: a process that is dead and not yet buried is dead.
+        # Without waiting for it: a zombie process counts as dead.
         died(process.pid)
         assert not (await known(store, "held")).live
         await store.claim("held", new=False)
@@ -305,15 +305,15 @@ async def test_a_live_process_keeps_its_tree_and_a_dead_one_does_not(tmp_path: P
         await store.close()
 
 
-async def test_the_heart_beats_while_the_loop_is_busy(
+async def test_a_claim_is_renewed_while_the_loop_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim is kept alive by the store's own thread, also with no event and a loop that does not run."""
+    """The store's thread renews a claim, even without events and while the loop is blocked."""
     monkeypatch.setattr(owner, "LEASE_S", 1.0)
     monkeypatch.setattr(writer, "HEARTBEAT_S", 0.1)
     store, other = SqliteStore(tmp_path / "runs.db"), SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
-    # The loop too, for longer than the lease.
+    # Block the loop for longer than the lease.
     stand_still(1.5)
     await refused(other.claim(root, new=True), root)
     await store.close()
@@ -322,7 +322,7 @@ async def test_the_heart_beats_while_the_loop_is_busy(
 
 
 async def append_on(store: SqliteStore, root: str, seq: int) -> None:
-    """Until it is refused."""
+    """Append events until one is refused."""
     with anyio.fail_after(10):
         while True:
             store.append(warned(root, seq))
@@ -331,10 +331,10 @@ async def append_on(store: SqliteStore, root: str, seq: int) -> None:
 
 
 @pytest.mark.parametrize("notices", ["commit", "heartbeat", "artifact"])
-async def test_who_was_taken_over_writes_nothing_more(
+async def test_a_former_owner_writes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: str
 ) -> None:
-    """An owner whose lease ran out and was taken is refused from then on; its other trees go on."""
+    """An owner whose lease expired and was taken over is refused from then on; its other trees are not affected."""
     if notices == "heartbeat":
         monkeypatch.setattr(writer, "HEARTBEAT_S", 0.05)
     path = tmp_path / "runs.db"
@@ -366,8 +366,8 @@ async def test_who_was_taken_over_writes_nothing_more(
     assert seqs == ([1, 2, 3] if notices == "commit" else [1, 3])
 
 
-async def test_claims_without_events_of_the_dead_are_forgotten(tmp_path: Path) -> None:
-    """A claim that never got an event does not stay when its process died long ago."""
+async def test_unused_claims_of_dead_processes_are_deleted(tmp_path: Path) -> None:
+    """A claim without events is deleted long after its process died."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -380,15 +380,15 @@ async def test_claims_without_events_of_the_dead_are_forgotten(tmp_path: Path) -
     await store.close()
 
 
-async def test_the_beginning_of_an_id_is_told_whose_it_is(tmp_path: Path) -> None:
-    """The command line shows ids by their beginning, and takes them; programs give the whole."""
+async def test_a_prefix_of_an_id_suggests_the_whole_id(tmp_path: Path) -> None:
+    """The command line shows and accepts prefixes of ids; programs must pass the whole id."""
     store = SqliteStore(tmp_path / "runs.db")
     for root in ("abcde1", "abcde2", "xyz99"):
         await store.claim(root, new=True)
         store.append(started(root, 1))
         await store.release(root)
     assert "Did you mean 'xyz99'?" in str(await refused(store.claim("xyz", new=False)))
-    assert "Several begin like that." in str(await refused(store.claim("abcde", new=False)))
-    assert "Look at its `trees()`" in str(await refused(store.claim("", new=False)))
+    assert "Several ids begin with it" in str(await refused(store.claim("abcde", new=False)))
+    assert "`remit runs` lists the runs" in str(await refused(store.claim("", new=False)))
     assert "Did you mean 'xyz99'?" in str(await refused(store.post("xyz9", send("xyz9", "c"))))
     await store.close()

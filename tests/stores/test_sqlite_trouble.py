@@ -1,4 +1,4 @@
-"""What goes wrong with a file: each time a message that says what, where, and what to do."""
+"""Problems with a file: each message says what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.real_time
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for seconds here."""
+    """Short timeouts, so that the tests are fast."""
     monkeypatch.setattr(writer, "PATIENCE_S", 0.3)
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another program is in the middle of writing to the file."""
+    """Another program holds the write lock of the file."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         yield
@@ -49,7 +49,7 @@ def ask(path: Path, sql: str, values: tuple[str, ...] = ()) -> list[tuple[object
 
 
 def says(error: StoreError, path: Path, *words: str) -> None:
-    """A stranger reads where it happened, what happened, and what to do."""
+    """Check that a message names the place, the problem and what to do."""
     for word in (str(path), *words):
         assert word in str(error), f"{word!r} is not in: {error}"
 
@@ -59,18 +59,18 @@ def content(path: Path) -> bytes:
 
 
 async def test_locked_at_open(tmp_path: Path) -> None:
-    """A file that another program keeps locked is said to be; when it is free the same store works."""
+    """The error says that another program locked the file; once it is free, the same store works."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     with locked(path):
         error = await refused(store.claim("r", new=True), str(path))
-        says(error, path, "locked by another program", "Close what holds it", "try again")
+        says(error, path, "locked by another program", "Close the program that holds the lock", "try again")
     await store.claim("r", new=True)
     await store.close()
 
 
 async def test_locked_while_running(tmp_path: Path) -> None:
-    """While the file is locked, events wait and `flush` says why; afterwards all are there, in order."""
+    """While the file is locked, events wait and `flush` raises; afterwards all events are stored, in order."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -92,27 +92,27 @@ async def test_locked_while_running(tmp_path: Path) -> None:
 
 
 def fill(store: SqliteStore, root: str, make: Callable[[int], Event] | None = None) -> tuple[int, StoreError]:
-    """How many events it takes, and why no more."""
+    """Append events until one is refused; returns their number and the error."""
     for taken in range(10_000):
         try:
             store.append(make(taken) if make else warned(root, taken + 1))
         except StoreError as error:
             return taken, error
-    raise AssertionError("it takes everything")
+    raise AssertionError("the store refused no event")
 
 
 async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree of which an event was refused for lack of room gets no later one: no hole in its middle."""
+    """After an event was refused for lack of room, later events of its tree are refused too, so that the journal has no gap."""
     monkeypatch.setattr(journal_store, "MOST_BUFFERED", 20_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
     with locked(path):
         taken, error = fill(store, root)
-        says(error, path, "wait for it")
+        says(error, path, "are waiting")
         assert 20 < taken < 999
     await refused(store.flush())
-    with pytest.raises(StoreError, match="wait for it"):
+    with pytest.raises(StoreError, match="are waiting"):
         store.append(warned(root, 2000))
     await store.release(root)
     seqs = [event.seq for event in await read_events(store, root)]
@@ -124,22 +124,22 @@ async def test_too_much_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 async def test_too_much_waits_of_short_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Whatever their numbers: how much waits is not added up with each of them, and often enough."""
+    """The waiting bytes are summed up often enough, although not for each event."""
     monkeypatch.setattr(journal_store, "MOST_BUFFERED", 400_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
     with locked(path):
         taken, error = fill(store, root, lambda n: TurnStarted(**head(root, 10**9 + n * step), turn=1))
-        says(error, path, "wait for it")
+        says(error, path, "are waiting")
     line = line_of(TurnStarted(**head(root, 10**9), turn=1))
-    # Between the two: those that the writer has taken are counted as their JSON alone.
+    # In between: for events that the writer has taken, only their JSON counts.
     assert 400_000 // line.size < taken <= (400_000 + LOOK_BYTES) // len(line.json) + 1
     await store.close()
 
 
 async def test_closing_a_locked_store(tmp_path: Path) -> None:
-    """Closing gives up what cannot be written, and raises nothing."""
+    """`close` drops events that cannot be written, and raises nothing."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -154,7 +154,7 @@ async def test_closing_a_locked_store(tmp_path: Path) -> None:
 
 
 async def test_disk_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is said to be full; with room again everything that waited is written, in order."""
+    """The error says that the disk is full; with space again, all waiting events are written in order."""
     path = tmp_path / "runs.db"
     room = {"pages": 40}
     connect = SqliteFile._connect
@@ -214,7 +214,7 @@ def run_limited(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 async def test_a_limit_on_file_size(tmp_path: Path) -> None:
-    """A quota that stops the file from growing is reported, and what was written before is whole."""
+    """A quota on the file size is reported, and events written before are intact."""
     path = tmp_path / "runs.db"
     done = run_limited(path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -228,15 +228,15 @@ async def test_a_limit_on_file_size(tmp_path: Path) -> None:
 
 
 def damage(path: Path, number: int, line: str) -> None:
-    """Has another line stand in the first page of a file."""
+    """Replace a line in the first page of a file."""
     data = str(ask(path, "SELECT data FROM remit_pages")[0][0])
     lines = data.split("\n")
     lines[number - 1] = line
     ask(path, "UPDATE remit_pages SET data = replace(data, ?, ?)", (data, "\n".join(lines)))
 
 
-async def test_garbage_in_a_row(tmp_path: Path) -> None:
-    """A row that cannot be read is named, with the events before it already given."""
+async def test_an_unreadable_event_is_named(tmp_path: Path) -> None:
+    """The events before it are read first."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -247,17 +247,19 @@ async def test_garbage_in_a_row(tmp_path: Path) -> None:
     events = aiter(store.read(root))
     assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
     error = await refused(anext(events))
-    says(error, path, root, "cannot be read: 4 of the run", "delete the run")
+    says(error, path, root, "cannot read event 4 of the run", "delete the run")
     assert [event.seq for event in await read_events(store, root, after=4)] == [5]
     damage(path, 4, '{"kind":"of_the_future"}')
-    says(await refused(read_events(store, root)), path, "newer remit")
+    says(await refused(read_events(store, root)), path, "newer version of remit")
     await store.close()
 
 
 @pytest.mark.parametrize("seqs", [(4, 5, 6), (6, 8, 9)], ids=["dense", "with live events between"])
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_garbage_in_a_later_page(tmp_path: Path, seqs: tuple[int, int, int], place: int) -> None:
-    """Wherever in its page an event stands that cannot be read, it is named and never passed over."""
+async def test_an_unreadable_event_is_never_skipped(
+    tmp_path: Path, seqs: tuple[int, int, int], place: int
+) -> None:
+    """An unreadable event anywhere in its page is named."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -273,7 +275,7 @@ async def test_garbage_in_a_later_page(tmp_path: Path, seqs: tuple[int, int, int
     before = [1, 2, 3, *seqs[:place]]
     assert [(await anext(events)).seq for _ in before] == before
     error = await refused(anext(events))
-    named = int(str(error).partition("cannot be read: ")[2].split()[0])
+    named = int(str(error).partition("cannot read event ")[2].split()[0])
     assert seqs[place] <= named < min(seqs[place + 1 :], default=named + 1)
     assert [event.seq for event in await read_events(store, root, after=named)] == [*seqs[place + 1 :]]
     await store.close()
@@ -281,7 +283,7 @@ async def test_garbage_in_a_later_page(tmp_path: Path, seqs: tuple[int, int, int
 
 @contextmanager
 def as_nobody(folder: Path) -> Iterator[None]:
-    """Root may write everywhere, so that tests of what may not be written are somebody else's."""
+    """Run as another user, because root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -296,7 +298,7 @@ def as_nobody(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that others can enter, which pytest's cannot be."""
+    """A folder that other users can enter, unlike pytest's."""
     made = Path(tempfile.mkdtemp(prefix="remit-test-"))
     made.chmod(0o755)
     yield made
@@ -306,26 +308,26 @@ def folder() -> Iterator[Path]:
 
 
 async def test_a_folder_that_may_not_be_written(folder: Path) -> None:
-    """Where no file can be made, the message names the folder and what it needs."""
+    """If no file can be created, the message names the folder and the missing permission."""
     path = folder / "sub" / "runs.db"
     with as_nobody(folder):
-        os.chmod(folder, 0o555)  # noqa: PTH101 - Path's is not for async functions
+        os.chmod(folder, 0o555)  # noqa: PTH101 - Path.chmod is flagged in async functions
         for store in (SqliteStore(path), SqliteStore(folder / "runs.db")):
             error = await refused(store.claim("r", new=True))
-            says(error, folder, "cannot be made", "Permission denied", "may write to")
-            assert await store.trees() == [], "there is none, and looking makes none"
+            says(error, folder, "cannot be created", "Permission denied", "can write to")
+            assert await store.trees() == [], "reading created a store"
             await store.close()
 
 
 async def test_a_file_that_may_not_be_written(folder: Path) -> None:
-    """A read-only file can still be read; writing is refused at once, with what to do."""
+    """A read-only file can still be read; writing is refused at once, with advice."""
     path = folder / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
     store.append(started(root, 1))
     await store.close()
     with as_nobody(folder):
-        os.chmod(path, 0o444)  # noqa: PTH101 - Path's is not for async functions
+        os.chmod(path, 0o444)  # noqa: PTH101 - Path.chmod is flagged in async functions
         before = content(path)
         store = SqliteStore(path)
         assert [event.seq for event in await read_events(store, root)] == [1]
@@ -337,8 +339,8 @@ async def test_a_file_that_may_not_be_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "below a file", "device"])
-async def test_a_path_that_can_be_no_file(tmp_path: Path, kind: str) -> None:
-    """A folder, a path through a file, a device: said in words."""
+async def test_a_path_that_is_not_a_file(tmp_path: Path, kind: str) -> None:
+    """A folder, a path below a file and a device are refused with a clear message."""
     (tmp_path / "file").touch()
     path = {"folder": tmp_path, "below a file": tmp_path / "file" / "runs.db", "device": Path("/dev/null")}[
         kind
@@ -349,15 +351,15 @@ async def test_a_path_that_can_be_no_file(tmp_path: Path, kind: str) -> None:
         await refused(store.claim("r", new=True)),
         path,
         words,
-        "ame a" if kind != "below a file" else "another file",
+        "Name a file",
     )
     await refused(store.trees())
     await store.close()
 
 
 @pytest.mark.parametrize("kind", ["text", "truncated", "beginning", "foreign", "newer"])
-async def test_a_file_that_is_no_store(tmp_path: Path, kind: str) -> None:
-    """Whatever else is in the file is left exactly as it was, and said in words."""
+async def test_a_file_that_is_not_a_store(tmp_path: Path, kind: str) -> None:
+    """Other files are not changed, and the message says what they are."""
     path = tmp_path / "runs.db"
     if kind == "foreign":
         ask(path, "CREATE TABLE recipes (name TEXT)")
@@ -375,11 +377,11 @@ async def test_a_file_that_is_no_store(tmp_path: Path, kind: str) -> None:
             os.truncate(path, 50_000 if kind == "truncated" else 60)
     before = content(path)
     words = {
-        "text": ("no SQLite database", "Name another file"),
-        "beginning": ("is damaged", "Restore it from a copy"),
-        "truncated": ("is damaged", "Restore it from a copy"),
-        "foreign": ("of another program", "Name another file"),
-        "newer": ("newer remit", "its version is 99", "Update remit"),
+        "text": ("not an SQLite database", "Name another file"),
+        "beginning": ("is damaged", "Restore it from a backup"),
+        "truncated": ("is damaged", "Restore it from a backup"),
+        "foreign": ("belongs to another program", "Name another file"),
+        "newer": ("newer version of remit", "its format is 99", "Update remit"),
     }[kind]
     store = SqliteStore(path)
     for use in (store.claim("r", new=True), store.trees(), read_events(store, "r"), store.delete("r")):
@@ -388,8 +390,8 @@ async def test_a_file_that_is_no_store(tmp_path: Path, kind: str) -> None:
     assert content(path) == before
 
 
-async def test_a_file_that_is_damaged_under_way(tmp_path: Path) -> None:
-    """Trouble that will not pass is raised by everything that follows, at once, and by nothing else."""
+async def test_a_file_that_is_damaged_during_a_run(tmp_path: Path) -> None:
+    """A permanent error is raised at once by every later operation on its trees, and by nothing else."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -404,9 +406,9 @@ async def test_a_file_that_is_damaged_under_way(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_many_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those who open a new file at once one makes the tables; all can use it."""
-    # Eight wait for one another here, which takes as long as the disk does.
+async def test_many_stores_create_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If several stores open a new file at once, one creates the tables and all can use it."""
+    # Eight stores wait for one another here, which depends on the speed of the disk.
     monkeypatch.setattr(writer, "PATIENCE_S", 60.0)
     path = tmp_path / "runs.db"
     stores = [SqliteStore(path) for _ in range(8)]

@@ -19,7 +19,7 @@ import pytest
 import remit
 from remit.tasks.signals import run_interruptible
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
 
 PROGRAM = Path(__file__).parent.parent / "builders" / "interrupted.py"
 INTERRUPTS = int(os.environ.get("REMIT_INTERRUPTS", "12"))
@@ -52,7 +52,7 @@ def line(started: subprocess.Popen[str]) -> str:
 
 
 def problem(started: subprocess.Popen[str]) -> str:
-    """How its end differs from a KeyboardInterrupt without a trace; empty if it does not."""
+    """How the end of the program differs from a plain KeyboardInterrupt; empty if it does not."""
     try:
         out, err = started.communicate(timeout=HANGS_S)
     except subprocess.TimeoutExpired:
@@ -69,7 +69,7 @@ def problems(attempts: int, attempt: Callable[[int], str]) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["wait", "thread", "sleep", "busy", "swallow", "swallow_all"])
 def test_the_second_ctrl_c_stops_at_once(kind: str) -> None:
-    """Law 4: the second Ctrl-C ends `run_sync`, whatever the tree's code does, and leaves no noise."""
+    """Law 4: the second Ctrl-C ends `run_sync`, whatever code the tree runs, and prints no error."""
     with program(kind) as started:
         assert (line(started), line(started)) == ("started", "ready")
         started.send_signal(signal.SIGINT)
@@ -91,14 +91,14 @@ def test_one_ctrl_c_stops_in_order(kind: str) -> None:
 
 @pytest.mark.timeout(60 + INTERRUPTS * 5)
 def test_two_ctrl_c_at_random_moments() -> None:
-    """Law 4: whenever two SIGINTs arrive, the caller gets KeyboardInterrupt, and the process never hangs."""
+    """Law 4: two SIGINTs at any moments give the caller KeyboardInterrupt, and the process never hangs."""
 
     def attempt(number: int) -> str:
         chance = random.Random(SEED * 1_000_000 + number)
         kind = KINDS[number % len(KINDS)]
         first, second = chance.uniform(0, 0.5), chance.choice([0.0, 0.001, 0.01, 0.1]) * chance.random()
         if kind == "sleep":
-            # The kernel merges two signals that arrive together, and one does not end code that blocks the loop.
+            # The kernel merges two signals that arrive together, and one signal does not end code that blocks the loop.
             second += 0.5
         with program(kind) as started:
             assert line(started) == "started"
@@ -113,7 +113,7 @@ def test_two_ctrl_c_at_random_moments() -> None:
 
 @pytest.mark.timeout(60 + LINES * 5)
 def test_two_ctrl_c_at_chosen_lines() -> None:
-    """Law 4: the same, with each SIGINT at a line of the engine. The second ones are spread over a whole run."""
+    """Law 4: the same, with each SIGINT at a line of the engine. The second SIGINTs are spread over a whole run."""
     with program("lines") as started:
         last = int(started.communicate(timeout=HANGS_S)[0])
 
@@ -129,7 +129,7 @@ def test_two_ctrl_c_at_chosen_lines() -> None:
     assert problems(LINES, attempt) == []
 
 
-def test_another_handler_is_left_alone() -> None:
+def test_another_sigint_handler_is_kept() -> None:
     """A program with its own SIGINT handler keeps it while `run_sync` runs."""
     seen: list[int] = []
 
@@ -149,8 +149,8 @@ def test_another_handler_is_left_alone() -> None:
     assert seen == [signal.SIGINT]
 
 
-def test_outside_the_main_thread_signals_are_left_alone() -> None:
-    """Only the main thread can handle signals; elsewhere the coroutine runs all the same."""
+def test_outside_the_main_thread_signals_are_not_handled() -> None:
+    """Only the main thread can handle signals; in other threads the coroutine still runs."""
 
     async def look() -> object:
         return signal.getsignal(signal.SIGINT)

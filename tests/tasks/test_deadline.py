@@ -1,4 +1,4 @@
-"""A run's clock: a soft end and a hard one, children before their parents, and time that does not count."""
+"""Deadlines: soft and hard end, children before their parents, and pauses that do not count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remit.tasks.deadline import Alarm, Deadline
 
 
 class Bells:
-    """When each bell of a deadline rang."""
+    """Records when each end of a deadline was called."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class Bell:
 
 @pytest.mark.parametrize(("seconds", "soft"), [(10, 9), (100, 90), (300, 270), (3600, 3570), (0.5, 0.45)])
 async def test_the_last_tenth_is_kept_for_wrapping_up(seconds: float, soft: float) -> None:
-    """The soft end is a tenth before the hard one, and never more than 30 s before it; each rings once."""
+    """The soft end is a tenth of the time before the hard end, at most 30 s; each is called once."""
     bells = Bells()
     bells.deadline(seconds)
     await asyncio.sleep(seconds * 3)
@@ -56,7 +56,7 @@ async def test_the_last_tenth_is_kept_for_wrapping_up(seconds: float, soft: floa
 
 
 async def test_no_limit_never_rings() -> None:
-    """None is unlimited: such a clock never ends, for itself or for those below."""
+    """None is unlimited: such a deadline never ends, nor do the deadlines below it."""
     bells = Bells()
     root = bells.deadline(None)
     child = bells.deadline(None, root)
@@ -66,7 +66,7 @@ async def test_no_limit_never_rings() -> None:
 
 
 async def test_zero_seconds_are_over_at_once() -> None:
-    """Zero means zero."""
+    """With zero seconds, both ends come at once."""
     bells = Bells()
     deadline = bells.deadline(0)
     assert deadline.left() == 0
@@ -75,7 +75,7 @@ async def test_zero_seconds_are_over_at_once() -> None:
 
 
 async def test_a_closed_deadline_does_not_ring() -> None:
-    """The clock of a run that has ended is still, also when a person's answer comes late."""
+    """The deadline of a run that has ended does not ring, even if a person's answer comes late."""
     bells = Bells()
     ended, asking = bells.deadline(10), bells.deadline(10)
     ended.close()
@@ -88,7 +88,7 @@ async def test_a_closed_deadline_does_not_ring() -> None:
 
 @pytest.mark.parametrize("own", [None, 1000.0, 100.0, 5.0])
 async def test_children_end_before_their_parents_soft_end_at_every_level(own: float | None) -> None:
-    """A child's hard end is the smaller of its own and its parent's soft end less a margin, level by level."""
+    """At every level, a child's hard end is the earlier of its own and its parent's soft end minus a margin."""
     bells = Bells()
     line = [bells.deadline(100, name="0 ")]
     for level in range(1, 5):
@@ -105,7 +105,7 @@ async def test_children_end_before_their_parents_soft_end_at_every_level(own: fl
 
 
 async def test_a_child_of_a_parent_out_of_time_has_none() -> None:
-    """Past its parent's soft end a child has no time at all, whatever it asks for."""
+    """After its parent's soft end, a child has no time at all, whatever its own limit."""
     bells = Bells()
     parent = bells.deadline(10)
     await asyncio.sleep(9.5)
@@ -113,8 +113,8 @@ async def test_a_child_of_a_parent_out_of_time_has_none() -> None:
     assert bells.deadline(None, parent).left() == 0
 
 
-async def test_a_child_started_late_gets_what_is_left() -> None:
-    """A child's time is within what its parent still has when it starts."""
+async def test_a_child_started_late_gets_the_remaining_time() -> None:
+    """A child's time is within its parent's remaining time when the child starts."""
     bells = Bells()
     parent = bells.deadline(100)
     await asyncio.sleep(80)
@@ -122,8 +122,8 @@ async def test_a_child_started_late_gets_what_is_left() -> None:
     assert 0 < child.left() < parent.soft_left()
 
 
-async def test_time_spent_asking_does_not_count() -> None:
-    """While a person is asked the clock stands still, and both ends move by as long as it took."""
+async def test_time_spent_waiting_for_a_person_does_not_count() -> None:
+    """While a person is asked the deadline pauses, and both ends move by the length of the pause."""
     bells = Bells()
     deadline = bells.deadline(100)
     await asyncio.sleep(40)
@@ -136,8 +136,8 @@ async def test_time_spent_asking_does_not_count() -> None:
     assert bells.rang == [("soft", 1090), ("hard", 1100)]
 
 
-async def test_several_askers_stop_the_clock_once() -> None:
-    """The clock stands while any of several askers waits, and overlapping waits count once."""
+async def test_overlapping_pauses_count_once() -> None:
+    """The deadline pauses while any request waits; overlapping waits count once."""
     bells = Bells()
     deadline = bells.deadline(100)
     deadline.pause()
@@ -153,8 +153,8 @@ async def test_several_askers_stop_the_clock_once() -> None:
     assert bells.rang == [("soft", 610), ("hard", 620)]
 
 
-async def test_a_pause_after_the_soft_end_moves_the_hard_one_only() -> None:
-    """Who has met its soft end does not meet it again after a pause."""
+async def test_a_pause_after_the_soft_end_moves_only_the_hard_end() -> None:
+    """After a pause, the soft end is not called a second time."""
     bells = Bells()
     deadline = bells.deadline(100)
     await asyncio.sleep(95)
@@ -165,8 +165,8 @@ async def test_a_pause_after_the_soft_end_moves_the_hard_one_only() -> None:
     assert bells.rang == [("soft", 90), ("hard", 150)]
 
 
-async def test_a_child_started_while_a_person_is_asked_has_its_share() -> None:
-    """A parent's standing clock gives a child what the parent will have, not what the wall clock says."""
+async def test_a_child_started_during_a_pause_gets_its_share() -> None:
+    """During a pause, a child gets its share of the parent's paused time, not of the wall clock."""
     bells = Bells()
     parent = bells.deadline(100)
     parent.pause()
@@ -174,8 +174,8 @@ async def test_a_child_started_while_a_person_is_asked_has_its_share() -> None:
     assert 80 < bells.deadline(None, parent).left() < parent.soft_left()
 
 
-async def test_asking_for_nothing_costs_nothing() -> None:
-    """A pause of no length changes no end."""
+async def test_an_empty_pause_changes_nothing() -> None:
+    """A pause of zero length moves no end."""
     bells = Bells()
     deadline = bells.deadline(100)
     for _ in range(50):
@@ -185,8 +185,8 @@ async def test_asking_for_nothing_costs_nothing() -> None:
     assert bells.rang == [("soft", 90), ("hard", 100)]
 
 
-async def test_whatever_is_set_rings_at_its_time_in_the_order_of_the_times() -> None:
-    """One timer rings for all, to the moment, also for what is set later and due before; what is closed is still."""
+async def test_an_alarm_rings_everything_in_order_of_time() -> None:
+    """One timer rings all objects at their exact times, also those set later and due earlier, but not closed ones."""
     bells = Bells()
     order = [37, 5, 1000, 12, 5, 3000, 0.5, 64, 12]
     deadlines = [bells.deadline(seconds, name=f"{n} ") for n, seconds in enumerate(order)]
@@ -205,12 +205,12 @@ async def test_whatever_is_set_rings_at_its_time_in_the_order_of_the_times() -> 
     assert late.soft_met
 
 
-async def test_what_is_done_with_is_not_kept() -> None:
-    """The clocks of a tree's many short runs are not kept until they would have rung."""
+async def test_an_alarm_does_not_keep_closed_deadlines() -> None:
+    """The deadlines of a tree's many short runs are freed before their time."""
     bells = Bells()
     for _ in range(300):
         runs = [bells.deadline(100_000) for _ in range(10)]
-        # Something rings, so that all of them are looked at.
+        # One object rings, so that the alarm cleans up the others.
         bells.deadline(0.5)
         await asyncio.sleep(1)
         while runs:
@@ -220,8 +220,8 @@ async def test_what_is_done_with_is_not_kept() -> None:
     assert kept < 1000
 
 
-async def test_a_closed_alarm_is_still() -> None:
-    """When a tree has ended nothing of it rings; who sets something all the same does not wait for ever."""
+async def test_a_closed_alarm_rings_nothing() -> None:
+    """After a tree has ended nothing of it rings; a deadline set later still rings."""
     bells = Bells()
     bells.deadline(10)
     bells.alarm.close()
@@ -232,7 +232,7 @@ async def test_a_closed_alarm_is_still() -> None:
     assert bells.rang == [("soft", 109), ("hard", 110)]
 
 
-async def test_what_was_set_before_the_alarm_was_started_rings_too() -> None:
+async def test_an_alarm_rings_objects_set_before_its_start() -> None:
     bells = Bells()
     bells.alarm = Alarm(bells.loop)
     bells.deadline(20, name="later ")
@@ -243,7 +243,7 @@ async def test_what_was_set_before_the_alarm_was_started_rings_too() -> None:
     assert bells.rang == [("soft", 10.8), ("hard", 12), ("later soft", 18), ("later hard", 20)]
 
 
-async def test_an_alarm_that_is_not_started_leaves_the_loop_alone() -> None:
+async def test_an_alarm_sets_no_timer_before_its_start() -> None:
     bells = Bells()
     bells.alarm = alarm = Alarm(bells.loop)
     bells.deadline(10)

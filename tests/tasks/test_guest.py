@@ -1,4 +1,4 @@
-"""Foreign code in tasks: ordinary ones, from the first step to the last, that can always be abandoned."""
+"""Foreign code in ordinary tasks, which can always be abandoned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def lend(code: Callable[[], Awaitable[object]], phase: Phase | None = None
 
 
 async def test_timeouts_and_cancel_scopes_work_as_in_any_task() -> None:
-    """asyncio's and anyio's ways to end a wait end that wait and nothing else."""
+    """Timeouts and cancel scopes of asyncio and anyio end their own wait and nothing else."""
 
     async def work() -> tuple[list[str], int]:
         seen: list[str] = []
@@ -69,7 +69,7 @@ async def test_timeouts_and_cancel_scopes_work_as_in_any_task() -> None:
 
 @pytest.mark.parametrize("waits", [0, 1])
 async def test_code_that_cancels_itself_is_cancelled_at_its_next_wait(waits: int) -> None:
-    """`current_task().cancel()` means the code, also before the task has had its first turn."""
+    """`current_task().cancel()` cancels the code, even before the task's first step has ended."""
 
     async def work() -> str:
         for _ in range(waits):
@@ -86,8 +86,8 @@ async def test_code_that_cancels_itself_is_cancelled_at_its_next_wait(waits: int
     assert (await lend(work)).value == "cancelled"
 
 
-async def test_what_it_raises_is_kept() -> None:
-    """Whatever ends it is told, a call of sys.exit() too."""
+async def test_an_exception_of_the_code_is_returned() -> None:
+    """Every exception is returned, including that of sys.exit()."""
 
     async def exits() -> None:
         raise SystemExit(3)
@@ -100,8 +100,8 @@ async def test_what_it_raises_is_kept() -> None:
     assert isinstance((await lend(fails)).error, KeyError)
 
 
-async def test_what_cannot_be_awaited_is_raised_in_the_code() -> None:
-    """A nonsense yield, or a future of another loop, is the code's own error."""
+async def test_a_broken_awaitable_raises_in_the_code() -> None:
+    """An invalid yield, or a future of another loop, raises in the code itself."""
 
     @types.coroutine
     def nonsense() -> Generator[object, None, None]:
@@ -121,15 +121,15 @@ async def test_what_cannot_be_awaited_is_raised_in_the_code() -> None:
     other.close()
 
 
-async def test_anything_that_can_be_awaited_will_do() -> None:
-    """Futures and objects with `__await__` are as good as coroutines."""
+async def test_any_awaitable_can_be_run() -> None:
+    """Futures and objects with `__await__` work like coroutines."""
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.001, future.set_result, "done")
     assert (await lend(lambda: future)).value == "done"
 
 
-async def test_it_has_a_task_of_its_own_from_the_first_step_to_the_last() -> None:
-    """The current task is one and the same, and not the caller's."""
+async def test_code_runs_in_one_task_that_is_not_the_callers() -> None:
+    """The current task is the same from the first step to the last."""
     ours = asyncio.current_task()
 
     async def look() -> list[object]:
@@ -146,8 +146,8 @@ async def test_it_has_a_task_of_its_own_from_the_first_step_to_the_last() -> Non
     assert asyncio.current_task() is ours
 
 
-async def test_its_context_is_its_own() -> None:
-    """Context variables that it sets are seen by itself, and by nobody else."""
+async def test_context_variables_set_by_the_code_stay_in_the_code() -> None:
+    """Context variables set by the code are visible only to that code."""
     mark.set("ours")
 
     async def write() -> str:
@@ -160,8 +160,8 @@ async def test_its_context_is_its_own() -> None:
     assert mark.get() == "ours"
 
 
-async def test_a_stop_cancels_the_code_once_and_waits_for_its_cleaning_up() -> None:
-    """Law 4: stopped code hears one cancel, may clean up, and what it returns is kept."""
+async def test_a_stop_cancels_once_and_waits_for_cleanup() -> None:
+    """Law 4: stopped code gets one cancel, may clean up, and its return value is kept."""
     heard: list[str] = []
 
     async def work() -> str:
@@ -183,8 +183,8 @@ async def test_a_stop_cancels_the_code_once_and_waits_for_its_cleaning_up() -> N
     assert heard == ["cancelled"]
 
 
-async def test_a_stop_before_the_first_step_runs_nothing_of_it() -> None:
-    """Section 3: a stop that comes first leaves no trace of the code, nor a warning that it was never awaited."""
+async def test_code_stopped_before_its_first_step_never_runs() -> None:
+    """A stop before the first step leaves no trace of the code and no warning that it was never awaited."""
     seen: list[str] = []
 
     async def work() -> None:
@@ -201,7 +201,7 @@ async def test_a_stop_before_the_first_step_runs_nothing_of_it() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="the first step runs at once")
 async def test_a_stop_between_the_start_of_its_task_and_its_first_step() -> None:
-    """The same, where the task is made and has not run yet."""
+    """The same, if the task exists and has not run yet."""
     seen: list[str] = []
 
     async def work() -> None:
@@ -219,7 +219,7 @@ async def test_a_stop_between_the_start_of_its_task_and_its_first_step() -> None
 
 
 class Refusing(asyncio.Future[None]):
-    """A future that refuses to be cancelled, in one way or another."""
+    """A future that refuses to be cancelled."""
 
     def __init__(self, error: Exception | None) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ class Refusing(asyncio.Future[None]):
 async def test_a_future_that_refuses_to_be_cancelled_is_abandoned_with_its_code(
     error: Exception | None,
 ) -> None:
-    """Law 4: it holds up nobody else, and counts as done, so that the event loop does not wait for it."""
+    """Law 4: the abandoned task delays no other code and counts as done, so that the event loop does not wait for it."""
     abandoned: list[str] = []
     future = Refusing(error)
 
@@ -258,8 +258,8 @@ async def test_a_future_that_refuses_to_be_cancelled_is_abandoned_with_its_code(
 
 
 @pytest.mark.parametrize("swallowed", [asyncio.CancelledError, BaseException])
-async def test_abandoned_code_is_never_driven_again(swallowed: type[BaseException]) -> None:
-    """Law 4: code that swallows every cancel is closed; code that swallows that too does not go on either."""
+async def test_abandoned_code_is_never_resumed(swallowed: type[BaseException]) -> None:
+    """Law 4: code that swallows every cancel is closed; code that swallows even that is never resumed."""
     seen: list[str] = []
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Futures of somebody's own kind, awaited by foreign code."""
+"""User-defined futures, awaited by foreign code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def lend(code: Callable[[], Awaitable[object]], seconds: float = 5.0) -> E
 
 
 class Odd:
-    """A future of somebody's own kind, one of whose methods raises."""
+    """A user-defined future, one of whose methods raises."""
 
     _asyncio_future_blocking = False
 
@@ -55,7 +55,7 @@ class Odd:
 
 
 class Older:
-    """A future that shows its loop the old way: asyncio's own tasks can wait for it."""
+    """A future that exposes its loop in the old way, which asyncio's tasks support."""
 
     _asyncio_future_blocking = False
 
@@ -71,10 +71,10 @@ class Older:
         self._loop.call_soon(function, self, context=context)
 
     def result(self) -> None:
-        """It has none."""
+        """Nothing."""
 
 
-async def test_what_asyncio_can_wait_for_can_be_waited_for() -> None:
+async def test_a_future_that_asyncio_supports_can_be_awaited() -> None:
     async def code() -> str:
         return await Older()
 
@@ -84,10 +84,10 @@ async def test_what_asyncio_can_wait_for_can_be_waited_for() -> None:
 
 @pytest.mark.parametrize("waits_before", [False, True])
 @pytest.mark.parametrize("broken", ["get_loop", "add_done_callback", "__repr__"])
-async def test_code_that_waits_for_a_broken_future_is_abandoned_when_its_time_is_up(
+async def test_code_that_awaits_a_broken_future_is_abandoned_at_its_timeout(
     broken: str, waits_before: bool
 ) -> None:
-    """Law 4: asyncio's tasks cannot wake from such a future, so the limits of the call end it."""
+    """Law 4: asyncio's tasks cannot wake from such a future, so the timeout of the call ends it."""
     loop, reported = asyncio.get_running_loop(), list[object]()
     loop.set_exception_handler(lambda _, context: reported.append(context))
 

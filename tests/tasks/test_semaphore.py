@@ -1,4 +1,4 @@
-"""Gates: how many things of one kind run at once in a process, over all runs and event loops."""
+"""Gates: how many commands or searches execute at once in a process, over all runs and event loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def results(outcome: Outcome) -> list[ToolMessage]:
 
 
 class Worker:
-    """A tool behind a gate, and how many of its calls executed at once."""
+    """A tool behind a gate, and the number of its calls that executed at once."""
 
     def __init__(self, most: int) -> None:
         self.now = self.peak = self.begun = 0
@@ -51,7 +51,7 @@ class Worker:
 
 
 async def test_calls_of_all_runs_share_a_gate() -> None:
-    """No more calls of such a tool execute at once than its gate allows, whichever run makes them."""
+    """A gate limits the calls of its tool over all runs together."""
     worker = Worker(3)
     kid = Agent("kid", tools=[worker.tool])
     lead = Agent("lead", tools=[worker.tool], subagents=[kid])
@@ -64,8 +64,8 @@ async def test_calls_of_all_runs_share_a_gate() -> None:
     assert (worker.peak, worker.begun) == (3, 25)
 
 
-async def test_a_call_at_a_gate_has_not_begun() -> None:
-    """It is recorded as begun, and its time counts, only when it is its turn."""
+async def test_a_call_starts_when_its_gate_admits_it() -> None:
+    """A call is recorded as started, and its time counts, only when the gate admits it."""
     worker, store = Worker(1), MemoryStore()
     asked = calls(*[call("work", seconds=8)] * 3)
     with ScriptedModel([asked, say("ok")]) as model:
@@ -77,8 +77,8 @@ async def test_a_call_at_a_gate_has_not_begun() -> None:
     assert seen == ["call_started", "call_ended"] * 3
 
 
-async def test_a_cancel_reaches_calls_at_a_gate_and_leaves_it_free() -> None:
-    """Law 4: of those that wait none begins after a cancel, and the next run finds the gate as it was."""
+async def test_a_cancel_ends_waiting_calls_and_frees_the_gate() -> None:
+    """Law 4: no waiting call starts after a cancel, and the next run finds the gate free."""
     worker = Worker(2)
     lead = Agent("lead", tools=[worker.tool])
     model = ScriptedModel([calls(*[call("work", seconds=1000)] * 10)])
@@ -92,8 +92,8 @@ async def test_a_cancel_reaches_calls_at_a_gate_and_leaves_it_free() -> None:
     assert worker.peak == 2
 
 
-async def test_a_call_that_is_refused_gives_its_turn_back() -> None:
-    """Bad arguments and an exhausted budget leave the gate free for the next."""
+async def test_a_refused_call_frees_its_place() -> None:
+    """Bad arguments and an exhausted budget leave the gate free for the next call."""
     worker = Worker(1)
     asked = calls(call("work", seconds="x"), call("work"), call("work"), call("work"))
     with ScriptedModel([asked, say("ok")]) as model:
@@ -102,7 +102,7 @@ async def test_a_call_that_is_refused_gives_its_turn_back() -> None:
 
 
 def test_commands_and_searches_have_a_gate() -> None:
-    """All commands of a process share one gate, also those of a terminal of one's own; all searches share another."""
+    """All commands of a process share one gate, including those of custom terminal tools; all searches share another."""
     assert terminal.gate is COMMANDS
     assert make_terminal(allow=["git *"]).gate is COMMANDS
     assert grep.gate is SEARCHES
@@ -114,7 +114,7 @@ def test_commands_and_searches_have_a_gate() -> None:
 
 
 def test_places_are_granted_in_order() -> None:
-    """Who came first is let in first; who leaves before that is passed over."""
+    """Waiters get places in order; a waiter that leaves is skipped."""
     gate, woken = Gate(1), list[int]()
     places = [gate.enter(lambda n=n: woken.append(n)) for n in range(4)]
     assert [place.granted for place in places] == [True, False, False, False]
@@ -128,7 +128,7 @@ def test_places_are_granted_in_order() -> None:
 
 
 def test_a_place_for_a_closed_event_loop_goes_to_the_next() -> None:
-    """Whoever can no longer be woken does not keep a place."""
+    """A waiter that cannot be woken does not keep a place."""
     gate, woken = Gate(1), list[str]()
 
     def closed() -> None:
@@ -142,8 +142,8 @@ def test_a_place_for_a_closed_event_loop_goes_to_the_next() -> None:
 
 
 @pytest.mark.real_time
-def test_a_gate_holds_over_threads() -> None:
-    """Loops in several threads share it, and no place is lost or made."""
+def test_a_gate_works_across_threads() -> None:
+    """Event loops in several threads share a gate, and no place is lost or added."""
     gate, lock = Gate(3), threading.Lock()
     inside = peak = 0
 
@@ -171,8 +171,8 @@ def test_a_gate_holds_over_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_begins_with_an_empty_gate() -> None:
-    """What the parent runs does not keep its child waiting."""
+def test_a_forked_process_starts_with_an_empty_gate() -> None:
+    """Calls of the parent do not block its forked child."""
     code = (
         "import os\nfrom remit.tasks.semaphore import Gate\ngate = Gate(1)\ngate.enter(print)\npid = os.fork()\n"
         "os._exit(not gate.enter(print).granted) if pid == 0 else None\n"

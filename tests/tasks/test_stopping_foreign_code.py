@@ -1,4 +1,4 @@
-"""Stopping code that does not want to stop, and stops that come from the caller's own code."""
+"""Stopping code that ignores cancels, and cancels that come from the caller's code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def begun(running: Running, kind: type[Event] = CallStarted) -> None:
 
 
 async def cancelled(agent: Agent, model: remit.Model, kind: type[Event] = CallStarted) -> Outcome:
-    """Start it, cancel it in the middle of its first call (or turn), and look whether anything is alive."""
+    """Start a run, cancel it in the middle of its first call or turn, and check that nothing is alive."""
     async with start(agent, "go", model=model, limits=FREE) as running:
         await begun(running, kind)
         await running.cancel("enough")
@@ -63,7 +63,7 @@ async def cancelled(agent: Agent, model: remit.Model, kind: type[Event] = CallSt
 
 @pytest.fixture
 def gate() -> Generator[threading.Event]:
-    """Closed during the test; opened afterwards, so that no thread outlives it."""
+    """Unset during the test and set afterwards, so that no thread outlives the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -80,7 +80,7 @@ def stuck_tool(gate: threading.Event) -> Tool:
 
 
 def in_impatient_time(main: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Virtual time that does not wait long for threads: for those that never come back."""
+    """Virtual time with a short wait for threads, for tests whose threads never return."""
     with (
         fixed_ids(),
         asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(timeout_s=30, grace_s=0.02)) as runner,
@@ -88,13 +88,13 @@ def in_impatient_time(main: Callable[[], Coroutine[object, object, None]]) -> No
         runner.run(main())
 
 
-async def test_a_thread_that_looks_at_cancelled_ends_by_itself() -> None:
-    """Section 6: `ctx.cancelled` turns true in a tool's thread, and one that looks is not left behind."""
+async def test_a_thread_that_checks_cancelled_ends_by_itself() -> None:
+    """`ctx.cancelled` becomes true in a tool's thread, and a tool that checks it is not abandoned."""
     ended = threading.Event()
 
     @tool(tier="observe")
     def patient(ctx: ToolContext) -> str:
-        """Waits until it is told to stop."""
+        """Waits for a stop."""
         while not ctx.cancelled:
             ended.wait(0.005)
         ended.set()
@@ -105,8 +105,8 @@ async def test_a_thread_that_looks_at_cancelled_ends_by_itself() -> None:
     assert outcome.warnings == ()
 
 
-def test_a_thread_that_is_stuck_for_ever_is_left_behind(gate: threading.Event) -> None:
-    """Law 4: a thread that cannot be stopped is abandoned after the grace, and named in the warnings."""
+def test_a_thread_that_never_ends_is_abandoned(gate: threading.Event) -> None:
+    """Law 4: a thread that cannot be stopped is abandoned after the grace period and named in the warnings."""
     stuck = stuck_tool(gate)
 
     async def main() -> None:
@@ -118,8 +118,8 @@ def test_a_thread_that_is_stuck_for_ever_is_left_behind(gate: threading.Event) -
     in_impatient_time(main)
 
 
-def test_a_stuck_thread_of_a_child_delays_nobody_else(gate: threading.Event) -> None:
-    """Laws 4 and 5: while a stuck child is given its grace, its siblings go on, and its parent goes on after it."""
+def test_a_stuck_thread_of_a_child_delays_no_other_run(gate: threading.Event) -> None:
+    """Laws 4 and 5: during the grace period of a stuck child, its siblings continue, and its parent continues afterwards."""
     stuck = stuck_tool(gate)
     both = calls(call("task", agent="bad", prompt="x"), call("task", agent="good", prompt="y"))
     scripts = {"lead": [both, say("done")], "bad": [call("stuck")], "good": [say("fine", delay=2)]}
@@ -140,7 +140,7 @@ def test_a_stuck_thread_of_a_child_delays_nobody_else(gate: threading.Event) -> 
 
 
 class Stubborn:
-    """Waits for ever, and swallows what it is told to as often as it is told to."""
+    """Waits for ever and swallows an exception a given number of times."""
 
     def __init__(self, swallowed: type[BaseException], times: float) -> None:
         self.swallowed = swallowed
@@ -151,7 +151,7 @@ class Stubborn:
         self.in_flight += 1
         try:
             while True:
-                # In one frame: closing a coroutine closes what it awaits first, each on its own.
+                # In one frame: closing a coroutine first closes the coroutine that it awaits, separately.
                 try:
                     await asyncio.sleep(LONG)
                 except self.swallowed:
@@ -165,7 +165,7 @@ class Stubborn:
 def stubborn_agent(will: Stubborn) -> tuple[Agent, ScriptedModel]:
     @tool(tier="observe")
     async def stay() -> str:
-        """Does not want to go."""
+        """Swallows cancels."""
         await will.wait()
         return "stayed"
 
@@ -174,7 +174,7 @@ def stubborn_agent(will: Stubborn) -> tuple[Agent, ScriptedModel]:
 
 @pytest.mark.parametrize("times", [1, 5])
 async def test_a_tool_that_swallows_a_cancel_is_cancelled_again(times: int) -> None:
-    """Section 4: one swallowed cancel does not save a tool; it ends within the grace and is not left behind."""
+    """A tool that swallows one cancel is cancelled again, ends within the grace period and is not abandoned."""
     will = Stubborn(asyncio.CancelledError, times)
     outcome = await cancelled(*stubborn_agent(will))
     assert will.in_flight == 0
@@ -182,7 +182,7 @@ async def test_a_tool_that_swallows_a_cancel_is_cancelled_again(times: int) -> N
 
 
 async def test_a_tool_that_swallows_every_cancel_is_closed() -> None:
-    """Law 4: a tool that swallows every cancel is abandoned after the grace: closed, dropped, and named."""
+    """Law 4: a tool that swallows every cancel is closed after the grace period, its result dropped, and its name in the warnings."""
     will = Stubborn(asyncio.CancelledError, float("inf"))
     outcome = await cancelled(*stubborn_agent(will))
     assert will.in_flight == 0
@@ -191,8 +191,8 @@ async def test_a_tool_that_swallows_every_cancel_is_closed() -> None:
     assert outcome.partial == "had this"
 
 
-async def test_a_tool_that_swallows_even_its_closing_is_left_behind() -> None:
-    """Law 4: a tool that cannot even be closed keeps nobody waiting, and is named."""
+async def test_a_tool_that_cannot_be_closed_is_abandoned() -> None:
+    """Law 4: a tool that cannot be closed delays no other code and is named in the warnings."""
     will = Stubborn(BaseException, float("inf"))
     outcome = await cancelled(*stubborn_agent(will))
     assert len(outcome.warnings) == 1
@@ -201,7 +201,7 @@ async def test_a_tool_that_swallows_even_its_closing_is_left_behind() -> None:
 
 
 @pytest.mark.parametrize("swallowed", [asyncio.CancelledError, BaseException])
-async def test_a_model_that_swallows_cancellation_is_left_behind(swallowed: type[BaseException]) -> None:
+async def test_a_model_that_swallows_every_cancel_is_abandoned(swallowed: type[BaseException]) -> None:
     """Law 4: a model that ignores every cancel is abandoned like a tool, and its call is still paid for."""
     will = Stubborn(swallowed, float("inf"))
 
@@ -218,8 +218,8 @@ async def test_a_model_that_swallows_cancellation_is_left_behind(swallowed: type
     assert outcome.usage.estimated
 
 
-async def test_a_model_that_never_waits_sees_the_cancel_all_the_same() -> None:
-    """Section 4: the flag is looked at after every await, so a model and tools that never yield are stopped too."""
+async def test_a_model_that_never_waits_can_be_cancelled() -> None:
+    """The stop flag is checked after every await, so a model and tools that never yield are stopped too."""
 
     @tool(tier="observe")
     async def stop(n: int, ctx: ToolContext) -> str:
@@ -246,11 +246,11 @@ async def test_a_model_that_never_waits_sees_the_cancel_all_the_same() -> None:
 
 
 async def test_a_tool_that_cancels_itself_is_a_failed_call() -> None:
-    """Law 5: a CancelledError that nobody of ours asked for is that tool's failure, not the end of the run."""
+    """Law 5: a CancelledError that remit did not cause is the tool's failure, not the end of the run."""
 
     @tool(tier="observe")
     async def confused() -> str:
-        """Raises what only a canceller should."""
+        """Raises CancelledError itself."""
         raise asyncio.CancelledError
 
     model = ScriptedModel([call("confused"), say("went on")])
@@ -260,7 +260,7 @@ async def test_a_tool_that_cancels_itself_is_a_failed_call() -> None:
 
 
 async def test_a_model_that_cancels_itself_is_a_failed_run() -> None:
-    """Law 5: a CancelledError out of a model fails its run; the parent reads it and goes on."""
+    """Law 5: a CancelledError from a model fails its run; the parent reads that and continues."""
 
     class Model:
         name = "confused"
@@ -275,8 +275,8 @@ async def test_a_model_that_cancels_itself_is_a_failed_run() -> None:
     assert [c.status for c in outcome.children] == [Status.FAILED]
 
 
-def test_no_call_is_started_behind_too_many_that_never_ended(gate: threading.Event) -> None:
-    """Law 4: what is left behind is capped: beyond it no new call is started, and the model reads so."""
+def test_no_call_starts_with_too_many_abandoned_calls(gate: threading.Event) -> None:
+    """Law 4: the number of abandoned calls is capped; above the cap no new call starts, and the model reads why."""
     stuck = stuck_tool(gate)
 
     @tool(tier="observe")
@@ -307,7 +307,7 @@ def endless() -> tuple[Agent, ScriptedModel]:
 
 
 async def test_a_cancelled_caller_is_cancelled_after_everything_stopped() -> None:
-    """Section 6: `run` passes the caller's own cancellation on, once nothing below it runs."""
+    """`run` passes the caller's cancellation on when nothing below it runs any more."""
     lead, model = endless()
     caller = asyncio.create_task(run(lead, "go", model=model, limits=FREE))
     await asyncio.sleep(1)
@@ -319,8 +319,8 @@ async def test_a_cancelled_caller_is_cancelled_after_everything_stopped() -> Non
     assert alive() == []
 
 
-async def test_a_caller_cancelled_again_and_again_still_waits_for_the_end() -> None:
-    """Law 4: no second or third cancel of the caller makes it leave before a stubborn tool has had its grace."""
+async def test_a_caller_cancelled_repeatedly_still_waits_for_the_end() -> None:
+    """Law 4: further cancels of the caller do not shorten the grace period of a stubborn tool."""
     will = Stubborn(asyncio.CancelledError, 3)
     lead, model = stubborn_agent(will)
     caller = asyncio.create_task(run(lead, "go", model=model, limits=FREE))
@@ -336,7 +336,7 @@ async def test_a_caller_cancelled_again_and_again_still_waits_for_the_end() -> N
 
 
 async def test_a_timeout_around_run_is_a_timeout() -> None:
-    """Section 6: `asyncio.timeout` around `run` raises TimeoutError, after everything stopped."""
+    """`asyncio.timeout` around `run` raises TimeoutError after everything has stopped."""
     lead, model = endless()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3):
@@ -346,8 +346,8 @@ async def test_a_timeout_around_run_is_a_timeout() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0])
-async def test_an_anyio_scope_around_run_is_left_quietly(seconds: float) -> None:
-    """Section 6: `anyio.move_on_after` around `run` ends as it always does, after everything stopped."""
+async def test_an_anyio_scope_around_run_ends_without_an_error(seconds: float) -> None:
+    """`anyio.move_on_after` around `run` ends without an exception after everything has stopped."""
     lead, model = endless()
     with anyio.move_on_after(seconds) as scope:
         await run(lead, "go", model=model, limits=FREE)
@@ -357,7 +357,7 @@ async def test_an_anyio_scope_around_run_is_left_quietly(seconds: float) -> None
 
 
 async def test_an_anyio_scope_around_a_stubborn_tool_waits_for_its_grace() -> None:
-    """Law 4: a scope that repeats its cancel at every turn of the loop does not keep the grace from passing."""
+    """Law 4: a scope that repeats its cancel in every iteration of the loop does not shorten the grace period."""
     lead, model = stubborn_agent(Stubborn(asyncio.CancelledError, float("inf")))
     with anyio.move_on_after(3) as scope:
         await run(lead, "go", model=model, limits=FREE)
@@ -366,7 +366,7 @@ async def test_an_anyio_scope_around_a_stubborn_tool_waits_for_its_grace() -> No
 
 
 async def test_the_events_say_that_the_caller_left() -> None:
-    """Law 4: a tree whose caller was cancelled says who stopped it; each of its runs has its end."""
+    """Law 4: the events of a tree whose caller was cancelled name the cause, and each run has an end."""
     lead, model = endless()
     seen: list[Event] = []
     with anyio.move_on_after(3):
@@ -378,7 +378,7 @@ async def test_the_events_say_that_the_caller_left() -> None:
 
 
 async def test_a_tree_inside_a_tool_stops_with_the_tool() -> None:
-    """Law 4: a tool that runs a tree of its own is stopped with all of that tree."""
+    """Law 4: a tool that runs its own tree is stopped together with that tree."""
     inner_agent, inner = endless()
 
     @tool(tier="observe")
@@ -397,7 +397,7 @@ async def test_a_tree_inside_a_tool_stops_with_the_tool() -> None:
 
 
 async def test_a_stubborn_tool_leaves_time_for_the_wrap_up() -> None:
-    """Section 4: at a soft deadline a tool that swallows every cancel is left behind in time for the last word."""
+    """At a soft deadline, a tool that swallows every cancel is abandoned in time for the wrap-up."""
     will = Stubborn(asyncio.CancelledError, float("inf"))
     lead, _ = stubborn_agent(will)
     model = ScriptedModel([call("stay", said="had this"), wrapped("what I have")])
@@ -445,8 +445,8 @@ print("closed")
 
 
 @pytest.mark.parametrize("name", ["thread", "swallow", "swallow_all"])
-def test_the_process_exits_whatever_was_left_behind(name: str) -> None:
-    """Law 4: what could not be stopped keeps neither the event loop nor the process, and prints nothing."""
+def test_the_process_exits_despite_abandoned_code(name: str) -> None:
+    """Law 4: abandoned code blocks neither the event loop nor the process exit, and prints nothing."""
     source = Path(remit.__file__).parents[1]
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM).replace("{name}", name)],
@@ -474,9 +474,9 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT to send")
 def test_ctrl_c_stops_the_tree_and_reaches_the_caller() -> None:
-    """Section 6: Ctrl-C during `run_sync` stops everything and is the caller's KeyboardInterrupt, without noise."""
+    """Ctrl-C during `run_sync` stops the tree and raises KeyboardInterrupt in the caller, without other output."""
     source = Path(remit.__file__).parents[1]
     program = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],
@@ -492,6 +492,6 @@ def test_ctrl_c_stops_the_tree_and_reaches_the_caller() -> None:
         try:
             out, err = program.communicate(timeout=60)
         finally:
-            # One that does not end would be waited for without a limit.
+            # Leaving the `with` block waits for the process without a limit.
             program.kill()
     assert (out, err, program.returncode) == ("interrupted 0\n", "", 0)

@@ -22,12 +22,12 @@ colour: ContextVar[str] = ContextVar("colour", default="none")
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Returns when `true()` is; the thread it is about needs a moment after its last visible act."""
+    """Wait until `true()` holds: a thread needs a moment after its last visible action."""
     for _ in range(2000):
         if true():
             return
         await asyncio.sleep(0.001)
-    pytest.fail("it never became true")
+    pytest.fail("the condition never became true")
 
 
 class Gate:
@@ -45,8 +45,8 @@ class Gate:
         return "opened"
 
 
-async def test_a_job_gives_what_its_function_returned() -> None:
-    """The function runs in another thread, a daemon, and its value comes back to the loop."""
+async def test_a_job_returns_the_value_of_its_function() -> None:
+    """The function runs in a daemon thread, and its value is returned on the loop."""
     job = threads.start(threading.current_thread, asyncio.get_running_loop())
     await job.wait()
     assert job.result() is not threading.current_thread()
@@ -56,8 +56,8 @@ async def test_a_job_gives_what_its_function_returned() -> None:
 @pytest.mark.parametrize(
     "error", [ValueError("no"), StopIteration(), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()]
 )
-async def test_whatever_a_function_raises_is_the_job_s_error(error: BaseException) -> None:
-    """No exception ends the worker or the loop, or looks like a cancel: it is kept as the job's error."""
+async def test_every_exception_of_a_function_becomes_the_jobs_error(error: BaseException) -> None:
+    """No exception ends the worker or the loop or looks like a cancel: it becomes the job's error."""
 
     def raising() -> None:
         raise error
@@ -70,8 +70,8 @@ async def test_whatever_a_function_raises_is_the_job_s_error(error: BaseExceptio
         job.result()
 
 
-async def test_a_result_is_not_there_before_the_end() -> None:
-    """Asking too early is an error, not a None."""
+async def test_a_result_before_the_end_raises() -> None:
+    """`result()` raises before the function has ended."""
     gate = Gate()
     job = threads.start(gate, asyncio.get_running_loop())
     with pytest.raises(RuntimeError, match="has not ended"):
@@ -82,7 +82,7 @@ async def test_a_result_is_not_there_before_the_end() -> None:
 
 
 async def test_a_job_has_a_copy_of_the_callers_context() -> None:
-    """Context variables are seen by the function, and what it sets is not seen by the caller."""
+    """The function sees the caller's context variables, and the caller does not see the function's changes."""
     colour.set("red")
 
     def look() -> str:
@@ -105,8 +105,8 @@ async def test_an_idle_worker_is_used_again() -> None:
     assert len(seen) == 1
 
 
-async def test_jobs_at_once_have_no_limit_and_idle_threads_do() -> None:
-    """More jobs than are kept idle run at the same time; afterwards only so many threads are kept."""
+async def test_the_number_of_idle_threads_is_limited() -> None:
+    """More jobs than idle threads run at the same time; afterwards only a limited number of threads stays."""
     before = set(threading.enumerate())
     loop = asyncio.get_running_loop()
     gates = [Gate() for _ in range(threads.IDLE_KEPT + 20)]
@@ -121,8 +121,8 @@ async def test_jobs_at_once_have_no_limit_and_idle_threads_do() -> None:
     await until(lambda: threads.busy() == 0)
 
 
-async def test_a_cancelled_wait_leaves_the_job_going() -> None:
-    """Whoever stops waiting may wait again: only `abandon` gives a job up."""
+async def test_a_cancelled_wait_does_not_affect_the_job() -> None:
+    """A job can be waited for again after a cancelled wait: only `abandon` gives a job up."""
     gate = Gate()
     job = threads.start(gate, asyncio.get_running_loop())
     with pytest.raises(TimeoutError):
@@ -150,7 +150,7 @@ async def test_an_abandoned_job_is_named_and_not_busy_and_its_thread_ends() -> N
 
 
 async def test_abandoning_a_job_that_ended_changes_nothing() -> None:
-    """The end wins: the result stays, and nothing is counted as abandoned."""
+    """The result stays, and the job does not count as abandoned."""
     job = threads.start(lambda: 1, asyncio.get_running_loop())
     await job.wait()
     job.abandon()
@@ -158,8 +158,8 @@ async def test_abandoning_a_job_that_ended_changes_nothing() -> None:
     assert job.result() == 1
 
 
-def test_a_closed_loop_is_not_told() -> None:
-    """A job that ends after its loop was closed ends quietly."""
+def test_a_job_may_end_after_its_loop_is_closed() -> None:
+    """A job that ends after its loop was closed raises nothing."""
     gate = Gate()
 
     async def leave() -> None:
@@ -195,8 +195,8 @@ def test_the_process_exits_with_a_job_that_never_ends() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    """After a fork, jobs are not given to threads that stayed in the parent."""
+def test_a_forked_process_starts_new_threads() -> None:
+    """After a fork, jobs are not given to threads that exist only in the parent."""
     program = (
         "import asyncio, os\n"
         "import remit.tasks.threads as threads\n"

@@ -1,4 +1,4 @@
-"""Attacks on what runs in whose name: tasks that are cancelled early, late or by others; replies and tools that change."""
+"""Tasks cancelled early, late or by other code; replies and tools that change during a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.real_time
 
 
 class Sleeper:
-    """A model that waits, and knows how many of its calls are in flight."""
+    """A model that waits and counts its calls in flight."""
 
     name = "sleeper"
 
@@ -64,10 +64,10 @@ def cancel_all(but: asyncio.Task[object] | None) -> None:
 
 
 async def test_everything_cancelled_when_a_tree_first_waits() -> None:
-    """Law 4: cancelled before its task had a first step, a tree has stopped when `run` comes back."""
+    """Law 4: a tree cancelled before the first step of its task has stopped when `run` returns."""
     model = Sleeper()
     running = asyncio.ensure_future(run(Agent("lead"), "go", model=model))
-    # In the round after the one in which the tree begins, and before its task's own first step.
+    # In the iteration after the tree starts, before the first step of its task.
     asyncio.get_running_loop().call_soon(cancel_all, asyncio.current_task())
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -77,7 +77,7 @@ async def test_everything_cancelled_when_a_tree_first_waits() -> None:
 
 
 async def test_a_started_tree_cancelled_before_its_first_step() -> None:
-    """It has an outcome all the same, and its readers hear of the end."""
+    """The tree still has an outcome, and its readers see the end."""
     async with start(Agent("lead"), "go", model=Sleeper()) as running:
         cancel_all(asyncio.current_task())
         seen = [event.kind async for event in running.events()]
@@ -88,13 +88,13 @@ async def test_a_started_tree_cancelled_before_its_first_step() -> None:
     assert others() == []
 
 
-async def test_a_tree_that_is_cancelled_while_it_lets_go_lets_go_of_the_rest() -> None:
-    """Laws 4 and 9: its readers hear of the end, its journal is free, and nothing of it runs."""
+async def test_a_cancel_while_a_tree_closes_does_not_stop_the_closing() -> None:
+    """Laws 4 and 9: readers see the end, the journal is released, and nothing of the tree runs."""
     store, me = MemoryStore(), asyncio.current_task()
 
     @tool(tier="observe")
     async def shut_down() -> str:
-        """What many programs do at their end."""
+        """Cancels all other tasks, as many programs do when they end."""
         for task in asyncio.all_tasks() - {asyncio.current_task(), me, reader}:
             task.cancel()
         return "done"
@@ -110,7 +110,7 @@ async def test_a_tree_that_is_cancelled_while_it_lets_go_lets_go_of_the_rest() -
     assert reader.result()[-1] == "run_ended"
     await asyncio.sleep(0)
     assert others() == []
-    # Raises if somebody has it.
+    # Raises if the tree is still claimed.
     await store.claim(running.run_id, new=False)
 
 
@@ -118,8 +118,8 @@ def tools_of(*functions: Callable[..., object]) -> list[object]:
     return [tool(tier="observe")(f) for f in functions]
 
 
-async def test_a_late_cancel_of_a_task_that_was_lent_harms_nobody() -> None:
-    """Who cancels a call that has ended cancels nothing: not the next call, and not the model."""
+async def test_cancelling_a_call_that_has_ended_has_no_effect() -> None:
+    """Cancelling the task of an ended call cancels neither the next call nor the model."""
     lent: list[asyncio.Task[object] | None] = []
 
     async def quick() -> str:
@@ -143,8 +143,8 @@ async def test_a_late_cancel_of_a_task_that_was_lent_harms_nobody() -> None:
     assert [entry.success for entry in outcome.calls] == [True, True, True]
 
 
-async def test_cancelling_the_call_before_does_not_cancel_this_one() -> None:
-    """A search that cancels its predecessor, as people write it, finds that it is not its own predecessor."""
+async def test_cancelling_the_previous_call_does_not_cancel_this_one() -> None:
+    """A search that cancels its predecessor's task does not cancel itself."""
     last: list[asyncio.Task[object] | None] = []
 
     async def search(what: str) -> str:
@@ -159,8 +159,8 @@ async def test_cancelling_the_call_before_does_not_cancel_this_one() -> None:
     assert [entry.success for entry in outcome.calls] == [True, True]
 
 
-async def test_a_call_can_cancel_another_that_has_just_begun() -> None:
-    """Also right after its first step; and a cancel taken back leaves timeouts alone."""
+async def test_a_call_can_cancel_another_that_has_just_started() -> None:
+    """Also right after its first step; a cancel that is taken back does not affect timeouts."""
     began: list[asyncio.Task[object] | None] = []
 
     async def slow() -> str:
@@ -187,7 +187,7 @@ async def test_a_call_can_cancel_another_that_has_just_begun() -> None:
         except TimeoutError:
             return "timed out"
         except asyncio.CancelledError:
-            # Before 3.13 asyncio throws also what was taken back.
+            # Before 3.13, asyncio raises even a cancel that was taken back.
             return "timed out" if sys.version_info < (3, 13) else "cancelled"
         return "not timed out"
 
@@ -198,7 +198,7 @@ async def test_a_call_can_cancel_another_that_has_just_begun() -> None:
 
 
 class Bomb:
-    """Cannot be compared with anything."""
+    """Raises when compared."""
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
@@ -210,8 +210,8 @@ class Bomb:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(3)])
-async def test_a_reply_that_cannot_be_looked_at_is_paid_for(error: BaseException) -> None:
-    """Law 8: what was reserved for it is settled, so the next call finds room; and it is the model's failure."""
+async def test_an_unreadable_reply_is_paid_for(error: BaseException) -> None:
+    """Law 8: the reservation of an unreadable reply is settled, so the next call has room; the run fails because of its model."""
 
     class Hostile:
         name = "hostile"
@@ -235,8 +235,8 @@ async def test_a_reply_that_cannot_be_looked_at_is_paid_for(error: BaseException
     assert all("cannot be read" in child.reason for child in outcome.children)
 
 
-async def test_a_tier_that_is_raised_asks() -> None:
-    """A tool that was used freely and is then made to ask, itself or a copy of it, asks."""
+async def test_raising_the_tier_of_a_tool_requires_approval() -> None:
+    """A tool whose tier is raised after use requires approval, and so does a copy of it."""
 
     @tool(tier="observe")
     async def wipe() -> str:
@@ -257,14 +257,14 @@ async def test_a_tier_that_is_raised_asks() -> None:
 
 
 class Plainly(Tool):
-    """Says itself what is to be copied, as what is sent to other machines often does."""
+    """A tool that defines its own `__getstate__`."""
 
     def __getstate__(self) -> dict[str, object]:
         return dict(self.__dict__)
 
 
 class Loudly(Tool):
-    """Stands for another tool, and changes what comes of its calls."""
+    """A wrapper that changes the results of another tool."""
 
     def __init__(self, inner: Tool) -> None:
         self.__dict__["inner"] = inner
@@ -280,12 +280,10 @@ class Loudly(Tool):
 
 
 @pytest.mark.parametrize(
-    ("made_of", "says"), [(copy.copy, "wiped"), (Loudly, "WIPED")], ids=["a copy", "one that stands for it"]
+    ("made_of", "says"), [(copy.copy, "wiped"), (Loudly, "WIPED")], ids=["a copy", "a wrapper"]
 )
-async def test_a_tool_that_was_given_no_attribute_in_the_usual_way(
-    made_of: Callable[[Tool], Tool], says: str
-) -> None:
-    """What is worked out for a tool is its own, also where nothing was ever set on it."""
+async def test_a_tool_made_without_its_constructor(made_of: Callable[[Tool], Tool], says: str) -> None:
+    """Values cached for a tool are its own, even if its attributes were never set."""
 
     async def wipe() -> str:
         """Wipe."""
@@ -303,8 +301,8 @@ async def test_a_tool_that_was_given_no_attribute_in_the_usual_way(
 
 @pytest.mark.parametrize("tier", ["observe", "confirm"])
 @pytest.mark.parametrize("said", [None, 5, ["a"], "half \ud800", "a\nb", ValueError("no words")], ids=ascii)
-async def test_what_a_tool_says_about_its_calls_ends_nothing(said: object, tier: str) -> None:
-    """Law 5: methods of a tool's own that fail, or give no text, end no run, and leave no event that nobody can read."""
+async def test_a_broken_description_of_a_call_ends_no_run(said: object, tier: str) -> None:
+    """Law 5: a tool's methods that raise or return no text end no run and leave no unreadable event."""
 
     class Odd(Tool):
         def describe(self, args: object) -> str:
@@ -332,12 +330,12 @@ async def test_what_a_tool_says_about_its_calls_ends_nothing(said: object, tier:
 
 
 def test_signals_wake_the_loop_of_run_sync() -> None:
-    """Law 4: a Ctrl-C that comes just before the loop goes to sleep is heard at once, not when it next wakes up."""
+    """Law 4: a Ctrl-C just before the loop goes to sleep is handled at once, not when the loop next wakes up."""
     seen: list[int] = []
 
     @tool(tier="observe")
     async def look() -> str:
-        """Look at where signals are told."""
+        """The current wakeup descriptor of signals."""
         seen.append(signal.set_wakeup_fd(-1))
         signal.set_wakeup_fd(seen[0])
         signal.raise_signal(signal.SIGUSR1)
@@ -353,4 +351,4 @@ def test_signals_wake_the_loop_of_run_sync() -> None:
         signal.signal(signal.SIGUSR1, before)
     assert outcome.ok
     assert seen[0] != -1
-    assert signal.set_wakeup_fd(-1) == -1, "it is as it was before"
+    assert signal.set_wakeup_fd(-1) == -1, "the wakeup descriptor was not restored"

@@ -1,4 +1,4 @@
-"""The scripted model: what its steps do, and what it complains about."""
+"""The scripted model: its steps and its errors."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ async def texts(model: ScriptedModel, *requests: Request) -> list[str]:
     return [(await model.reply(request, ignore)).text for request in requests]
 
 
-def test_it_is_a_model() -> None:
-    """It satisfies the port, with the optional attributes."""
+def test_a_scripted_model_is_a_model() -> None:
+    """It implements `Model`, with the optional attributes."""
     model = ScriptedModel([], name="m", price=Price(1, 2), streams=True)
     assert isinstance(model, Model)
     assert (model.name, model.price, model.streams) == ("m", Price(1, 2), True)
 
 
 async def test_steps_are_played_in_order() -> None:
-    """One request, one step; each says what it was told to and costs the same."""
+    """Each request plays one step, and each step costs the same."""
     with ScriptedModel(
         [call("look", where="here", said="hm"), refuse("no"), say("end", stop="length")]
     ) as model:
@@ -83,7 +83,7 @@ async def test_steps_are_played_in_order() -> None:
 
 
 async def test_each_run_plays_its_script_from_the_start() -> None:
-    """The script is the agent's, the place in it is the run's."""
+    """The script belongs to the agent, the position in it to the run."""
     model = ScriptedModel({"lead": [say("l1")], "explorer": [say("e1"), say("e2")]})
     runs = [ask("explorer", "r1.1"), ask("explorer", "r1.2"), ask("lead"), ask("explorer", "r1.1")]
     assert await texts(model, *runs) == ["e1", "e1", "l1", "e2"]
@@ -92,17 +92,17 @@ async def test_each_run_plays_its_script_from_the_start() -> None:
 
 
 async def test_arguments_may_have_any_name() -> None:
-    """A dict gives arguments whose names `call` uses itself; a string is what no JSON object is."""
+    """A dict passes arguments whose names `call` uses itself; a string passes raw text."""
     model = ScriptedModel([call("echo", {"text": "x", "id": 1}, more=2), call("echo", "{oops", id="mine")])
     first, second = [await model.reply(ask(), ignore) for _ in range(2)]
     assert first.calls == (Call("c1", "echo", {"text": "x", "id": 1, "more": 2}),)
     assert second.calls == (Call("mine", "echo", "{oops"),)
-    with pytest.raises(TypeError, match="choose one"):
+    with pytest.raises(TypeError, match="not both"):
         call("echo", "{oops", text_too=1)
 
 
 async def test_call_ids_are_unique_in_a_run() -> None:
-    """Ids go on counting, after what the conversation had when the run began."""
+    """Numbering continues after the calls of the existing conversation."""
     model = ScriptedModel([calls(call("a"), call("b"), said="both"), call("c")])
     earlier = (user("go"), AssistantMessage(calls=(Call("c1", "z"),)))
     replies = [await model.reply(ask(messages=earlier), ignore) for _ in range(2)]
@@ -111,14 +111,14 @@ async def test_call_ids_are_unique_in_a_run() -> None:
 
 
 def test_calls_takes_only_plain_calls() -> None:
-    """What would be lost in a reply of several calls is refused."""
+    """Options that a reply of several calls would lose are refused."""
     for step in (say("x"), call("a", said="x"), call("a", delay=1), call("a", usage=Usage())):
-        with pytest.raises(TypeError, match="to calls\\(\\) itself"):
+        with pytest.raises(TypeError, match="to calls\\(\\), not to call\\(\\)"):
             calls(call("b"), step)
 
 
 async def test_a_failure_is_a_model_error() -> None:
-    """`fail` raises what a provider would; the next request plays the next step."""
+    """`fail` raises ModelError as a provider would; the next request plays the next step."""
     model = ScriptedModel(
         [fail("busy", "rate_limit", retry_after=7, delay=2), fail("x", retryable=False), "ok"]
     )
@@ -143,7 +143,7 @@ async def test_a_failure_is_a_new_exception_each_time() -> None:
 
 
 async def test_a_crash_is_a_bug() -> None:
-    """`crash` raises something that is no ModelError."""
+    """`crash` raises an exception that is not a ModelError."""
     model = ScriptedModel([crash("oops"), crash(KeyError("k"))])
     with pytest.raises(RuntimeError, match="oops"):
         await model.reply(ask(), ignore)
@@ -151,7 +151,7 @@ async def test_a_crash_is_a_bug() -> None:
         await model.reply(ask(), ignore)
 
 
-async def test_waiting_takes_time_and_goes_on() -> None:
+async def test_wait_sleeps_and_plays_a_step() -> None:
     """`wait` sleeps, then plays its own step or the next one, in the same request."""
     with ScriptedModel([wait(5, say("then")), wait(10), wait(1), say("next", delay=4)]) as model:
         assert await texts(model, ask()) == ["then"]
@@ -161,7 +161,7 @@ async def test_waiting_takes_time_and_goes_on() -> None:
 
 
 async def test_chunks_are_spread_over_the_delay() -> None:
-    """Text comes in as many pieces as asked, evenly in time, after the thinking."""
+    """Text arrives in the given number of pieces, evenly in time, after the thinking."""
     seen: list[tuple[float, str | Delta]] = []
     model = ScriptedModel([say("abcdefg", chunks=3, delay=6, thinking="hm"), say("ab", chunks=5), say("x")])
     replies = [await model.reply(ask(), lambda piece: seen.append((now(), piece))) for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_chunks_are_spread_over_the_delay() -> None:
 
 
 async def test_scripts_may_be_functions() -> None:
-    """A function of the request answers as a whole script or as one step, with a step, a Reply or a str."""
+    """A function of the request can be a whole script or one step, and returns a step, a Reply or a str."""
     literal = Reply("as is", usage=None)
     model = ScriptedModel(
         {"lead": lambda r: f"{r.run_id} {r.agent}", "explorer": [lambda _: literal, literal]}
@@ -184,27 +184,27 @@ async def test_scripts_may_be_functions() -> None:
 
 
 async def test_a_request_without_calls_skips_to_the_wrapped_step() -> None:
-    """On `tool_choice="none"` the next wrapped step is played, and what was skipped counts as used."""
+    """With `tool_choice="none"` the next wrapped step is played, and skipped steps count as used."""
     with ScriptedModel([call("a"), call("a"), call("a"), wrapped("so far")]) as model:
         assert await texts(model, ask(), ask(tool_choice="none")) == ["", "so far"]
 
 
-async def test_a_request_without_calls_plays_the_next_step_where_none_is_wrapped() -> None:
-    """Without a wrapped step further on, steps are played literally."""
+async def test_a_request_without_calls_and_without_a_wrapped_step() -> None:
+    """Without a later wrapped step, the next step is played."""
     with ScriptedModel([say("one"), say("two")]) as model:
         assert await texts(model, ask(tool_choice="none"), ask(tool_choice="none")) == ["one", "two"]
 
 
-async def test_a_wrapped_step_is_for_no_other_request() -> None:
-    """An ordinary request passes over wrapped steps, and they count as unused."""
+async def test_a_wrapped_step_is_skipped_by_other_requests() -> None:
+    """An ordinary request skips wrapped steps, and they count as unused."""
     model = ScriptedModel([say("one"), wrapped("so far"), say("two")])
     assert await texts(model, ask(), ask()) == ["one", "two"]
     with pytest.raises(ScriptError, match="2 of 3: wrapped 'so far'"):
         model.assert_finished()
 
 
-async def test_a_request_past_the_end_is_a_complaint() -> None:
-    """It raises, with agent, run, steps and last message, and is remembered though the raise be caught."""
+async def test_a_request_after_the_last_step_is_an_error() -> None:
+    """The error has the agent, run, steps and last message, and is remembered even if the exception is caught."""
     model = ScriptedModel([say("only")])
     await texts(model, ask())
     with pytest.raises(ScriptError) as caught:
@@ -216,30 +216,32 @@ async def test_a_request_past_the_end_is_a_complaint() -> None:
         model.assert_finished()
 
 
-async def test_an_agent_without_a_script_is_a_complaint() -> None:
-    """It names the agent and the scripts there are."""
+async def test_an_agent_without_a_script_is_an_error() -> None:
+    """The error names the agent and the agents with a script."""
     model = ScriptedModel({"lead": [say("x")]})
-    with pytest.raises(ScriptError, match=r"'stranger' \(run r9\) has no script \(there are: lead\)"):
+    with pytest.raises(
+        ScriptError, match=r"'stranger' \(run r9\) has no script \(agents with a script: lead\)"
+    ):
         await model.reply(ask("stranger", "r9"), ignore)
     assert len(model.complaints) == 1
 
 
-def test_an_agent_that_never_ran_is_a_complaint() -> None:
-    """A script nobody started is an error, also a single one and a function."""
-    with pytest.raises(ScriptError, match="'lead' has a script and never ran"):
+def test_an_agent_that_never_ran_is_an_error() -> None:
+    """An unused script is an error, also a single script and a function."""
+    with pytest.raises(ScriptError, match="'lead' has a script but never ran"):
         ScriptedModel({"lead": lambda _: "x"}).assert_finished()
     with pytest.raises(ScriptError, match="never started"), ScriptedModel([say("x")]):
         pass
 
 
 def test_an_exception_in_the_block_is_not_hidden() -> None:
-    """Leaving the block by an exception raises that one, not the complaint."""
+    """A block that raises keeps its exception instead of ScriptError."""
     with pytest.raises(ValueError, match="mine"), ScriptedModel([say("x")]):
         raise ValueError("mine")
 
 
 async def test_replies_in_flight_are_counted() -> None:
-    """`peak` is the most at once, and a cancelled or failed reply is no longer in flight."""
+    """`peak` is the highest number at once; a cancelled or failed reply is no longer in flight."""
     model = ScriptedModel({"lead": [say("x")], "slow": [say("x", delay=100)], "bad": [fail("x", delay=1)]})
 
     async def one(agent: str, run_id: str) -> None:
@@ -286,8 +288,8 @@ NO_SCRIPTS: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("scripts", "words"), NO_SCRIPTS, ids=[words for _, words in NO_SCRIPTS])
-def test_what_is_no_script_is_said_when_the_model_is_made(scripts: object, words: str) -> None:
-    """What cannot be played is a TypeError that names the script and the step."""
+def test_an_invalid_script_raises_in_the_constructor(scripts: object, words: str) -> None:
+    """The TypeError names the script and the step."""
     with pytest.raises(TypeError, match=words):
         ScriptedModel(scripts)  # pyright: ignore[reportArgumentType]
 
@@ -295,28 +297,28 @@ def test_what_is_no_script_is_said_when_the_model_is_made(scripts: object, words
 @pytest.mark.parametrize(
     "scripts", [[], {}, (), ["x"], [say("x"), _function, wait(1)], _function, {"a": _function, "b": ()}]
 )
-def test_what_is_a_script(scripts: object) -> None:
-    """Lists and tuples of steps, functions among them or alone, by agent or for all."""
+def test_valid_scripts(scripts: object) -> None:
+    """Lists and tuples of steps, functions among them or alone, per agent or for all agents."""
     assert ScriptedModel(scripts).calls_made == 0  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_function_that_gives_no_step() -> None:
-    """What a function gives is looked at when it is played."""
+async def test_a_function_that_does_not_return_a_step() -> None:
+    """The result of a function is checked when it is played."""
     model = ScriptedModel([lambda _: 3])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="what step 1 of the script of 'lead' gave is 3"):
+    with pytest.raises(TypeError, match="the result of step 1 of the script of 'lead' is 3"):
         await model.reply(ask(), ignore)
 
 
 async def test_text_after_a_wait() -> None:
-    """What comes after a silence is a step as any other: text stands for an answer."""
+    """The step after a wait may be a text."""
     model = ScriptedModel([wait(0.01, "later")])
     assert (await model.reply(ask(), ignore)).text == "later"
     with pytest.raises(TypeError, match="wait"):
         wait(0.01, 3)  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_price_may_be_the_class_s_own() -> None:
-    """As for any other model; one that is given wins."""
+async def test_a_subclass_may_set_the_price() -> None:
+    """A price passed to the constructor overrides it."""
 
     class Dear(ScriptedModel):
         price = Price(5.0, 5.0)

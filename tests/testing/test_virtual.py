@@ -1,4 +1,4 @@
-"""Virtual time: how the clock moves, and what ends a test that would hang."""
+"""Virtual time: how the clock moves, and how a hanging test is stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def sleeps(delays: list[float]) -> list[float]:
 
 
 async def test_async_tests_run_in_virtual_time(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
-    """An async test has a virtual loop and the fixtures it names."""
+    """An async test gets a virtual loop and its fixtures."""
     assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
     assert tmp_path is not None
     assert capsys.readouterr().out == ""
@@ -49,15 +49,15 @@ async def test_marked_tests_run_in_real_time() -> None:
     assert not isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
 
 
-async def test_the_clock_stands_still_while_there_is_work() -> None:
-    """Time moves only when nothing is ready to run."""
+async def test_the_clock_moves_only_when_nothing_is_ready() -> None:
+    """Time does not move while callbacks are ready to run."""
     for _ in range(100):
         await asyncio.sleep(0)
     assert now() == 0
 
 
 async def test_a_million_seconds_do_not_drift() -> None:
-    """Sleeping lands exactly on the timer, however late it is."""
+    """A sleep ends exactly at its timer, however long it is."""
     for expected in range(1000, 1_000_001, 1000):
         await anyio.sleep(1000)
         assert now() == expected
@@ -66,7 +66,7 @@ async def test_a_million_seconds_do_not_drift() -> None:
 
 
 async def test_timers_fire_at_times_where_floats_are_coarse() -> None:
-    """A timer far in the future fires although the clock cannot express its resolution there."""
+    """A timer far in the future fires although floats cannot express the clock's resolution there."""
     await asyncio.sleep(3e9 + 0.1)
     before = now()
     await asyncio.sleep(0.1)
@@ -74,7 +74,7 @@ async def test_timers_fire_at_times_where_floats_are_coarse() -> None:
 
 
 async def test_a_deadline_further_than_a_day_is_reached() -> None:
-    """asyncio's own cap on one wait does not show."""
+    """asyncio's limit on one wait has no effect."""
     with anyio.move_on_after(10 * 86400) as scope:
         await anyio.sleep_forever()
     assert scope.cancelled_caught
@@ -83,15 +83,15 @@ async def test_a_deadline_further_than_a_day_is_reached() -> None:
 
 @given(st.lists(st.floats(0, 1e6), max_size=20))
 def test_two_runs_see_the_same_times(delays: list[float]) -> None:
-    """Timers fire in order at exactly their time, in every run alike."""
+    """Timers fire in order at exactly their time, in every run."""
     first = run_virtual(sleeps, delays)
     assert first == run_virtual(sleeps(delays))
     assert len(first) == len(delays)
     assert all(abs(a - b) <= 1e-9 for a, b in zip(first, sorted(delays), strict=True))
 
 
-async def test_a_deadline_cuts_a_sleep() -> None:
-    """anyio's and asyncio's deadlines follow the virtual clock."""
+async def test_a_deadline_ends_a_sleep() -> None:
+    """Deadlines of anyio and asyncio use the virtual clock."""
     with anyio.move_on_after(5):
         await anyio.sleep(60)
     assert now() == 5
@@ -101,7 +101,7 @@ async def test_a_deadline_cuts_a_sleep() -> None:
 
 
 async def test_the_wall_clock_follows() -> None:
-    """`wall` is a fixed moment plus virtual time."""
+    """`wall` is `EPOCH` plus virtual time."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     before = loop.wall()
@@ -110,7 +110,7 @@ async def test_the_wall_clock_follows() -> None:
 
 
 async def test_time_waits_for_a_thread() -> None:
-    """A job that ends soon takes no virtual time, although a timer is waiting."""
+    """A job that ends soon takes no virtual time, although a timer waits."""
     for _ in range(20):
         job = threads.start(lambda: time.sleep(0.001), asyncio.get_running_loop())
         with anyio.fail_after(1):
@@ -119,7 +119,7 @@ async def test_time_waits_for_a_thread() -> None:
 
 
 async def test_a_blocked_thread_does_not_stop_time() -> None:
-    """After a short grace the clock jumps although a job is still out; an abandoned job has no grace."""
+    """After a short grace period the clock jumps although a job is running; it does not wait for abandoned jobs."""
     gate = threading.Event()
     job = threads.start(gate.wait, asyncio.get_running_loop())
     with anyio.move_on_after(120) as scope:
@@ -141,21 +141,21 @@ def run_stuck(main: Callable[[], Coroutine[object, object, None]]) -> None:
         runner.run(main())
 
 
-def test_a_wait_that_cannot_end_is_an_error() -> None:
-    """With nothing scheduled and nothing out, the test ends and is told who waits where."""
-    with pytest.raises(RuntimeError, match="nothing is scheduled: every task waits") as caught:
+def test_a_deadlock_is_an_error() -> None:
+    """With nothing scheduled and no thread running, the test fails with a list of tasks and their places."""
+    with pytest.raises(RuntimeError, match="nothing is scheduled, and every task waits") as caught:
         run_stuck(for_ever)
     assert "Event.wait" in str(caught.value)
 
 
-def test_an_endless_sleep_is_a_wait_that_cannot_end() -> None:
-    """A timer at infinity is no timer."""
+def test_an_endless_sleep_is_a_deadlock() -> None:
+    """A timer at infinity does not count as a timer."""
     with pytest.raises(RuntimeError, match="nothing is scheduled"):
         run_stuck(lambda: asyncio.sleep(math.inf))
 
 
 def test_a_stuck_task_is_cancelled() -> None:
-    """The tasks of a test that was stuck can clean up."""
+    """The tasks of a deadlocked test can clean up."""
     cleaned: list[str] = []
 
     async def tidy() -> None:
@@ -169,8 +169,8 @@ def test_a_stuck_task_is_cancelled() -> None:
     assert cleaned == ["yes"]
 
 
-def test_a_thread_is_waited_for_without_a_timer() -> None:
-    """With nothing scheduled but a job out, the loop waits for the job: it is not stuck."""
+def test_the_loop_waits_for_a_thread_without_a_timer() -> None:
+    """With nothing scheduled but a job running, the loop waits for the job."""
     seen: list[object] = []
 
     async def main() -> None:
@@ -183,7 +183,7 @@ def test_a_thread_is_waited_for_without_a_timer() -> None:
 
 
 def test_a_run_without_end_is_stopped() -> None:
-    """After the real timeout, TimeoutError names the tasks still alive, and they can clean up."""
+    """After the real timeout, TimeoutError names the tasks that are alive, and they can clean up."""
     cleaned: list[str] = []
 
     async def again_and_again() -> None:
@@ -205,7 +205,7 @@ def test_a_run_without_end_is_stopped() -> None:
 
 
 def test_a_task_left_alive_fails_the_run() -> None:
-    """A task that outlives the main one is an error, unless it is allowed."""
+    """A task that outlives the main task is an error, unless it is allowed."""
     cancelled: list[str] = []
 
     async def straggle() -> None:
@@ -227,11 +227,11 @@ def test_a_task_left_alive_fails_the_run() -> None:
     assert cancelled == ["yes", "yes"]
 
 
-def test_the_error_of_the_run_comes_out() -> None:
-    """An exception of the main coroutine is raised as it is, tasks left alive or not."""
+def test_the_exception_of_the_main_coroutine_is_raised() -> None:
+    """It is raised unchanged, even if tasks are alive."""
 
     async def broken() -> None:
-        asyncio.create_task(for_ever())  # noqa: RUF006 - nobody keeps it: that is the point
+        asyncio.create_task(for_ever())  # noqa: RUF006 - deliberately without a reference
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
@@ -239,7 +239,7 @@ def test_the_error_of_the_run_comes_out() -> None:
 
 
 def test_root_ids_are_counted_in_each_run() -> None:
-    """Each run has the root ids r1, r2, ...; outside, they are random again."""
+    """Each run has the root ids r1, r2, ...; outside of it they are random."""
 
     async def two() -> list[str]:
         return [new_root_id.get()(), new_root_id.get()()]
@@ -249,7 +249,7 @@ def test_root_ids_are_counted_in_each_run() -> None:
 
 
 def test_fixed_ids_can_have_another_prefix() -> None:
-    """`fixed_ids` counts from 1 and puts back what was there."""
+    """`fixed_ids` counts from 1 and restores the previous ids."""
     before = new_root_id.get()
     with fixed_ids("job"):
         assert [new_root_id.get()(), new_root_id.get()()] == ["job1", "job2"]

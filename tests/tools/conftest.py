@@ -1,4 +1,4 @@
-"""The workbench, for every test of the tools."""
+"""The `bench` fixture for the tests of the tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules by argument: which calls they speak of, and that an allowance never covers more than it says."""
+"""Rules with patterns: which calls they match, and that a rule never allows more than its pattern covers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remit.types.messages import Json, JsonObject
 
 
 def commands(args: JsonObject) -> list[Subject]:
-    """A stand-in for a shell: parts between semicolons; `eval` cannot be told."""
+    """The subjects of a simple shell: parts between semicolons; `eval` is unclear."""
     parts = [part.strip() for part in str(args["command"]).split(";")]
     return [Subject(p, also=(p.removeprefix("sudo "),), clear=not p.startswith("eval")) for p in parts]
 
@@ -44,12 +44,12 @@ def get(url: str) -> str:
 
 @tool
 def deploy(place: str, version: str, times: int = 1) -> str:
-    """Brings out."""
+    """Deploys."""
     return "out"
 
 
 class Asked:
-    """A person who says yes and remembers what was asked."""
+    """An approver that allows every request and records it."""
 
     def __init__(self, *answers: Decision) -> None:
         self.answers = list(answers)
@@ -61,7 +61,7 @@ class Asked:
 
 
 async def judged(policy: list[str], name: str, workspace: Path | None = None, **args: Json) -> str:
-    """allow, ask or deny: what the rules make of this call."""
+    """The ruling of these rules on a call: allow, ask or deny."""
     person = Asked()
     lead = Agent("lead", tools=[shell, touch, get, deploy])
     model = ScriptedModel([call(name, dict(args)), say("done")])
@@ -101,12 +101,12 @@ async def judged(policy: list[str], name: str, workspace: Path | None = None, **
 async def test_a_pattern_is_matched_with_each_part_of_a_call(
     policy: list[str], command: str, answer: str
 ) -> None:
-    """A call is allowed where every part of it is, and denied or asked about where any part is."""
+    """A call is allowed if every part of it is allowed, and denied or asked about if any part is."""
     assert await judged(policy, "shell", command=command) == answer
 
 
-async def test_what_was_denied_by_a_pattern_says_which() -> None:
-    """The model reads the rule that stopped it, so that it can do something else."""
+async def test_a_denial_names_the_rule() -> None:
+    """The model reads the rule that denied its call, so that it can do something else."""
     model = ScriptedModel([call("shell", command="rm x"), say("done")])
     outcome = await run(Agent("lead", tools=[shell]), "go", model=model, policy=["deny shell(rm *)"])
     assert outcome.messages[2].text == "Denied: the policy does not allow shell (rule: deny shell(rm *))."
@@ -125,18 +125,18 @@ async def test_what_was_denied_by_a_pattern_says_which() -> None:
         (["allow touch(docs/*)"], "/docs/a.md", "ask"),
     ],
 )
-async def test_a_path_is_matched_as_the_place_it_leads_to(
+async def test_a_path_is_matched_after_symlinks_are_resolved(
     policy: list[str], path: str, answer: str, tmp_path: Path
 ) -> None:
-    """Neither dots nor links take a call round a rule about paths."""
+    """Neither `..` nor symlinks bypass a rule about paths."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "src").mkdir()
     (tmp_path / "docs" / "link").symlink_to(tmp_path / "src")
     assert await judged(policy, "touch", tmp_path, path=path) == answer
 
 
-async def test_an_absolute_path_in_the_workspace_is_that_place(tmp_path: Path) -> None:
-    """A path written in full is matched like the same one from the workspace."""
+async def test_an_absolute_path_is_matched_like_a_relative_one(tmp_path: Path) -> None:
+    """An absolute path in the workspace is matched like the same path relative to it."""
     (tmp_path / "src").mkdir()
     path = str(tmp_path / "src" / "a.py")
     assert await judged(["allow touch", "deny touch(src/*)"], "touch", tmp_path, path=path) == "deny"
@@ -175,8 +175,8 @@ async def test_an_absolute_path_in_the_workspace_is_that_place(tmp_path: Path) -
         ("deny get(*.example.com)", "https://docs.example.com/a", "deny"),
     ],
 )
-async def test_a_domain_is_the_host_and_what_is_below_it(rule: str, url: str, answer: str) -> None:
-    """`domain:` speaks of hosts, never of what an address only mentions."""
+async def test_a_domain_matches_the_host_and_its_subdomains(rule: str, url: str, answer: str) -> None:
+    """`domain:` matches the host, never another part of the address."""
     assert await judged([rule], "get", url=url) == answer
 
 
@@ -192,12 +192,12 @@ async def test_a_domain_is_the_host_and_what_is_below_it(rule: str, url: str, an
 async def test_other_tools_are_matched_by_every_text_among_their_arguments(
     policy: list[str], place: str, answer: str
 ) -> None:
-    """Where a tool does not say what its calls are about, all of its texts count."""
+    """For a tool without `subjects`, rules are matched against every text among its arguments."""
     assert await judged(policy, "deploy", place=place, version="v1") == answer
 
 
-async def test_a_yes_for_the_tree_does_not_cover_what_a_rule_has_asked() -> None:
-    """Who allowed commands for good has not allowed those that have a rule of their own."""
+async def test_an_approval_for_the_tree_does_not_cover_calls_that_a_rule_asks_about() -> None:
+    """Allowing a tool for the whole tree does not allow calls that match a separate ask rule."""
     person = Asked(allow("tree"), allow())
     model = ScriptedModel(
         [call("shell", command="ls"), call("shell", command="rm x"), call("shell", command="ls a"), say("x")]
@@ -210,7 +210,7 @@ async def test_a_yes_for_the_tree_does_not_cover_what_a_rule_has_asked() -> None
 
 
 async def test_a_child_only_narrows_by_patterns_too() -> None:
-    """A child's allowance opens nothing that its parent asks about; its denials hold."""
+    """A child's allow rules cannot widen its parent's rules; its deny rules apply."""
     person = Asked()
     child = Agent("child", tools=[shell], policy=["allow shell", "deny shell(git push*)"])
     model = ScriptedModel(
@@ -238,15 +238,15 @@ async def test_a_child_only_narrows_by_patterns_too() -> None:
         "",
     ],
 )
-def test_a_rule_that_cannot_be_read_says_so(rule: str) -> None:
-    """A rule with a mistake is a mistake of the caller's, said before anything runs."""
+def test_an_invalid_rule_is_an_error(rule: str) -> None:
+    """An invalid rule raises UsageError before anything runs."""
     with pytest.raises(UsageError, match="rule"):
         Agent("lead", policy=[rule])
 
 
 @pytest.mark.parametrize("rule", ["deny shlel", "deny delpoy(prod*)", "ask toutch", "allow deplyo"])
 async def test_a_rule_about_a_misspelt_tool_is_refused(rule: str) -> None:
-    """A denial that denies nothing is told before anything runs: nobody would notice it otherwise."""
+    """A rule that matches no tool is an error before anything runs: it would go unnoticed otherwise."""
     model, child = ScriptedModel([]), Agent("child", tools=[deploy])
     lead = Agent("lead", tools=[shell, touch], subagents=[child])
     with pytest.raises(
@@ -257,8 +257,8 @@ async def test_a_rule_about_a_misspelt_tool_is_refused(rule: str) -> None:
         await run(Agent("owner", subagents=[lead], policy=[rule]), "go", model=model)
 
 
-async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
-    """Rules about built-in, delegate and MCP tools may serve many agents; a pattern is about whatever it matches."""
+async def test_rules_for_absent_tools_are_allowed() -> None:
+    """Rules for built-in, delegate and MCP tools may serve many agents, so the tool need not be present."""
     rules = [
         "deny terminal",
         "ask shell*",
@@ -272,7 +272,7 @@ async def test_a_rule_about_a_tool_that_is_elsewhere_is_none_of_ours() -> None:
 
 
 async def test_rules_are_checked_without_the_tools_that_are_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take a hundred times as long to make as a run takes, and most rules are about others."""
+    """Checking rules does not create the built-in tools: that takes a hundred times as long as a run."""
     monkeypatch.setattr(checks, "built_in", None)
     lead = Agent("lead", tools=[shell, touch])
     outcome = await run(lead, "go", model=ScriptedModel([say("done")]), policy=["ask shell", "deny touch"])
@@ -280,13 +280,13 @@ async def test_rules_are_checked_without_the_tools_that_are_built_in(monkeypatch
 
 
 def test_a_rule_reads_back_as_it_was_written() -> None:
-    """What is shown of a rule is the rule."""
+    """str() of a rule is the text that it was parsed from."""
     for text in ("allow shell", "deny shell(rm *)", "ask mcp__*(a(b))"):
         assert str(parse(text, "here")) == text
 
 
-def test_what_a_failing_subjects_function_is_about_cannot_be_told() -> None:
-    """A tool that cannot say what a call is about has it asked about, not allowed."""
+def test_a_failing_subjects_function_makes_the_call_unclear() -> None:
+    """If `subjects` raises, the call is unclear, so that patterns do not allow it."""
 
     def broken(args: JsonObject) -> list[Subject]:
         raise KeyError("x")
@@ -304,10 +304,10 @@ def test_what_a_failing_subjects_function_is_about_cannot_be_told() -> None:
         (["ask shell(git*)", "ask shell(rm *)"], "git push", "git push; rm x"),
     ],
 )
-async def test_a_yes_for_the_tree_covers_no_part_that_was_not_asked_about(
+async def test_an_approval_for_the_tree_covers_only_the_rules_it_was_asked_for(
     policy: list[str], first: str, then: str
 ) -> None:
-    """Who allowed one rule's commands for good is asked again as soon as a call has another reason to be asked about."""
+    """After an approval for the tree, a call with a new reason to ask is asked about again."""
     person = Asked(allow("tree"))
     model = ScriptedModel(
         [call("shell", command=first), call("shell", command=first), call("shell", command=then), say("x")]
@@ -316,8 +316,8 @@ async def test_a_yes_for_the_tree_covers_no_part_that_was_not_asked_about(
     assert [r.args["command"] for r in person.requests] == [first, then]
 
 
-async def test_what_cannot_be_told_is_asked_about_every_time() -> None:
-    """A yes for the tree to something unclear says nothing about the next unclear thing."""
+async def test_unclear_calls_are_asked_about_every_time() -> None:
+    """An approval of one unclear call for the tree does not cover the next unclear call."""
     person = Asked(allow("tree"), allow("tree"))
     model = ScriptedModel([call("shell", command="eval a"), call("shell", command="eval b"), say("x")])
     await run(
@@ -328,11 +328,11 @@ async def test_what_cannot_be_told_is_asked_about_every_time() -> None:
         approver=person,
     )
     assert [r.args["command"] for r in person.requests] == ["eval a", "eval b"]
-    assert "cannot be told" in person.requests[0].rules[0]
+    assert "effect is unknown" in person.requests[0].rules[0]
 
 
 async def test_the_reasons_of_every_policy_are_asked_about() -> None:
-    """A parent's yes for its own rule is not one for the child's."""
+    """An approval for the parent's rule does not cover the child's rule."""
     person = Asked(allow("tree"), allow())
     child = Agent("child", tools=[shell], policy=["ask shell(git*)"])
     lead = Agent("lead", tools=[shell], subagents=[child])
@@ -348,7 +348,7 @@ async def test_the_reasons_of_every_policy_are_asked_about() -> None:
 
 @tool
 def release(target: str, steps: list[str], options: dict[str, object]) -> str:
-    """Brings out in steps."""
+    """Releases in steps."""
     return "out"
 
 
@@ -361,8 +361,8 @@ def release(target: str, steps: list[str], options: dict[str, object]) -> str:
         (["allow release", "deny release(other*)"], "allow"),
     ],
 )
-async def test_texts_are_seen_however_deep_they_stand(policy: list[str], answer: str) -> None:
-    """Lists and tables hide nothing from a rule."""
+async def test_texts_are_matched_at_any_depth(policy: list[str], answer: str) -> None:
+    """Rules see texts inside nested lists and tables."""
     person = Asked()
     args: JsonObject = {"target": "staging", "steps": ["rm -rf /prod"], "options": {"env": {"n": 7}}}
     model = ScriptedModel([call("release", args), say("x")])
@@ -371,8 +371,8 @@ async def test_texts_are_seen_however_deep_they_stand(policy: list[str], answer:
     assert ("ask" if person.requests else "allow" if result.ok else "deny") == answer
 
 
-async def test_a_yes_to_a_part_is_not_one_to_what_no_rule_allows() -> None:
-    """What was asked about besides a rule is shown as such, and is asked about again."""
+async def test_an_approval_of_a_rule_does_not_cover_parts_that_no_rule_allows() -> None:
+    """A request shows parts that no rule allows as a separate reason, which is asked about again."""
     person = Asked(allow("tree"), allow())
     model = ScriptedModel(
         [call("shell", command="echo push; touch a"), call("shell", command="touch b"), say("x")]
@@ -383,8 +383,8 @@ async def test_a_yes_to_a_part_is_not_one_to_what_no_rule_allows() -> None:
     assert "no rule allows all of this" in person.requests[0].rules
 
 
-async def test_a_link_that_is_turned_while_a_person_is_asked_goes_round_no_rule(tmp_path: Path) -> None:
-    """The rules are looked at again when the person has answered: the path may lead elsewhere by then."""
+async def test_rules_are_checked_again_after_a_person_has_answered(tmp_path: Path) -> None:
+    """A symlink that changes while a person is asked cannot bypass a rule."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "secrets").mkdir()
     link = tmp_path / "link"

@@ -1,4 +1,4 @@
-"""Laws of `remit.tools.schema`: shapes, their problems in words, structured answers."""
+"""Laws of `remit.tools.schema`: shapes, their messages, structured answers."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def problems(kind: object, value: Json) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_every_problem_of_a_type_is_told_at_once_with_its_path() -> None:
-    """A misfit names each field, what is wrong and what came instead, in JSON's words."""
+def test_every_problem_of_a_type_is_reported_at_once_with_its_path() -> None:
+    """The message names each field, the problem and the value, in JSON terms."""
     value: JsonObject = {"shapes": [{"kind": "circle", "radius": "wide"}, 7]}
     found = problems(Drawing, value)
     assert found[0] == "title: required, but missing"
@@ -100,15 +100,15 @@ def test_every_problem_of_a_type_is_told_at_once_with_its_path() -> None:
     assert "shapes[1]: must be an object, not 7" in found
 
 
-def test_problems_do_not_speak_of_python() -> None:
-    """No class names, addresses or library links reach a model."""
+def test_problems_do_not_mention_python() -> None:
+    """Problems contain no class names, memory addresses or library links."""
     told = "\n".join(problems(Drawing, {"title": 3, "shapes": {"a": 1}}) + problems(Point, "x"))
     for word in ("Circle", "Drawing", "Point", "http", "pydantic", "dict", "class", "Input"):
         assert word not in told
 
 
-def test_bounds_and_choices_are_told() -> None:
-    """A value outside what is allowed is answered with what is allowed."""
+def test_bounds_and_choices_are_reported() -> None:
+    """The problem of an invalid value contains the allowed values."""
     assert problems(Circle, {"kind": "oval", "radius": 0}) == [
         "kind: must be 'circle', not \"oval\"",
         "radius: must be greater than 0, not 0",
@@ -117,25 +117,25 @@ def test_bounds_and_choices_are_told() -> None:
 
 
 def test_a_validator_that_crashes_is_a_problem_not_a_crash() -> None:
-    """A bug in a user's validator is reported like a misfit."""
-    assert problems(Crashing, {"number": 1}) == ["could not be checked: RuntimeError: a bug"]
+    """A bug in a user's validator is reported as a problem of the value."""
+    assert problems(Crashing, {"number": 1}) == ["validation failed: RuntimeError: a bug"]
 
 
-def test_strict_types_take_what_json_can_say() -> None:
-    """JSON has no tuples, so a strict tuple is read from an array."""
+def test_strict_types_accept_json() -> None:
+    """A strict tuple accepts an array, since JSON has no tuples."""
     assert TypeShape(Strict, "it").read({"corners": [1, 2]}) == Strict(corners=(1, 2))
 
 
 def test_a_long_list_of_problems_is_counted() -> None:
-    """Only the first problems are written out; the rest are a number."""
+    """Only the first problems are listed; the rest are counted."""
     with pytest.raises(ShapeError) as caught:
         TypeShape(list[int], "it").read(["x"] * (MOST_PROBLEMS + 5))
     assert caught.value.listing.count("\n") == MOST_PROBLEMS
     assert caught.value.listing.endswith("- and 5 more")
 
 
-def test_every_problem_of_a_json_schema_is_told_at_once() -> None:
-    """A misfit with a JSON schema is told by field, with the allowed values and the known names."""
+def test_every_problem_of_a_json_schema_is_reported_at_once() -> None:
+    """Problems with a JSON schema name the field, the allowed values and the known names."""
     value: JsonObject = {"name": "x", "level": "mid", "home": {}, "nick": 5, "nmae": 1}
     found = problems(PERSON, value)
     assert set(found) == {
@@ -144,12 +144,12 @@ def test_every_problem_of_a_json_schema_is_told_at_once() -> None:
         'level: must be one of "low", "high", 3, not "mid"',
         "home.city: required, but missing",
         "nick: must be of type string or must be of type null, not 5",
-        "nmae: not a known name; the names are: name, age, level, home, nick",
+        "nmae: unknown name; valid names: name, age, level, home, nick",
     }
 
 
-def test_a_long_value_is_cut_in_the_words() -> None:
-    """A problem stays short however long the value is."""
+def test_a_long_value_is_truncated_in_a_problem() -> None:
+    """A problem is short however long the value is."""
     [told] = problems({"type": "integer"}, "x" * 10_000)
     assert len(told) < 200
 
@@ -165,8 +165,8 @@ def test_a_long_value_is_cut_in_the_words() -> None:
         {"pattern": "("},
     ],
 )
-def test_a_bad_json_schema_is_the_callers_mistake(schema: JsonObject) -> None:
-    """An invalid schema, or a $ref that leads out of it, is a UsageError when it is built."""
+def test_a_bad_json_schema_is_a_usage_error(schema: JsonObject) -> None:
+    """An invalid schema, or a $ref to another schema, raises UsageError when the shape is built."""
     with pytest.raises(UsageError):
         output_schema(schema)
 
@@ -187,7 +187,7 @@ def test_no_ref_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_ref_as_data_is_not_a_reference() -> None:
-    """Only a $ref in a schema's place refers to something."""
+    """A $ref inside data, such as an enum value, is not treated as a reference."""
     schema: JsonObject = {"const": {"$ref": "elsewhere.json"}}
     assert parse_output(schema, '{"$ref": "elsewhere.json"}') == ({"$ref": "elsewhere.json"}, "")
 
@@ -208,8 +208,8 @@ def test_no_output_has_no_schema() -> None:
 
 
 @pytest.mark.parametrize("output", ["Drawing", 5, object(), socket.socket])
-def test_what_is_no_type_and_no_schema_is_the_callers_mistake(output: object) -> None:
-    """Anything else as `output` is a UsageError."""
+def test_an_invalid_output_is_a_usage_error(output: object) -> None:
+    """An `output` that is neither a type nor a schema raises UsageError."""
     with pytest.raises(UsageError, match="output"):
         output_schema(output)
 
@@ -227,7 +227,7 @@ def test_what_is_no_type_and_no_schema_is_the_callers_mistake(output: object) ->
     ],
 )
 def test_the_answer_is_found_in_the_text(text: str) -> None:
-    """The answer is the whole text or a fenced block; of several, the last that fits."""
+    """The answer is the whole text or a fenced block; among several blocks, the last valid one."""
     assert parse_output(Point, text) == (Point(1), "")
 
 
@@ -248,15 +248,15 @@ def test_an_answer_by_json_schema_stays_plain_json() -> None:
 @pytest.mark.parametrize(
     "text", ["", "I could not find it.", '{"x": 1', "```python\n[1]\n```", "[" * 100_000]
 )
-def test_an_answer_that_is_not_json_is_told_so(text: str) -> None:
-    """Text without JSON is a problem that asks for the JSON alone."""
+def test_an_answer_that_is_not_json_is_reported(text: str) -> None:
+    """For text without JSON, the problem asks for the JSON alone."""
     value, problem = parse_output(list[int], text)
     assert value is None
     assert problem.startswith("The answer is not JSON")
 
 
-def test_the_misfit_is_told_rather_than_the_prose_around_it() -> None:
-    """When a block is JSON but does not fit, that is the problem, not that the whole text is no JSON."""
+def test_an_invalid_block_is_reported_rather_than_the_prose_around_it() -> None:
+    """If a block is JSON but invalid, its problems are reported, not that the whole text is not JSON."""
     _, problem = parse_output(Point, 'So:\n```json\n{"x": "one"}\n```')
     assert problem == 'The answer does not fit the schema:\n- x: must be a whole number, not "one"'
 
@@ -268,7 +268,7 @@ def test_an_unhashable_type_works_too() -> None:
 
 
 def test_importing_tools_does_not_import_pydantic() -> None:
-    """pydantic and jsonschema are imported with the first schema: plain JSON types need none to be checked."""
+    """pydantic and jsonschema are imported with the first schema; plain JSON types do not need them."""
     code = """
 import sys
 from remit.tools.tool import tool

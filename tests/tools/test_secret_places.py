@@ -1,4 +1,4 @@
-"""Secrets that a variable puts elsewhere are hidden in a sandbox just as at their usual places."""
+"""A sandbox also hides secrets whose location an environment variable changes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _put(path: Path) -> None:
 
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE_NET], ids=str)
-async def test_secrets_at_places_that_variables_name_are_hidden(
+async def test_secrets_at_paths_in_variables_are_hidden(
     shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
 ) -> None:
-    """Every variable of the table hides what it names; what lies beside that can be read."""
+    """For every variable of the table, the secret path is hidden, and files beside it stay readable."""
     for pattern, names in NAMED.items():
         variable = pattern.replace("*", "MY_")
         monkeypatch.setenv(variable, str(shown_path / variable))
@@ -52,7 +52,7 @@ async def test_secrets_at_places_that_variables_name_are_hidden(
 async def test_a_variable_may_name_several_places_and_folders(
     shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists, kinds before a path, names in small letters, relative paths, links and whole folders are understood."""
+    """Lists, prefixes before a path, lower-case names, relative paths, symlinks and whole folders are supported."""
     monkeypatch.chdir(shown_path)
     for name in ("one", "two", "cc", "npmrc", "aws", "docker/config.json", "real/key"):
         _put(shown_path / name)

@@ -1,4 +1,4 @@
-"""Sources of tools: opened once per tree, borrowed by its runs, gone with it; what is missing is said by name."""
+"""Tool sources: opened once per tree, shared by its runs, closed with it; missing tools are reported by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.types.events import ToolsOpened
 
 
 class Server:
-    """A source that counts what happens to it."""
+    """A source that counts its openings and closings."""
 
     def __init__(
         self, name: str = "files", *, seconds: float = 0.0, fails: str = "", only: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def results(outcome: Outcome) -> list[str]:
 
 
 async def test_a_run_has_the_tools_of_its_sources() -> None:
-    """What a source turns out to have is offered and called like any other tool, and is gone at the end."""
+    """The tools of a source are offered and called like other tools, and the source is closed at the end."""
     server = Server()
     model = ScriptedModel([call(LOOK), say("done")])
     outcome = await run(user(server), "go", model=model)
@@ -94,7 +94,7 @@ async def test_a_run_has_the_tools_of_its_sources() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 20])
 async def test_twenty_children_share_one_opening(concurrency: int) -> None:
-    """However many runs have a source, it is opened once in a tree."""
+    """A source is opened once per tree, however many runs use it."""
     server = Server(seconds=1)
     lead = Agent("lead", subagents=[user(server)])
     asked = calls(*[call("task", agent="user", prompt=str(n)) for n in range(20)])
@@ -104,8 +104,8 @@ async def test_twenty_children_share_one_opening(concurrency: int) -> None:
     assert (server.opened, server.live) == (1, 0)
 
 
-async def test_what_does_not_open_is_said_by_name_and_the_rest_works() -> None:
-    """A broken source costs its tools and nothing else; the model and the outcome say which."""
+async def test_a_source_that_fails_to_open_is_reported_and_the_rest_works() -> None:
+    """A broken source removes only its own tools; the model and the outcome's warnings name it."""
     good, bad = Server(), Server("mail", fails="no such program: maild")
     lead = Agent("lead", tools=[bad, good])
     model = ScriptedModel([call(LOOK), say("done")])
@@ -118,23 +118,23 @@ async def test_what_does_not_open_is_said_by_name_and_the_rest_works() -> None:
     assert "no such program: maild" in told
 
 
-async def test_a_tool_that_a_source_lacks_is_said_by_name() -> None:
-    """An allowlist that names what is not there says so, and the rest of it works."""
+async def test_a_tool_that_a_source_lacks_is_reported_by_name() -> None:
+    """A tool in the allowlist that the source lacks is reported, and the other tools work."""
     model = ScriptedModel([call(LOOK), say("done")])
     outcome = await run(user(Server(only=("look", "dance"))), "go", model=model)
     assert results(outcome) == ["files looked"]
     assert any("dance" in w for w in outcome.warnings)
 
 
-async def test_opening_takes_no_longer_than_it_may() -> None:
-    """A source that never answers is given up after its time, and the run goes on without it."""
+async def test_opening_has_a_timeout() -> None:
+    """A source that never answers times out, and the run continues without it."""
     outcome = await run(user(Server(seconds=1000)), "go", model=ScriptedModel([say("without")]))
     assert outcome.text == "without"
     assert any("not ready within 10 s" in w for w in outcome.warnings)
 
 
 async def test_a_run_that_is_cancelled_while_it_opens_leaves_nothing() -> None:
-    """Cancelling does not wait for a source, and what it opened is closed."""
+    """Cancelling does not wait for a source, and a late opening is closed."""
     server = Server(seconds=5)
     async with start(user(server), "go", model=ScriptedModel([say("never")])) as running:
         await asyncio.sleep(1)
@@ -145,7 +145,7 @@ async def test_a_run_that_is_cancelled_while_it_opens_leaves_nothing() -> None:
 
 
 async def test_one_borrower_that_is_cancelled_does_not_hurt_the_others() -> None:
-    """The run that happened to open it may end; whoever borrowed it goes on."""
+    """If the run that opened a source is cancelled, the other runs keep it."""
     server = Server(seconds=2)
     lead = Agent("lead", subagents=[user(server)])
     asked = calls(*[call("task", agent="user", prompt=str(n)) for n in range(2)])
@@ -158,8 +158,8 @@ async def test_one_borrower_that_is_cancelled_does_not_hurt_the_others() -> None
     assert (server.opened, server.live) == (1, 0)
 
 
-async def test_what_nobody_borrows_is_closed_after_a_while() -> None:
-    """A source does not outlive its borrowers by long, and opens again for the next."""
+async def test_an_unused_source_is_closed_after_a_while() -> None:
+    """A source that no run uses is closed after a while, and opened again for the next run."""
     server = Server()
     lead = Agent("lead", subagents=[user(server)])
 
@@ -176,8 +176,8 @@ async def test_what_nobody_borrows_is_closed_after_a_while() -> None:
     assert (server.opened, server.live) == (2, 0)
 
 
-async def test_the_events_say_what_was_opened() -> None:
-    """Whoever looks on sees which source gave a run which tools."""
+async def test_events_report_opened_sources() -> None:
+    """Events contain which source gave which tools to a run."""
     lead = Agent("lead", tools=[Server(), Server("mail", fails="gone")])
     model = ScriptedModel([say("done")])
     async with start(lead, "go", model=model) as running:
@@ -188,8 +188,8 @@ async def test_the_events_say_what_was_opened() -> None:
     ]
 
 
-async def test_an_ad_hoc_child_may_be_given_its_tools() -> None:
-    """What a run borrowed it can hand on, while it lives."""
+async def test_an_ad_hoc_child_may_inherit_tools_of_a_source() -> None:
+    """A run can pass the tools of a source on to a child."""
     server = Server()
     model = ScriptedModel(
         {
@@ -202,14 +202,14 @@ async def test_an_ad_hoc_child_may_be_given_its_tools() -> None:
     assert (server.opened, server.live) == (1, 0)
 
 
-def test_the_same_source_twice_is_a_mistake() -> None:
-    """Two sources of one name in one agent are said at once."""
+def test_the_same_source_twice_is_an_error() -> None:
+    """Two sources with the same name in one agent raise UsageError when the agent is made."""
     with pytest.raises(UsageError, match="files"):
         Agent("lead", tools=[Server(), Server()])
 
 
 async def test_a_read_only_sandbox_withholds_tools_of_sources_that_change_things() -> None:
-    """A source's tools run outside every sandbox, so a run in a read-only one gets those that observe alone."""
+    """A source's tools run outside the sandbox, so a run in a read-only sandbox gets only observing tools."""
     server = Server()
     server.changes = True
     change = "mcp__files__change"
@@ -232,7 +232,7 @@ async def test_a_read_only_sandbox_withholds_tools_of_sources_that_change_things
 
 
 async def test_a_source_without_tools_that_observe_is_not_opened_in_a_read_only_sandbox() -> None:
-    """What is opened for a source runs outside the sandbox, so nothing is opened for tools that nobody gets."""
+    """A source runs outside the sandbox, so it is not opened if the run may use none of its tools."""
     server = Server()
     server.observes = False
     model = ScriptedModel({"user": [say("done")]})

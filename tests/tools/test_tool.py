@@ -1,4 +1,4 @@
-"""Laws of `remit.tools.tool`: functions as tools, their arguments, their words, their results."""
+"""Laws of `remit.tools.tool`: functions as tools, their arguments, descriptions and results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def count(path: str, limit: int = 10) -> int:
 
 
 def test_a_function_becomes_a_tool_and_stays_a_function() -> None:
-    """The spec comes from signature and docstring, changing is assumed, and the tool is still callable."""
+    """The spec comes from signature and docstring, the tier defaults to confirm, and the tool is still callable."""
     assert count.name == count.display_name == "count"
     assert count.tier is Tier.CONFIRM
     assert count.timeout_s is None
@@ -98,8 +98,8 @@ def test_a_function_becomes_a_tool_and_stays_a_function() -> None:
     assert count.spec is count.spec
 
 
-def test_options_win_over_what_the_function_says() -> None:
-    """Name, description, tier, timeout and words can be given."""
+def test_options_override_the_function() -> None:
+    """Name, description, tier, timeout and display name can be set."""
 
     @tool(name="wc-2", description="Words.", tier="observe", timeout_s=30, display_name="Count")
     def other(path: str) -> str:
@@ -111,7 +111,7 @@ def test_options_win_over_what_the_function_says() -> None:
 
 
 def test_arguments_arrive_as_the_annotated_types() -> None:
-    """Dataclasses, models, enums, literals, typed dicts and containers are built; what is left out stays out."""
+    """Dataclasses, models, enums, literals, typed dicts and containers are built; absent arguments stay absent."""
 
     @tool
     def draw(
@@ -149,7 +149,7 @@ def test_arguments_arrive_as_the_annotated_types() -> None:
 
 
 def test_a_default_of_none_allows_null() -> None:
-    """`x: str = None` takes null, as its default tells the model it may."""
+    """`x: str = None` accepts null, since the model sees null as its default."""
 
     @tool
     def find(where: str = None) -> None: ...  # noqa: RUF013 - common in users' code # pyright: ignore[reportArgumentType]
@@ -158,8 +158,8 @@ def test_a_default_of_none_allows_null() -> None:
     assert find.check({}) == {}
 
 
-def test_wrong_arguments_are_told_all_at_once() -> None:
-    """A model is told each field, what is wrong, what is allowed, and the valid names."""
+def test_wrong_arguments_are_reported_all_at_once() -> None:
+    """The message names each field, its problem, the allowed values, and the valid names."""
 
     @tool
     def paint(colour: Colour, size: Annotated[int, Field(ge=1, description="in cm")], at: Point) -> None: ...
@@ -170,14 +170,14 @@ def test_wrong_arguments_are_told_all_at_once() -> None:
         "- colour: must be 'red' or 'blue', not \"pink\"",
         "- size: must be greater than or equal to 1, not 0",
         "- at: required, but missing",
-        "- att: not a known name; the names are: colour, size, at",
+        "- att: unknown name; valid names: colour, size, at",
     ]
     assert properties(paint)["size"]["description"] == "in cm"
     assert complaint(paint, []) == "Wrong arguments for paint: they must be a JSON object."  # pyright: ignore[reportArgumentType]
 
 
-def test_a_tool_without_parameters_takes_none() -> None:
-    """An empty signature has an empty object as schema and refuses names."""
+def test_a_tool_without_parameters_rejects_arguments() -> None:
+    """The schema of an empty signature is an empty object, and every argument is an error."""
 
     @tool
     def now() -> str:
@@ -185,11 +185,11 @@ def test_a_tool_without_parameters_takes_none() -> None:
 
     assert now.spec.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
     assert now.check({}) == {}
-    assert "x: not a known name" in complaint(now, {"x": 1})
+    assert "x: unknown name" in complaint(now, {"x": 1})
 
 
 def test_a_tool_that_changes_its_arguments_does_not_change_the_call() -> None:
-    """What a tool is given shares nothing with what the model wrote."""
+    """The arguments that a tool gets are a copy of the model's."""
 
     @tool
     def grow(items: object) -> None: ...
@@ -204,12 +204,12 @@ def test_a_tool_that_changes_its_arguments_does_not_change_the_call() -> None:
 
 
 def test_broken_text_in_arguments_is_repaired() -> None:
-    """A lone surrogate in an argument does not fail the call."""
+    """A lone surrogate in an argument is replaced instead of failing the call."""
     assert count.check({"path": "a\ud800"}) == {"path": "a�"}
 
 
 def test_the_context_is_injected_and_hidden() -> None:
-    """A ToolContext parameter is filled by the runtime, and no model sees or sets it."""
+    """remit fills a ToolContext parameter; models neither see nor set it."""
     said: list[str] = []
 
     @tool
@@ -221,11 +221,11 @@ def test_the_context_is_injected_and_hidden() -> None:
     got = report.invoke(report.check({"text": "half\udfff"}), context(said))
     assert got == ("r1", ("lead", "scout"), 1, Path("w"), {"db": 1}, True)
     assert said == ["half�"]
-    assert "ctx: not a known name" in complaint(report, {"text": "", "ctx": {}})
+    assert "ctx: unknown name" in complaint(report, {"text": "", "ctx": {}})
 
 
 def test_a_context_is_found_however_it_is_annotated() -> None:
-    """Optional annotations of a ToolContext count, and ones whose import only type checkers see."""
+    """Optional annotations of a ToolContext count, and annotations imported only for type checkers."""
 
     def optional(c: ToolContext | None = None) -> object:
         return c
@@ -240,7 +240,7 @@ def test_a_context_is_found_however_it_is_annotated() -> None:
 
 
 async def test_async_functions_give_an_awaitable() -> None:
-    """An async tool is known as such, and invoking it returns what is to be awaited."""
+    """An async tool has `is_async`, and invoking it returns an awaitable."""
 
     @tool
     async def fetch_it(url: str) -> str:
@@ -270,7 +270,7 @@ class Desk:
 
 
 def test_methods_partials_and_callable_objects() -> None:
-    """Bound methods, partials and simple callable objects make tools like functions do."""
+    """Bound methods, partials and callable objects become tools like functions."""
     bound = tool(Desk().write)
     assert (bound.name, bound.description) == ("write", "Write it down.")
     assert bound.invoke({"text": "hi"}, context()) == "Desk: hi"
@@ -278,8 +278,8 @@ def test_methods_partials_and_callable_objects() -> None:
     assert tool(Desk(), name="desk").invoke({"text": "hi"}, context()) == "hi"
 
 
-def test_what_a_partial_fixes_is_out_of_the_models_reach() -> None:
-    """Arguments bound by a partial are neither shown nor accepted."""
+def test_models_cannot_set_arguments_that_a_partial_fixes() -> None:
+    """Arguments bound by a partial are not in the schema and are rejected."""
 
     def read(root: str, path: str, mode: str = "r") -> str:
         """Read a file."""
@@ -288,12 +288,12 @@ def test_what_a_partial_fixes_is_out_of_the_models_reach() -> None:
     fixed = tool(functools.partial(read, root="safe", mode="rb"))
     assert (fixed.name, fixed.description) == ("read", "Read a file.")
     assert list(properties(fixed)) == ["path"]
-    assert "root: not a known name" in complaint(fixed, {"path": "a", "root": "/"})
+    assert "root: unknown name" in complaint(fixed, {"path": "a", "root": "/"})
     assert fixed.invoke(fixed.check({"path": "a"}), context()) == "safe/a rb"
 
 
 def test_types_may_be_local_or_defined_later() -> None:
-    """Text annotations are resolved where the tool is made, and names defined after it by the time of the schema."""
+    """Text annotations may name local types of the calling function, and types defined after the tool."""
 
     @dataclasses.dataclass
     class Local:
@@ -330,21 +330,21 @@ def fine() -> None: ...
     ("fn", "options", "words"),
     [
         (star, {}, r"\*paths"),
-        (double_star, {}, r"give parameters="),
+        (double_star, {}, r"pass parameters="),
         (positional, {}, "positional-only"),
-        (two_contexts, {}, "a and b are both a ToolContext"),
+        (two_contexts, {}, "only one parameter may be a ToolContext, not a and b"),
         (field_default, {}, "Annotated"),
-        (values, {}, "returns one value"),
-        (async_values, {}, "returns one value"),
-        (Desk.write, {}, r"tool\(thing.write\)"),
-        (3, {}, "made of a function"),
-        (count, {}, "a tool already"),
+        (values, {}, "must return one value"),
+        (async_values, {}, "must return one value"),
+        (Desk.write, {}, r"tool\(instance.write\)"),
+        (3, {}, "made from a function"),
+        (count, {}, "already a tool"),
         (lambda: 0, {}, "name="),
-        (fine, {"name": 5}, "name is 1 to 64"),
-        (fine, {"name": "a\n"}, "name is 1 to 64"),
-        (fine, {"name": "x" * 65}, "name is 1 to 64"),
-        (fine, {"name": "task"}, "belongs to remit"),
-        (fine, {"name": "subagent_me"}, "belongs to remit"),
+        (fine, {"name": 5}, "name has 1 to 64"),
+        (fine, {"name": "a\n"}, "name has 1 to 64"),
+        (fine, {"name": "x" * 65}, "name has 1 to 64"),
+        (fine, {"name": "task"}, "reserved for remit"),
+        (fine, {"name": "subagent_me"}, "reserved for remit"),
         (fine, {"tier": "write"}, "observe"),
         (fine, {"display_name": 5}, "display_name must be a string"),
         (fine, {"timeout_s": 0}, "above 0"),
@@ -352,14 +352,14 @@ def fine() -> None: ...
         (fine, {"timeout_s": True}, "above 0"),
         (fine, {"parameters": []}, "JSON schema"),
         (fine, {"parameters": {"type": "array"}}, "schema of an object"),
-        (fine, {"parameters": {"properties": {"a": {}}}}, "does not take"),
+        (fine, {"parameters": {"properties": {"a": {}}}}, "does not accept"),
         (positional, {"parameters": {"properties": {"path": {}}}}, "positional-only"),
     ],
 )
-def test_mistakes_are_told_when_the_tool_is_made(
+def test_mistakes_are_reported_when_the_tool_is_made(
     fn: Callable[..., object], options: dict[str, object], words: str
 ) -> None:
-    """What is wrong with a function or an option is a UsageError at once, saying what to do."""
+    """An invalid function or option raises UsageError at once, with a message about what to do."""
     with pytest.raises(UsageError, match=words):
         tool(fn, **options)  # pyright: ignore[reportArgumentType]
 
@@ -370,8 +370,8 @@ def own_class(a: Desk) -> None: ...
 
 
 @pytest.mark.parametrize("fn", [no_schema, own_class])
-def test_a_type_without_a_schema_is_told_at_the_tool_line(fn: Callable[..., object]) -> None:
-    """A type without a JSON form is a UsageError of one sentence that names the tool, the parameter and what to do."""
+def test_a_type_without_a_schema_is_reported_when_the_tool_is_made(fn: Callable[..., object]) -> None:
+    """A type without a JSON schema raises UsageError with the tool, the parameter and what to do."""
     with pytest.raises(UsageError) as told:
         tool(fn)
     assert str(told.value).startswith(f"tool {fn.__name__}: parameter 'a' has the type ")
@@ -379,15 +379,15 @@ def test_a_type_without_a_schema_is_told_at_the_tool_line(fn: Callable[..., obje
     assert "dataclass" in str(told.value)
 
 
-def test_a_type_that_is_not_defined_yet_is_told_when_the_schema_is_built() -> None:
-    """A type may be defined further down in its module; one that never is makes a UsageError that names the tool."""
+def test_an_undefined_type_is_reported_when_the_schema_is_built() -> None:
+    """A type may be defined later in its module; if it never is, the UsageError names the tool."""
     made = tool(unknown_type)
     with pytest.raises(UsageError, match="unknown_type"):
         _ = made.spec
 
 
 def test_reserved_names() -> None:
-    """The runtime's own tool names are known, and the runtime itself may use them."""
+    """The names of remit's own tools are reserved; `Tool` itself accepts them."""
     assert all(map(is_reserved, ["task", "subagent", "subagent_x", "read_artifact"]))
     assert not any(map(is_reserved, ["tasks", "subagents", "read"]))
     assert Tool(fine, name="task").name == "task"
@@ -400,8 +400,8 @@ RAW: JsonObject = {
 }
 
 
-def test_a_raw_schema_is_shown_as_it_is_and_enforced() -> None:
-    """With `parameters` the model sees that schema, and arguments are checked by it."""
+def test_a_raw_schema_is_shown_unchanged_and_enforced() -> None:
+    """With `parameters`, the model sees that schema, and arguments are checked against it."""
     made = tool(lambda **given: given, name="raw", parameters=RAW)
     assert made.spec.parameters == RAW
     assert made.invoke(made.check({"a-b": 1, "more": 2}), context()) == {"a-b": 1, "more": 2}
@@ -412,24 +412,24 @@ def test_a_raw_schema_is_shown_as_it_is_and_enforced() -> None:
 
 
 def test_a_raw_schema_and_the_function_agree() -> None:
-    """Names the function does not take, and ones it needs, are checked even where the schema is silent."""
+    """The function's parameters are checked even if the schema does not mention them."""
 
     def take(a: int, ctx: ToolContext, b: int = 0) -> int:
         return a + b
 
     made = tool(take, parameters={"properties": {"a": {}, "b": {}}})
     told = complaint(made, {"z": 1, "ctx": 2})
-    assert told.count("not a known name; the names are: a, b") == 2
+    assert told.count("unknown name; valid names: a, b") == 2
     assert told.count("a: required, but missing") == 1
     assert made.invoke(made.check({"a": 1}), context()) == 1
-    with pytest.raises(UsageError, match="needs 'a'"):
+    with pytest.raises(UsageError, match="requires 'a'"):
         tool(take, parameters={"properties": {"b": {}}})
     with pytest.raises(UsageError, match="'ctx', which the function does not take"):
         tool(take, parameters={"properties": {"a": {}, "ctx": {}}})
 
 
-def test_an_invalid_raw_schema_is_told_at_the_tool_line() -> None:
-    """`parameters` that are not a JSON schema are a UsageError that names the tool."""
+def test_an_invalid_raw_schema_is_reported_when_the_tool_is_made() -> None:
+    """`parameters` that are not a JSON schema raise UsageError with the tool's name."""
     with pytest.raises(UsageError, match="tool raw: not a valid JSON schema"):
         tool(lambda **given: given, name="raw", parameters={"properties": {"a": {"type": "nonsense"}}})
 
@@ -438,8 +438,8 @@ def raising(_: object) -> str:
     raise RuntimeError("no words")
 
 
-def test_words_of_the_tools_own() -> None:
-    """`describe` and `summarise` are used where given, on one line and cut short."""
+def test_own_descriptions_and_summaries() -> None:
+    """`describe` and `summarise` are used if given, on one line and shortened."""
     made = tool(
         fine,
         name="bash",
@@ -452,8 +452,8 @@ def test_words_of_the_tools_own() -> None:
 
 
 @pytest.mark.parametrize("words", [None, raising, lambda _: 3, lambda: "too few"])
-def test_words_that_fail_are_replaced(words: Callable[..., str] | None) -> None:
-    """A tool's own words that raise or are no text fall back to the usual ones."""
+def test_failing_descriptions_are_replaced(words: Callable[..., str] | None) -> None:
+    """If `describe` or `summarise` raises or does not return text, the default is used."""
     made = Tool(fine, name="bash", describe=words, summarise=words)
     assert made.describe({"command": "ls"}) == "ls"
     assert made.describe("{broken") == ""
@@ -461,7 +461,7 @@ def test_words_that_fail_are_replaced(words: Callable[..., str] | None) -> None:
 
 
 def test_render_gives_a_result() -> None:
-    """Text stays, nothing is said to be nothing, values become JSON, results are made clean."""
+    """Text is kept, None is reported as no output, values become JSON, results are cleaned."""
     assert render("t\ud800") == ToolResult("t�")
     assert render(None) == ToolResult("(no output)")
     assert render([Point(1)]) == ToolResult('[{"x":1,"y":0}]')
@@ -469,8 +469,8 @@ def test_render_gives_a_result() -> None:
     assert render(given) == ToolResult('{"a":1}', ok=False, details={"p": [1]}, note="n")
 
 
-def test_failure_is_the_kind_and_the_message() -> None:
-    """An exception becomes a failed result without a traceback, cut to 2000 characters."""
+def test_a_failure_has_the_type_and_the_message() -> None:
+    """An exception becomes a failed result without a traceback, truncated to 2000 characters."""
     assert failure(TypeError("bad \ud800")) == ToolResult("TypeError: bad �", ok=False)
     assert failure(ValueError()).content == "ValueError"
     assert len(failure(ValueError("x" * 5000)).content) == 2000

@@ -1,4 +1,4 @@
-"""Limits and usage: what is unset, unlimited and zero; which of two limits holds; sums of what was spent."""
+"""Limits and usage: unset, unlimited and zero; the tighter of two limits; sums of usage."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def round_trip(limits: Limits) -> Limits:
     return msgspec.json.decode(msgspec.json.encode(limits), type=Limits)
 
 
-def test_every_field_is_shared_or_ones_own() -> None:
-    """A limit is either shared with everything below or each run's own, never both."""
+def test_every_limit_is_either_shared_or_per_run() -> None:
+    """A limit is either shared with all descendants or applies to each run by itself, never both."""
     assert sorted(SHARED + OWN) == sorted(Limits.__struct_fields__)
     assert sorted((*NUMBERS, "when_full")) == sorted(Limits.__struct_fields__)
 
@@ -68,8 +68,8 @@ def test_the_defaults_at_the_root_are_the_documented_ones() -> None:
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_unset_unlimited_and_a_number_are_three_things(name: str) -> None:
-    """What was not written, None and a number are told apart, also after a round trip through JSON."""
+def test_unset_none_and_a_number_differ(name: str) -> None:
+    """An omitted field, None and a number are three different values, also after a round trip through JSON."""
     for fields, value in (({}, UNSET), ({name: None}, None), ({name: 1}, 1), ({name: 7}, 7)):
         limits = round_trip(make(**fields))
         assert limits == make(**fields)
@@ -79,15 +79,15 @@ def test_unset_unlimited_and_a_number_are_three_things(name: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(make(**{name: None}))) == {name: None}
 
 
-def test_limits_are_shown_as_they_were_written() -> None:
-    """What was not written is not shown; None was."""
+def test_repr_shows_only_the_fields_that_were_set() -> None:
+    """The repr omits unset fields and shows None."""
     assert repr(Limits()) == "Limits()"
     assert repr(Limits(turns=3, usd=None)) == "Limits(usd=None, turns=3)"
 
 
 @pytest.mark.parametrize("name", [n for n in NUMBERS if n not in ("turns", "concurrency", "calls_at_once")])
 def test_zero_is_a_number(name: str) -> None:
-    """Zero is neither unset nor unlimited, and survives JSON."""
+    """Zero is neither unset nor unlimited, and survives a round trip through JSON."""
     limits = round_trip(make(**{name: 0}))
     assert getattr(limits, name) == 0
     assert getattr(limits, name) is not UNSET
@@ -96,36 +96,36 @@ def test_zero_is_a_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(when_full="queue"), Limits(when_full="reject")])
-def test_what_happens_when_full_round_trips(limits: Limits) -> None:
-    """`when_full` is one of two words, or unset."""
+def test_when_full_round_trips(limits: Limits) -> None:
+    """`when_full` survives a round trip through JSON, also if it is unset."""
     assert round_trip(limits) == limits
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [-1, True, False, "3", [3], 10**16, 10**400, math.nan, math.inf, -math.inf])
-def test_a_bad_number_is_the_callers_error_and_names_the_field(name: str, value: object) -> None:
-    """Every bad value raises UsageError with the field's name, when the limits are made."""
+def test_a_bad_number_raises_usage_error_with_the_field(name: str, value: object) -> None:
+    """Every bad value raises UsageError with the field's name when the limits are created."""
     with pytest.raises(UsageError, match=rf"\b{name}\b"):
         make(**{name: value})
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_count_is_a_whole_number(name: str) -> None:
-    """What is counted cannot be a fraction."""
+    """A limit that counts things cannot be a fraction."""
     with pytest.raises(UsageError, match=rf"\b{name}\b"):
         make(**{name: 1.5})
 
 
 @pytest.mark.parametrize("name", ["turns", "concurrency", "calls_at_once"])
 def test_turns_concurrency_and_calls_at_once_are_at_least_one(name: str) -> None:
-    """A run without a turn, a tree in which no run may work, or calls that can never start, are mistakes."""
+    """Zero turns, zero concurrency and zero calls at once are refused: nothing could ever run."""
     with pytest.raises(UsageError, match=rf"\b{name}\b.*1"):
         make(**{name: 0})
 
 
 @pytest.mark.parametrize("value", ["wait", None, 1, ["queue"]])
-def test_a_bad_word_for_when_full_is_the_callers_error(value: object) -> None:
-    """`when_full` takes its two words only."""
+def test_an_unknown_when_full_raises_usage_error(value: object) -> None:
+    """`when_full` accepts only "queue" and "reject"."""
     with pytest.raises(UsageError, match="when_full"):
         make(when_full=value)
 
@@ -151,8 +151,8 @@ def test_limits_cannot_be_changed() -> None:
         (3, 5, 3),
     ],
 )
-def test_over_fills_in_only_what_is_unset(name: str, mine: object, base: object, expected: object) -> None:
-    """Laid over a base, what was written stands and what is unset is the base's."""
+def test_over_fills_in_only_unset_fields(name: str, mine: object, base: object, expected: object) -> None:
+    """`over` keeps the fields that are set and takes the others from the base."""
     assert getattr(make(**{name: mine}).over(make(**{name: base})), name) == expected
 
 
@@ -169,8 +169,8 @@ def test_over_fills_in_only_what_is_unset(name: str, mine: object, base: object,
         (5, 5, 5),
     ],
 )
-def test_the_tighter_of_two_holds(name: str, one: object, other: object, expected: object) -> None:
-    """Where both say something the smaller holds; None is larger than any number; the order does not matter."""
+def test_tighter_takes_the_smaller_of_two(name: str, one: object, other: object, expected: object) -> None:
+    """If both limits are set, the smaller applies; None is larger than any number; the order does not matter."""
     a, b = make(**{name: one}), make(**{name: other})
     assert getattr(a.tighter(b), name) == getattr(b.tighter(a), name) == expected
 
@@ -187,13 +187,13 @@ def test_the_tighter_of_two_holds(name: str, one: object, other: object, expecte
     ],
 )
 def test_rejecting_is_tighter_than_queueing(one: object, other: object, expected: object) -> None:
-    """Where one of two rejects when full, so do both together."""
+    """If one of two limits rejects when full, the result rejects."""
     a, b = make(when_full=one), make(when_full=other)
     assert a.tighter(b).when_full == b.tighter(a).when_full == expected
 
 
-def test_tighter_than_nothing_is_itself() -> None:
-    """No limits from the caller change nothing."""
+def test_tighter_than_none_changes_nothing() -> None:
+    """`tighter(None)` returns the same limits."""
     assert Limits(turns=3).tighter(None) == Limits(turns=3)
 
 
@@ -204,7 +204,7 @@ usages = st.builds(Usage, st.integers(0, 10), tokens, tokens, tokens, tokens, mo
 
 @given(st.lists(usages, max_size=6), st.integers(0, 6))
 def test_a_sum_does_not_depend_on_how_it_is_grouped(parts: list[Usage], cut: int) -> None:
-    """A total is the same added at once, one by one, or in two halves."""
+    """A total is the same whether it is added at once, one by one, or in two halves."""
     at_once = total(parts)
     one_by_one = Usage()
     for part in parts:
@@ -214,7 +214,7 @@ def test_a_sum_does_not_depend_on_how_it_is_grouped(parts: list[Usage], cut: int
 
 @given(st.lists(usages, max_size=6))
 def test_every_count_is_a_sum(parts: list[Usage]) -> None:
-    """Each count of a total is the sum of the parts' counts, and one estimate makes the total one."""
+    """Each count of a total is the sum of the parts' counts; one estimated part makes the total estimated."""
     whole = total(parts)
     for name in (
         "requests",
@@ -230,7 +230,7 @@ def test_every_count_is_a_sum(parts: list[Usage]) -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=1))
 def test_money_is_added_in_whole_micro_dollars(micros: list[int]) -> None:
-    """No sum of money is off by the arithmetic of floats."""
+    """Sums of money have no float rounding errors."""
     whole = total(Usage(1, 10, 10, usd=m / 1_000_000) for m in micros)
     assert whole.usd == sum(micros) / 1_000_000
 
@@ -240,8 +240,8 @@ def test_ten_cents_ten_times_are_a_dollar() -> None:
     assert total([Usage(1, 1, 1, usd=0.1)] * 10).usd == 1.0
 
 
-def test_money_is_unknown_as_soon_as_a_paid_part_is() -> None:
-    """Unknown is never zero: one unpriced part makes the sum unknown, one that used nothing does not."""
+def test_a_sum_is_unknown_if_the_price_of_a_part_is() -> None:
+    """Unknown is not zero: one part of unknown price makes the sum unknown, unless that part used nothing."""
     known, unknown, unused = Usage(1, 10, 10, usd=0.5), Usage(1, 10, 10), Usage(1)
     assert total([]).usd is None
     assert (known + unknown).usd is None
@@ -251,7 +251,7 @@ def test_money_is_unknown_as_soon_as_a_paid_part_is() -> None:
 
 
 def test_spending_is_rounded_up_to_a_micro_dollar() -> None:
-    """A fraction of a micro-dollar counts as one; what floats add or take away does not."""
+    """A fraction of a micro-dollar counts as one; float rounding errors do not count."""
     assert to_micros(0.0000001) == 1
     assert to_micros(0.0) == 0
     assert to_micros(0.1 + 0.2) == 300_000
@@ -259,19 +259,19 @@ def test_spending_is_rounded_up_to_a_micro_dollar() -> None:
 
 
 @given(st.integers(0, 10**15))
-def test_micro_dollars_survive_being_dollars(micros: int) -> None:
-    """Whole micro-dollars are the same after a trip through dollars, up to a billion of them."""
+def test_micro_dollars_survive_conversion_to_dollars(micros: int) -> None:
+    """Whole micro-dollars are unchanged after a conversion to dollars and back, up to a billion dollars."""
     assert to_micros(micros / 1_000_000) == micros
 
 
 @given(usages)
 def test_usage_round_trips(usage: Usage) -> None:
-    """Usage survives JSON; money that is unknown stays so, and free stays free."""
+    """Usage survives a round trip through JSON; unknown stays unknown, and free stays free."""
     assert msgspec.json.decode(msgspec.json.encode(usage), type=Usage) == usage
 
 
 class Billing:
-    """A model that answers at once and says it used `usage`."""
+    """A model that replies at once and reports `usage`."""
 
     name = "billing"
     price = Price(1.0, 1.0)
@@ -295,8 +295,8 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("usage", NONSENSE, ids=repr)
-async def test_a_bill_that_makes_no_sense_breaks_nothing_and_gives_nothing_back(usage: Usage) -> None:
-    """A provider's nonsense is estimated and marked so: the run ends by itself, and no sum goes down or unread."""
+async def test_invalid_usage_of_a_provider_is_replaced_by_an_estimate(usage: Usage) -> None:
+    """Invalid usage from a provider is replaced by an estimate: the run ends normally, and no total decreases or becomes unreadable."""
     outcome = await run(Agent("lead"), "go", model=Billing(usage), limits=Limits(usd=1.0, tokens=100_000))
     assert outcome.status is Status.COMPLETED
     assert outcome.usage.estimated

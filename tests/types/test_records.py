@@ -1,4 +1,4 @@
-"""Records: frozen, the same after a trip through JSON, readable by older and newer readers."""
+"""Records are frozen, survive a round trip through JSON, and can be read by older and newer versions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from remit.types.messages import (
 from remit.types.outcome import Artifact, Outcome, Rejection, Status, ToolCallLog
 
 HEAD = {"seq": 1, "at": 0.0, "where": Where("r1", None, "r1", 0, (), ""), "v": VERSION}
-"""What every event says, with the emptiest values there are."""
+"""The header fields of every event, with minimal values."""
 
 USAGE = Usage(1, 100, 20, 10, 5, 0.0, estimated=True)
 THOUGHT = Thinking("hm", "sig", "anthropic")
@@ -153,7 +153,7 @@ BARE: dict[type[Event], dict[str, object]] = {
     ToolsOpened: {"source": ""},
     EventsMissed: {"missed": 0},
 }
-"""For each event only what it must say."""
+"""For each event, its required fields."""
 
 FULL: dict[type[Event], dict[str, object]] = {
     RunStarted: {
@@ -199,7 +199,7 @@ FULL: dict[type[Event], dict[str, object]] = {
         "unfinished": True,
     },
 }
-"""And for those with more to them, everything."""
+"""For events with optional fields, all fields."""
 
 
 def make(kind: type[Event], **fields: object) -> Event:
@@ -213,23 +213,23 @@ def name(record: object) -> str:
     return type(record).__name__
 
 
-def test_every_kind_of_event_is_tried_here() -> None:
-    """Each class of events is in the tables, and each has a kind of its own."""
+def test_the_tables_cover_every_event_class() -> None:
+    """Each event class is in the tables, and each has its own kind."""
     assert set(get_args(AnyEvent)) == set(BARE) == set(Event.__subclasses__())
     assert len({event.kind for event in EVENTS}) == len(BARE)
 
 
 @pytest.mark.parametrize("record", [*RECORDS, *EVENTS], ids=name)
-def test_no_record_can_be_changed(record: Struct) -> None:
-    """Every record is frozen, in every field."""
+def test_every_record_is_frozen(record: Struct) -> None:
+    """No field of a record can be assigned."""
     for field in record.__struct_fields__:
         with pytest.raises(AttributeError):
             setattr(record, field, None)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=name)
-def test_every_record_is_the_same_after_json(record: Struct) -> None:
-    """A record survives JSON whole: equal, and of the same types all the way down."""
+def test_every_record_round_trips_through_json(record: Struct) -> None:
+    """A record is equal after JSON, with the same types at every level."""
     data = msgspec.json.encode(record)
     again = msgspec.json.decode(data, type=type(record))
     assert again == record
@@ -237,8 +237,8 @@ def test_every_record_is_the_same_after_json(record: Struct) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=name)
-def test_every_event_is_the_same_after_json(event: Event) -> None:
-    """An event is read back as the class it was, with everything in it."""
+def test_every_event_round_trips_through_json(event: Event) -> None:
+    """An event is decoded as its own class with all its fields."""
     again = decode(encode(event))
     assert type(again) is type(event)
     assert again == event
@@ -246,8 +246,8 @@ def test_every_event_is_the_same_after_json(event: Event) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=name)
-def test_every_event_says_whose_it_is_in_json(event: Event) -> None:
-    """kind, v, seq, at, run, parent, root, depth, path and agent are in the JSON of each event, whatever they are."""
+def test_every_event_has_its_header_in_json(event: Event) -> None:
+    """kind, v, seq, at, run, parent, root, depth, path and agent are in the JSON of every event, even with default values."""
     raw = msgspec.json.decode(encode(event), type=dict[str, object])
     where = {"run": "r1", "parent": None, "root": "r1", "depth": 0, "path": [], "agent": ""}
     assert raw.items() >= {**HEAD, "where": where}.items()
@@ -256,13 +256,13 @@ def test_every_event_says_whose_it_is_in_json(event: Event) -> None:
 
 @pytest.mark.parametrize("event", EVENTS, ids=name)
 def test_an_event_of_a_newer_writer_can_still_be_read(event: Event) -> None:
-    """An unknown extra field is ignored, at the top and in every record inside."""
+    """Unknown extra fields are ignored, at the top level and in every nested record."""
     raw = msgspec.json.decode(encode(event))
     assert decode(msgspec.json.encode(with_news(raw, ""))) == event
 
 
 def with_news(value: object, key: str) -> object:
-    """One more field in every record; arguments and answers are the user's own and stay as they are."""
+    """Add an unknown field to every record; arguments and answers are user data and stay unchanged."""
     if isinstance(value, list):
         return [with_news(v, key) for v in cast(list[object], value)]
     if not isinstance(value, dict) or key in ("args", "details", "output"):
@@ -272,8 +272,8 @@ def with_news(value: object, key: str) -> object:
 
 
 @pytest.mark.parametrize("missing", [*HEAD, "kind"])
-def test_an_event_without_its_head_is_not_read(missing: str) -> None:
-    """No part of an event's head is made up by the reader."""
+def test_an_event_without_a_header_field_is_not_decoded(missing: str) -> None:
+    """A missing header field is an error; the reader does not invent a value."""
     raw = msgspec.json.decode(encode(make(Warned, text="w")), type=dict[str, object])
     del raw[missing]
     with pytest.raises(msgspec.ValidationError):
@@ -323,22 +323,22 @@ GARBAGE: list[bytes | str] = [
 
 
 @pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
-def test_garbage_is_one_kind_of_error(data: bytes | str) -> None:
-    """Whatever is wrong with a line of a journal, reading it raises msgspec's error and no other."""
+def test_damaged_data_raises_decode_error(data: bytes | str) -> None:
+    """Decoding damaged data raises msgspec.DecodeError and nothing else."""
     with pytest.raises(msgspec.MsgspecError):
         decode(data)
 
 
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=60)))
-def test_random_garbage_is_one_kind_of_error(data: bytes | str) -> None:
-    """Bytes and texts that are no event raise msgspec's error and no other."""
+def test_random_data_raises_decode_error(data: bytes | str) -> None:
+    """Random bytes and texts raise msgspec.DecodeError and nothing else."""
     with pytest.raises(msgspec.MsgspecError):
         decode(data)
 
 
 @given(st.sampled_from(EVENTS), st.integers(0, 10**6), st.binary(min_size=1, max_size=3))
-def test_a_damaged_event_is_read_or_is_one_kind_of_error(event: Event, where: int, damage: bytes) -> None:
-    """Bytes overwritten anywhere in an event give an event or msgspec's error, nothing else."""
+def test_an_overwritten_event_decodes_or_raises_decode_error(event: Event, where: int, damage: bytes) -> None:
+    """An event with overwritten bytes decodes or raises msgspec.DecodeError, nothing else."""
     data = bytearray(encode(event))
     where %= len(data)
     data[where : where + len(damage)] = damage
@@ -346,14 +346,14 @@ def test_a_damaged_event_is_read_or_is_one_kind_of_error(event: Event, where: in
         assert isinstance(decode(bytes(data)), Event)
 
 
-def test_a_journal_is_read_line_by_line() -> None:
-    """Blank lines between events are nothing."""
+def test_blank_lines_of_a_journal_are_skipped() -> None:
+    """Blank lines between events are ignored."""
     lines = [b"\n", *(line for event in EVENTS for line in (encode(event), b"  \n"))]
     assert decode_lines(b"".join(lines)) == EVENTS
 
 
 def test_a_message_is_known_by_its_role() -> None:
-    """A conversation survives JSON: each message is read back as what it was."""
+    """A conversation survives JSON: each message is decoded as its own class."""
     conversation: list[Message] = [TASK, SPOKEN, RESULT]
     data = msgspec.json.encode(conversation)
     assert msgspec.json.decode(data, type=list[Message]) == conversation
@@ -362,12 +362,12 @@ def test_a_message_is_known_by_its_role() -> None:
 
 
 def test_the_text_of_a_message() -> None:
-    """Each message has a text: the user's text parts, the model's words, the result and the runtime's note apart."""
+    """Each message has a text: the user's text parts, the model's text, or the result followed by remit's note."""
     assert (TASK.text, SPOKEN.text, RESULT.text) == ("look", "hi", "no such file\n\n[remit] try again")
 
 
-async def test_the_events_of_a_real_tree_are_the_same_after_json() -> None:
-    """What a run really writes survives JSON, and its JSON says whose each event is."""
+async def test_the_events_of_a_real_tree_round_trip_through_json() -> None:
+    """The events of a real run survive JSON, and their JSON has the header fields."""
     lead = Agent("lead", subagents=[Agent("worker", description="Works.")])
     script = {"lead": [call("task", agent="worker", prompt="go"), say("done")], "worker": [say("found")]}
     async with start(lead, "go", model=ScriptedModel(script)) as running:
@@ -379,8 +379,8 @@ async def test_the_events_of_a_real_tree_are_the_same_after_json() -> None:
         assert decode(encode(event)) == event
 
 
-def test_an_outcome_is_shown_in_one_line() -> None:
-    """Whatever it holds: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it."""
+def test_the_repr_of_an_outcome_is_short() -> None:
+    """The repr is one short line: asyncio calls repr() when a program ends, and that of a large tree would take longer than the tree ran."""
     child = Outcome(Status.COMPLETED, "child", "r.1", text="found\n" * 100_000)
     outcome = Outcome(
         Status.INCOMPLETE,
@@ -399,5 +399,5 @@ def test_an_outcome_is_shown_in_one_line() -> None:
     assert shown.endswith("...', turns=3, calls=0, children=1000, messages=1)")
     assert max(map(len, (shown, repr(child)))) < 600
     assert "\n" not in repr(child)
-    # Who stops a run may give any reason.
+    # The reason for a stop can be of any length.
     assert len(repr(Outcome(Status.CANCELLED, "lead", "r", reason="because " * 100_000))) < 600

@@ -1,4 +1,4 @@
-"""Laws of `remit.types.text`: valid text, sizes, call logs, docstrings."""
+"""`remit.types.text`: valid text, sizes, call logs, values as text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_only_lone_surrogates_are_replaced() -> None:
         assert clean(valid) is valid
 
 
-def test_clean_json_reaches_keys_and_depths() -> None:
+def test_clean_json_cleans_keys_and_nested_values() -> None:
     """Every string in a JSON value is cleaned, keys included, in a copy."""
     value: dict[str, object] = {"\ud800": [{"k": "\udfff"}, 1, None, True]}
     assert clean_json(value) == {"�": [{"k": "�"}, 1, None, True]}
@@ -62,7 +62,7 @@ def test_clean_json_reaches_keys_and_depths() -> None:
 
 @given(ANY_TEXT, st.integers(-2, 12))
 def test_cut_bytes_fits_and_never_splits_a_character(value: str, most: int) -> None:
-    """The cut is a prefix of the clean text, fits into the bytes, and one character more would not."""
+    """The result is a prefix of the clean text and fits; one more character would not fit."""
     cut = cut_bytes(value, most)
     whole = clean(value)
     assert len(cut.encode()) <= max(most, 0)
@@ -72,13 +72,13 @@ def test_cut_bytes_fits_and_never_splits_a_character(value: str, most: int) -> N
 
 
 def test_cut_chars_counts_characters() -> None:
-    """At most that many characters are left, and a negative number leaves none."""
+    """At most that many characters remain; a negative number leaves none."""
     assert cut_chars("äöü", 2) == "äö"
     assert cut_chars("äöü", -1) == ""
 
 
-def test_shorten_only_touches_what_is_over() -> None:
-    """Text at the limit is kept whole; one character more cuts it to `keep` and an ellipsis."""
+def test_shorten_changes_only_text_above_the_limit() -> None:
+    """Text at the limit is kept whole; one more character shortens it to `keep` characters and an ellipsis."""
     assert shorten("x" * 60, 60, 57) == "x" * 60
     assert shorten("x" * 61, 60, 57) == "x" * 57 + "..."
 
@@ -116,13 +116,13 @@ def test_count_lines(value: str, lines: int) -> None:
     ],
 )
 def test_call_context(name: str, args: object, context: str) -> None:
-    """The context of a call is its most telling argument, on one line, commands cut at 60 characters."""
+    """The context of a call is its most important argument, on one line; commands are cut at 60 characters."""
     assert call_context(name, args) == context
 
 
 @given(st.sampled_from(NAMES), ANY_JSON | st.dictionaries(st.sampled_from(KEYS), ANY_JSON))
-def test_a_context_is_one_short_valid_line_whatever_the_arguments(name: str, args: object) -> None:
-    """No arguments break the call log: the context is clean, short and on one line."""
+def test_a_context_is_always_one_short_valid_line(name: str, args: object) -> None:
+    """For any arguments, the context is valid, short and on one line."""
     context = call_context(name, args)
     assert len(context.splitlines()) <= 1
     assert len(context) <= text.CONTEXT_CHARS
@@ -151,7 +151,7 @@ def test_a_context_is_one_short_valid_line_whatever_the_arguments(name: str, arg
     ],
 )
 def test_result_summary(name: str, content: str, ok: bool, summary: str) -> None:
-    """A result is told in a few words: the error's first line, a count, or that it is done."""
+    """The summary of a result is the first line of an error, a count, or "done"."""
     assert result_summary(name, content, ok) == summary
 
 
@@ -159,7 +159,7 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-class Mixed(str, enum.Enum):  # noqa: UP042 - the older way to write a StrEnum, which prints otherwise
+class Mixed(str, enum.Enum):  # noqa: UP042 - the older form of a StrEnum, whose str() differs
     RED = "red"
 
 
@@ -207,11 +207,11 @@ class Broken:
     ],
 )
 def test_text_of_any_value(value: object, expected: str) -> None:
-    """Whatever a tool returns becomes text: strings as they are, values as JSON, the rest in its own words."""
+    """Any value becomes text: strings unchanged, values as JSON, other objects by str()."""
     assert text_of(value) == expected
 
 
-def test_a_value_that_contains_itself_still_has_a_text() -> None:
+def test_a_circular_value_has_a_text() -> None:
     """A circular value does not break its rendering."""
     loop: list[object] = []
     loop.append(loop)

@@ -1,4 +1,4 @@
-"""Names that an agent or limits do not have: which was probably meant, and nothing else about them changes."""
+"""Unknown argument names of agents and limits: the error suggests the intended name; valid calls do not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import remit.types.spelling as spelling
 from remit import Agent, Limits, UsageError
 
-# Without a type checker's eye, as most people write.
+# Typed as Any, so that the type checker accepts wrong names.
 A: Any = Agent
 L: Any = Limits
 
@@ -32,34 +32,38 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("written", "meant"), LIMITS)
-def test_a_limit_that_there_is_not(written: str, meant: str) -> None:
-    """A name that is no limit is told with the one that was probably meant, and with all there are."""
+def test_an_unknown_limit_suggests_a_known_one(written: str, meant: str) -> None:
+    """The error for an unknown limit suggests the nearest one and lists all."""
     with pytest.raises(UsageError) as caught:
         L(**{written: 3})
-    assert str(caught.value).startswith(f"Limits has no {written!r}. Did you mean {meant!r}? It has depth, ")
+    assert str(caught.value).startswith(
+        f"Limits has no argument {written!r}. Did you mean {meant!r}? Known arguments: depth, "
+    )
     assert caught.value.__suppress_context__
 
 
-def test_a_limit_that_is_like_no_other() -> None:
-    """Where nothing is near, nothing is suggested."""
-    with pytest.raises(UsageError, match=r"^Limits has no 'xyz'\. It has depth, delegations"):
+def test_an_unknown_limit_without_a_near_name() -> None:
+    """If no name is near, nothing is suggested."""
+    with pytest.raises(
+        UsageError, match=r"^Limits has no argument 'xyz'\. Known arguments: depth, delegations"
+    ):
         L(xyz=3, turns=3)
 
 
-def test_limits_without_names() -> None:
-    """Limits are always named."""
+def test_limits_must_be_passed_by_name() -> None:
+    """Positional arguments are refused with an example."""
     with pytest.raises(UsageError, match=r"Limits\(turns=\.\.\.\)"):
         L(5)
 
 
-def test_a_value_is_told_before_a_name_could_be() -> None:
-    """A wrong value has its own words still."""
+def test_a_wrong_value_keeps_its_own_message() -> None:
+    """A wrong value of a known limit is reported as such."""
     with pytest.raises(UsageError, match=r"Limits\.turns must be a whole number"):
         L(turns="3")
 
 
-def test_limits_are_copied_and_written_down_as_before() -> None:
-    """Right limits can be copied, pickled, encoded, decoded and looked at."""
+def test_valid_limits_can_be_copied_and_encoded() -> None:
+    """Valid limits can be copied, pickled, encoded, decoded and inspected."""
     limits = Limits(turns=3, usd=None)
     assert copy.copy(limits) == copy.deepcopy(limits) == pickle.loads(pickle.dumps(limits)) == limits
     assert hash(pickle.loads(pickle.dumps(limits))) == hash(limits)
@@ -87,29 +91,33 @@ AGENTS = [
 
 
 @pytest.mark.parametrize(("written", "meant"), AGENTS)
-def test_a_field_that_agents_do_not_have(written: str, meant: str) -> None:
-    """A field that there is not is told with the agent, the one that was probably meant, and all there are."""
+def test_an_unknown_agent_field_suggests_a_known_one(written: str, meant: str) -> None:
+    """The error for an unknown field names the agent, suggests the nearest field and lists all."""
     with pytest.raises(UsageError) as caught:
         A("lead", **{written: "x"})
-    said = f"Agent 'lead' has no {written!r}. Did you mean {meant!r}? It has name, nickname, "
+    said = (
+        f"Agent 'lead' has no argument {written!r}. Did you mean {meant!r}? Known arguments: name, nickname, "
+    )
     assert str(caught.value).startswith(said)
     assert caught.value.__suppress_context__
 
 
-def test_a_wrong_field_without_a_name() -> None:
-    """Before the missing name, the field that there is not is told."""
-    with pytest.raises(UsageError, match=r"^Agent has no 'system_prompt'\. Did you mean 'instructions'"):
+def test_an_unknown_field_is_reported_before_a_missing_name() -> None:
+    """An unknown field is reported even if the agent's name is missing."""
+    with pytest.raises(
+        UsageError, match=r"^Agent has no argument 'system_prompt'\. Did you mean 'instructions'"
+    ):
         A(system_prompt="Be brief.")
 
 
-def test_an_agent_with_two_values_without_names() -> None:
-    """Only the name goes without one."""
+def test_only_the_agents_name_is_positional() -> None:
+    """A second positional argument is refused with an example."""
     with pytest.raises(UsageError, match=r"Agent 'a'.*'do it'.*Agent\(name, instructions=\.\.\.\)"):
         A("a", "do it")
 
 
-def test_other_mistakes_stay_what_they_are() -> None:
-    """What is missing is still Python's to say, and so is a TypeError from within."""
+def test_other_type_errors_stay_unchanged() -> None:
+    """A missing argument and a TypeError from inside keep Python's own error."""
     with pytest.raises(TypeError, match="name"):
         A()
 
@@ -123,15 +131,15 @@ def test_other_mistakes_stay_what_they_are() -> None:
         Agent("lead", instructions=Sly("x"))
 
 
-def test_an_agent_is_looked_at_as_before() -> None:
-    """Its signature is still there to be read."""
+def test_the_signature_of_agent_can_be_inspected() -> None:
+    """`inspect.signature` still works."""
     names = list(inspect.signature(Agent).parameters)
     assert names[:4] == ["name", "nickname", "description", "instructions"]
     assert Agent.__init__.__name__ == "__init__"
 
 
-def test_letters_that_changed_places_are_put_back() -> None:
-    """The name with the same letters is meant, not a shorter one that is as near."""
+def test_a_name_with_the_same_letters_is_suggested() -> None:
+    """A name with the same letters in another order is preferred to a shorter name."""
     assert spelling.nearest("modle", ["mode", "model"]) == "model"
     assert spelling.slip_of("grpe", ["read", "grep"]) == "grep"
     assert spelling.slip_of("grep", ["read", "grep"]) is None
@@ -155,7 +163,7 @@ def test_letters_that_changed_places_are_put_back() -> None:
         ("get_user_list", "get_users_list"),
     ],
 )
-def test_a_name_like_another_is_no_slip(one: str, other: str) -> None:
-    """Rules for several agents name such tools side by side: they are none that is surely misspelt."""
+def test_similar_tool_names_do_not_count_as_misspelt(one: str, other: str) -> None:
+    """Rules name similar tools side by side, so such names do not count as misspelt."""
     assert spelling.slip_of(one, [other]) is None
     assert spelling.slip_of(other, [one]) is None

@@ -1,1 +1,1 @@
-"""The command line: parse, call, print. `main.py` has the list of commands; nothing else imports this package."""
+"""The command line: parses arguments, calls the engine, prints. `main.py` lists the commands."""

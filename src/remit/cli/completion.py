@@ -1,8 +1,8 @@
-"""What a shell offers at the tab key: commands and options (by click), agents of this place, runs of the journal.
+"""Shell completion: commands and options (by click), agents of this folder, runs of the journal.
 
-Completing reads files and nothing else: it runs nothing of a project, trusts nothing, connects to nothing. Whatever goes
-wrong, the shell gets no answer instead of an error. Only names that a shell cannot take for anything else are offered:
-what is completed is a command line, and agent files are anybody's.
+Completion only reads files: it runs no code of a project, trusts no settings and opens no connection. On any error the
+shell gets no completions and no message. Agent files are untrusted, and a completion becomes part of a command line, so
+only names without characters that are special to a shell are offered.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from remit.types.ports import TreeInfo
 
 VARIABLE = "_REMIT_COMPLETE"
-"""Set by the scripts: the shell and `_complete`."""
+"""The environment variable that the scripts set, to the shell's name and `_complete`."""
 
 MOST_S = 2.0
-"""A disk that does not answer must not hold up the prompt."""
+"""Seconds before completion gives up: a disk that does not answer must not block the prompt."""
 
 MOST_RUNS = 50
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*", re.ASCII)
@@ -34,7 +34,7 @@ Items: TypeAlias = "list[CompletionItem[str]]"
 
 
 class Bash(BashComplete):
-    """With a script that keeps its variables to itself and quotes values; needs bash 4.4."""
+    """Uses a script with local variables and quoted values; needs bash 4.4."""
 
     source_template = """\
 %(complete_func)s() {
@@ -56,7 +56,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
-        # bash makes three words of --agent=sc.
+        # bash splits --agent=sc into three words.
         return (args[:-1], incomplete) if args[-1:] == ["="] else (args, incomplete)
 
 
@@ -64,12 +64,12 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": ZshComplete, "fis
 
 
 def script(program: click.Command, shell: str) -> str:
-    """What a shell has to read once."""
+    """The completion script of a shell."""
     return SHELLS[shell](program, {}, "remit", VARIABLE).source()
 
 
 def answer(program: click.Command, instruction: str) -> None:
-    """Print what the shell that set the variable may offer; nothing where anything goes wrong."""
+    """Print the completions for the shell that set the variable; nothing on any error."""
     guard = threading.Timer(MOST_S, os._exit, (0,))
     guard.daemon = True
     guard.start()
@@ -78,7 +78,7 @@ def answer(program: click.Command, instruction: str) -> None:
         try:
             shell = SHELLS[instruction.removesuffix("_complete")]
             found = shell(program, {}, "remit", VARIABLE).complete()
-        except Exception:  # noqa: BLE001, S110 - an error would be printed into the line that somebody types
+        except Exception:  # noqa: BLE001, S110 - an error would appear in the line that the user types
             pass
     guard.cancel()
     if found:
@@ -90,7 +90,7 @@ def answer(program: click.Command, instruction: str) -> None:
 
 
 def agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Names of the agents that `--agent` could mean here."""
+    """Names of the agents that `--agent` accepts here."""
     del param
     from remit.definitions import load_settings  # noqa: PLC0415 - not for other completions
 
@@ -103,14 +103,14 @@ def agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items
 
 
 def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Short ids of the newest runs in the journal, if that is a file, and `last`."""
+    """`last` and the short ids of the newest runs, if the journal is a file."""
     del param
     import asyncio  # noqa: PLC0415 - not for other completions
 
     import remit.cli.run_lookup as run_lookup  # noqa: PLC0415 - as above
 
     place = run_lookup.find_journal(cast("str | None", ctx.params.get("journal")))
-    # A journal on a server would have to be connected to.
+    # A journal on a server would need a connection.
     if place.path is None or not place.path.exists():
         return []
     trees = asyncio.run(_trees(place.url))
@@ -139,7 +139,7 @@ async def _trees(url: str) -> list[TreeInfo]:
 
 
 def is_offered(name: str, incomplete: str) -> bool:
-    """Whether a name goes on with what was typed, and no shell can take it for anything but a word."""
+    """Whether a name starts with the typed text and has no characters that are special to a shell."""
     return _SAFE.fullmatch(name) is not None and name.startswith(incomplete)
 
 
@@ -150,12 +150,12 @@ def _item(name: str, explained: str) -> CompletionItem[str]:
 
 
 def folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The shell knows them itself."""
+    """Let the shell complete folders."""
     del ctx, param
     return [CompletionItem(incomplete, type="dir")]
 
 
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """The shell knows them itself."""
+    """Let the shell complete files."""
     del ctx, param
     return [CompletionItem(incomplete, type="file")]

@@ -1,4 +1,4 @@
-"""Which model a run gets when nobody named one, and why a model that somebody named cannot be used."""
+"""The model of a run that names none, and the reason why a named model is unavailable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remit.types.text import one_line, shorten
 
 
 class Provider(NamedTuple):
-    """What is taken of a provider whose key is there."""
+    """A provider and the model that remit uses if its key is set."""
 
     keys: tuple[str, ...]
     package: str
@@ -37,45 +37,43 @@ PROVIDERS = (
     Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "google.genai", "google:gemini-2.5-pro", "google"),
     Provider(("OPENROUTER_API_KEY",), "openai", "openrouter:anthropic/claude-sonnet-5", "openrouter"),
 )
-"""In this order."""
+"""In order of preference."""
 
 HOW = (
-    "To choose a model: --model anthropic:claude-sonnet-5 (or openai:gpt-5, google:gemini-2.5-pro, ollama:llama3,\n"
-    "http://localhost:8000/v1#model), or `model = ...` in remit.toml. It needs its package, pip install 'remit[anthropic]',\n"
-    "and its key in the environment, ANTHROPIC_API_KEY. `remit doctor` says what is there."
+    "Set an API key, such as ANTHROPIC_API_KEY, and install its package: pip install 'remit[anthropic]'. To choose the"
+    " model: --model anthropic:claude-sonnet-5, ollama:llama3 or http://localhost:8000/v1#model, or `model = ...` in"
+    " remit.toml. `remit doctor` checks your setup."
 )
 
 
 class Choice(NamedTuple):
-    """A model, and what there is to say about why it is that one."""
+    """A model, and a note on why it was chosen."""
 
     model: str
     note: str
 
 
 def choose(environ: Mapping[str, str]) -> Choice:
-    """The model of the first provider whose key is there; otherwise the offline rules."""
+    """The model of the first provider whose key is set; otherwise the offline rules."""
     lacking = ""
     for provider in PROVIDERS:
         key = next((name for name in provider.keys if environ.get(name)), "")
         if key and is_installed(provider.package):
             return Choice(
                 provider.model,
-                f"The model is {provider.model}, because there is {key}; --model chooses another.",
+                f"Using the model {provider.model}, because {key} is set. --model chooses another.",
             )
         if key and not lacking:
-            lacking = (
-                f" There is {key}, but its package is not installed: pip install 'remit[{provider.extra}]'."
-            )
+            lacking = f" {key} is set, but the package for it is not installed: pip install 'remit[{provider.extra}]'."
     note = (
-        "No model was named and no key was found, so there are only the built-in offline rules. They are no language"
-        f" model: they can survey this folder, and nothing else.{lacking}\n{HOW}"
+        "No model was named and no API key is set. Without a model, remit can only survey this folder."
+        f"{lacking}\n{HOW}"
     )
     return Choice(OFFLINE, note)
 
 
 def is_installed(package: str) -> bool:
-    """Whether it could be imported; only its parents are."""
+    """Whether a package can be imported. Imports only its parent packages."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):
@@ -83,7 +81,7 @@ def is_installed(package: str) -> bool:
 
 
 def why_not(name: str, environ: Mapping[str, str]) -> Unusable | None:
-    """Why a model cannot be used here; None when it can. The one answer for a run, `agents --check` and `doctor`."""
+    """Why a model is unavailable here; None if it is available. Used by runs, `agents --check` and `doctor`."""
     if name == OFFLINE:
         return None
     try:
@@ -95,14 +93,14 @@ def why_not(name: str, environ: Mapping[str, str]) -> Unusable | None:
             f"models of {provider_shown(error.provider)}" if error.provider else "models without a provider"
         )
         return Unusable(error.why, f"{whose}: {error.fix or error.why}", str(error))
-    except Exception as error:  # noqa: BLE001 - libraries of providers raise what they like over what is missing
-        said = shorten(one_line(str(error)), 200, 197)
-        return Unusable(said.rstrip("."), f"the model {name!r}: {said}".rstrip("."), said)
+    except Exception as error:  # noqa: BLE001 - provider libraries raise exceptions of many types
+        text = shorten(one_line(str(error)), 200, 197).rstrip(".")
+        return Unusable(text, f"the model {name!r}: {text}", f"The model {name!r} is unavailable: {text}.")
     return None
 
 
 def _check_quickly(named: Named, environ: Mapping[str, str]) -> None:
-    """What can be known of the usual providers without an import, which takes a second. Raises Unavailable."""
+    """Check key and package of the usual providers without an import, which takes a second. Raises Unavailable."""
     known = next((p for p in PROVIDERS if p.model.startswith(f"{named.provider}:")), None)
     if known is None:
         return
@@ -114,5 +112,5 @@ def _check_quickly(named: Named, environ: Mapping[str, str]) -> None:
 
 @cache
 def _shelf() -> Shelf:
-    """One for all questions: it opens no connection."""
+    """One shared shelf: looking up a model opens no connection."""
     return Shelf()

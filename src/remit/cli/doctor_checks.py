@@ -1,4 +1,4 @@
-"""What `remit doctor` finds: packages, keys, journal, sandbox, search, agent files, servers. Each says how to fix it."""
+"""The checks of `remit doctor`: packages, keys, journal, sandbox, search, agent files, servers, each with a fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 import remit.cli.default_model as default_model
 from remit.cli.options import recall
-from remit.cli.resume_hints import way_on
+from remit.cli.resume_hints import resume_hint
 from remit.cli.run_lookup import Journal, hint
 from remit.definitions import Problem, Settings, by_cause, check
 from remit.definitions.agent_files.model_names import read_model
@@ -30,29 +30,29 @@ from remit.types.ports import Store, TreeInfo
 Level = Literal["ok", "note", "warning", "problem"]
 
 LITTLE_SPACE = 200_000_000
-"""Bytes that a journal's disk should have left."""
+"""Free bytes on the journal's disk below which doctor warns."""
 
 NO_SPACE = 5_000_000
-"""Bytes without which no run can be kept: SQLite writes beside the file before it writes into it."""
+"""Free bytes below which no run can be stored: SQLite first writes to a second file."""
 
 OLD_S = 30 * 86_400.0
-"""How long a run has been quiet that `rm --older-than 30d` deletes."""
+"""The age from which `rm --older-than 30d` deletes a run."""
 
-ELSEWHERE = "keep runs elsewhere: --journal sqlite:////full/path/runs.db, or REMIT_JOURNAL"
+ELSEWHERE = "store runs elsewhere: --journal sqlite:////full/path/runs.db, or REMIT_JOURNAL"
 
 _EXTRA = re.compile(r"([A-Za-z0-9._-]+).*\bextra\s*==\s*['\"]([a-z0-9-]+)['\"]")
 _TOGETHER = ("all", "dev")
-"""Extras that are made of others, or are for those who work on remit itself."""
+"""Extras that combine others, or are for developers of remit."""
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     topic: str
     text: str
     fix: str = ""
-    """What to do about it; empty when there is nothing to do."""
+    """What to do; empty if nothing."""
 
 
 def versions() -> Finding:
@@ -70,7 +70,7 @@ def _version(package: str) -> str:
 
 
 def extras() -> Iterator[Finding]:
-    """Which extras are installed, by what the package itself says it needs for each."""
+    """Which extras are installed, according to the metadata of the package."""
     try:
         needed = metadata.requires("remit") or []
     except metadata.PackageNotFoundError:
@@ -97,7 +97,7 @@ def extras() -> Iterator[Finding]:
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Keys by the names of their variables; their values are never looked at but for being there."""
+    """The environment variables that hold API keys. Only checks that a value is set."""
     variables = {key_variable(provider): provider for provider in reversed(KNOWN)}
     variables |= {key: provider.extra for provider in default_model.PROVIDERS for key in provider.keys}
     present = sorted(name for name in variables if environ.get(name, "").strip())
@@ -107,21 +107,21 @@ def keys(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "note",
             "key",
-            "no key of any provider is set",
+            "no API key is set",
             "export ANTHROPIC_API_KEY=... (or OPENAI_API_KEY, GOOGLE_API_KEY), or use --model http://localhost:8000/v1#model",
         )
 
 
 def models(settings: Settings) -> Iterator[Finding]:
-    """Whether the model that is set can be used: its package, its key. Nothing is sent."""
+    """Whether key and package of the configured model are present. Sends nothing."""
     chosen = settings.model
     if chosen is None:
         choice = default_model.choose(settings.environ)
         offline = choice.model == default_model.OFFLINE
         level: Level = "warning" if offline else "note"
-        said = "can only survey a folder by its offline rules" if offline else f"takes {choice.model}"
-        fix = 'write model = "anthropic:claude-sonnet-5" into remit.toml, or use --model'
-        yield Finding(level, "model", f"none is set; `remit run` {said}", fix)
+        effect = "can only survey a folder" if offline else f"uses {choice.model}"
+        fix = 'set model = "anthropic:claude-sonnet-5" in remit.toml, or use --model'
+        yield Finding(level, "model", f"no model is set; `remit run` {effect}", fix)
         return
     origin = settings.origin("model")
     for written in (chosen,) if isinstance(chosen, str) else chosen:
@@ -130,14 +130,14 @@ def models(settings: Settings) -> Iterator[Finding]:
         if found is None:
             yield Finding("ok", "model", f"{written} (from {origin})")
         else:
-            yield Finding("problem", "model", f"{written} (from {origin}) cannot be used", found.message)
+            yield Finding("problem", "model", f"{written} (from {origin}) is unavailable", found.message)
 
 
-# --- What the machine has -------------------------------------------------------------------------
+# --- The machine ----------------------------------------------------------------------------------
 
 
 def sandbox(settings: Settings) -> Iterator[Finding]:
-    """Tries bubblewrap. It is a problem only where the settings ask for a sandbox."""
+    """Try bubblewrap. A failure is a problem only if the settings require a sandbox."""
     import remit.tools.builtin.sandbox.bubblewrap as bubblewrap  # noqa: PLC0415 - runs a program
 
     wanted = settings.sandbox
@@ -147,9 +147,9 @@ def sandbox(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "sandbox", f"bubblewrap works ({bubblewrap.find_bubblewrap()})")
     else:
         what = (
-            f"sandbox = {wanted} is set, and commands cannot be put into it"
+            f"sandbox = {wanted} is set, so commands cannot run"
             if needed
-            else "commands cannot be put into a sandbox"
+            else "commands cannot run in a sandbox"
         )
         yield Finding(
             "problem" if needed else "warning", "sandbox", f"bubblewrap does not work: {what}", said
@@ -163,7 +163,9 @@ def search() -> Iterator[Finding]:
     if found:
         yield Finding("ok", "search", f"ripgrep works ({found})")
     else:
-        yield Finding("note", "search", "no ripgrep: grep works, only slower", "pip install 'remit[search]'")
+        yield Finding(
+            "note", "search", "ripgrep not found: grep works, but slower", "pip install 'remit[search]'"
+        )
 
 
 def terminal() -> Iterator[Finding]:
@@ -172,7 +174,7 @@ def terminal() -> Iterator[Finding]:
         yield Finding(
             "warning",
             "terminal",
-            f"its encoding is {sys.stdout.encoding}",
+            f"the output encoding is {sys.stdout.encoding}, not UTF-8",
             "export PYTHONIOENCODING=utf-8 or LANG=C.UTF-8",
         )
 
@@ -181,15 +183,15 @@ def terminal() -> Iterator[Finding]:
 
 
 async def journal(place: Journal) -> list[Finding]:
-    """Opens it and reads the list of trees; of a file, also whether it is sound and may be written."""
+    """Open the journal and list its trees. If it is a file, also check that it is writable and not damaged."""
     store: Store | None = None
     try:
         store = open_store(place.url)
         trees = await store.trees()
         interrupted = await _interrupted(store, trees)
     except RemitError as error:
-        found = [Finding("problem", "journal", f"{place.where} cannot be used", str(error))]
-        # A full disk is often why.
+        found = [Finding("problem", "journal", f"{place.where} cannot be opened", str(error))]
+        # A full disk is a common cause.
         return found if place.path is None else [*found, *_space(place.path, ())]
     finally:
         if store is not None:
@@ -212,40 +214,40 @@ async def _interrupted(store: Store, trees: Iterable[TreeInfo]) -> list[Finding]
     if not left:
         return []
     text = f"{_count(len(left), 'run')} {'was' if len(left) == 1 else 'were'} interrupted"
-    return [Finding("note", "journal", text, way_on(await recall(store, left[0]), left[0], left[0]))]
+    return [Finding("note", "journal", text, resume_hint(await recall(store, left[0]), left[0], left[0]))]
 
 
 def _file(place: Journal, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
-    """What can only be told of a file: that it may be written, that there is space, that SQLite finds it sound."""
+    """The checks for a journal in a file: write access, free space, other users' access, damage."""
     path = place.path
     if path is None:
         return
     closed = list(_closed(path))
-    # A disk that nobody can write to is often full to the brim, and that is no trouble.
+    # A read-only disk is often full, which is normal.
     yield from closed or _space(path, trees)
     yield from _risks(path)
     yield from _damage(path)
 
 
 def _nearest(path: Path) -> Path:
-    """The file, or the folder that it would be made in or below."""
+    """The file, or the nearest existing folder above it."""
     return next((above for above in (path, *path.parents) if os.access(above, os.F_OK)), Path("/"))
 
 
 def _closed(path: Path) -> Iterator[Finding]:
-    """Whether it may be written: the folder too, since SQLite makes files beside it."""
+    """Whether the file is writable, and its folder, where SQLite creates other files."""
     nearest = _nearest(path)
     needed = (path, path.parent) if nearest == path else (nearest,)
     closed = next((one for one in needed if not os.access(one, os.W_OK)), None)
     if closed is None:
         return
-    what = f"{path} can be read and not written" if nearest == path else f"{path} cannot be made"
+    what = f"{path} is read-only" if nearest == path else f"{path} cannot be created"
     if _is_mounted_read_only(closed):
-        fix = f"mount that for writing, or {ELSEWHERE}"
+        fix = f"mount the file system for writing, or {ELSEWHERE}"
         yield Finding("problem", "journal", f"{what}: it is on a read-only file system", fix)
     else:
-        fix = f"chmod u+w {shlex.quote(str(closed))}, if that is yours; or {ELSEWHERE}"
-        yield Finding("problem", "journal", f"{what}: this user may not write to {closed}", fix)
+        fix = f"chmod u+w {shlex.quote(str(closed))}, if you own it; or {ELSEWHERE}"
+        yield Finding("problem", "journal", f"{what}: this user has no write access to {closed}", fix)
 
 
 def _is_mounted_read_only(place: Path) -> bool:
@@ -257,20 +259,20 @@ def _space(path: Path, trees: Sequence[TreeInfo]) -> Iterator[Finding]:
         free = shutil.disk_usage(_nearest(path)).free
     except OSError:
         return
-    left = f"only {free / 1e6:.1f} MB are left on its disk"
+    left = f"only {free / 1e6:.1f} MB are free on the journal's disk"
     if free < NO_SPACE:
-        # Not by `remit rm`: what is deleted has to be written down first.
-        fix = f"free some space there, or {ELSEWHERE}"
-        yield Finding("problem", "journal", f"{left}, too little to start a run", fix)
+        # `remit rm` does not help: SQLite needs space to delete.
+        fix = f"free some space on it, or {ELSEWHERE}"
+        yield Finding("problem", "journal", f"{left}, not enough to start a run", fix)
     elif free < LITTLE_SPACE:
         then = time.time() - OLD_S
         is_old = any(info.last_at < then and info.status is not None for info in trees)
-        fix = hint("rm --older-than 30d") if is_old else f"free some space there, or {ELSEWHERE}"
+        fix = hint("rm --older-than 30d") if is_old else f"free some space on it, or {ELSEWHERE}"
         yield Finding("warning", "journal", left, fix)
 
 
 def reach(settings: Settings, place: Journal) -> Iterator[Finding]:
-    """Whether commands in the sandbox of the settings could write a journal that is a file. `remit run` refuses that."""
+    """Whether commands in the configured sandbox could write the journal's file. `remit run` refuses to start then."""
     from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - only for a journal that is a file
 
     boxes = [] if settings.sandbox is None or settings.sandbox.is_open else [settings.sandbox]
@@ -279,7 +281,7 @@ def reach(settings: Settings, place: Journal) -> Iterator[Finding]:
 
 
 def _risks(path: Path) -> Iterator[Finding]:
-    """Whether other users could read or change it."""
+    """Whether other users can read or change the file."""
     from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - only for a journal that is a file
 
     for what, fix in SqliteFile(path).risks():
@@ -291,7 +293,7 @@ def _damage(path: Path) -> Iterator[Finding]:
     from remit.stores.sqlite import SqliteFile  # noqa: PLC0415 - as above
 
     try:
-        # As everybody reads it: where nothing can be written, SQLite has to be told so.
+        # The store's own reader: it opens files on read-only disks correctly.
         link = SqliteFile(path).open_reader()
         if link is None:
             return
@@ -300,14 +302,14 @@ def _damage(path: Path) -> Iterator[Finding]:
         finally:
             link.close()
     except Trouble as trouble:
-        yield Finding("problem", "journal", f"{path} cannot be read from end to end", str(trouble))
+        yield Finding("problem", "journal", f"{path} cannot be read completely", str(trouble))
         return
     if said != "ok":
         yield Finding(
             "problem",
             "journal",
             f"{path} is damaged: {said}",
-            "restore it from a copy, or save what can be read with `sqlite3 FILE .recover`",
+            "restore it from a backup, or recover the readable part with `sqlite3 FILE .recover`",
         )
 
 
@@ -317,40 +319,40 @@ def _damage(path: Path) -> Iterator[Finding]:
 def agents(settings: Settings) -> Iterator[Finding]:
     loaded = settings.load_agents()
     here = settings.surroundings(usable=lambda name: default_model.why_not(name, settings.environ))
-    told = by_cause(check(loaded, surroundings=here))
-    errors = [one for one in told if one.level == "error"]
-    others = [one for one in told if one.level == "warning" and not one.is_about_models]
+    causes = by_cause(check(loaded, surroundings=here))
+    errors = [one for one in causes if one.level == "error"]
+    others = [one for one in causes if one.level == "warning" and not one.is_about_models]
     if errors:
         first = f"{errors[0]}" + (f" (and {len(errors) - 1} more)" if len(errors) > 1 else "")
-        yield Finding("problem", "agents", first, "remit agents --check reports everything")
+        yield Finding("problem", "agents", first, "remit agents --check lists every problem")
     if others:
-        text = _count(len(others), "warning") + " about agent files"
+        text = _count(len(others), "warning") + " in agent files"
         yield Finding("warning", "agents", text, "remit agents --check")
-    for one in told:
+    for one in causes:
         if one.is_about_models and one.level == "warning":
             yield Finding("warning", "agents", str(one))
     yield Finding("ok", "agents", _count(len(loaded.agents), "agent") + " found")
 
 
 def consent(settings: Settings) -> Iterator[Finding]:
-    """What the project asks for and does not get."""
+    """The settings that the project has and remit ignores, and whether it is trusted."""
     for one in settings.untrusted:
-        yield Finding("warning", "trust", f"{one.origin}: {one.key} was set aside: {one.why}", "remit trust")
+        yield Finding("warning", "trust", f"{one.origin}: {one.key} is ignored: {one.why}", "remit trust")
     if settings.trusted_before is not None:
-        said = f"The settings of {settings.project} changed since you trusted them"
-        yield Finding("warning", "trust", said, "remit trust")
+        text = f"the settings of {settings.project} changed since you trusted them"
+        yield Finding("warning", "trust", text, "remit trust")
     if settings.trusted:
         yield Finding("ok", "trust", f"{settings.project} is trusted")
 
 
-def told(problems: Iterable[Problem]) -> Iterator[Finding]:
-    """What there is to say about the settings' files."""
+def settings_files(problems: Iterable[Problem]) -> Iterator[Finding]:
+    """The problems in settings files."""
     for problem in problems:
         yield Finding("problem" if problem.level == "error" else "warning", "settings", str(problem))
 
 
 async def servers(settings: Settings) -> list[Finding]:
-    """Starts every MCP server, all at once, lists its tools, and stops it again."""
+    """Start all MCP servers at once, list their tools, and stop them."""
     import anyio  # noqa: PLC0415 - only with servers
 
     found: dict[str, Finding] = {}
@@ -361,7 +363,7 @@ async def servers(settings: Settings) -> list[Finding]:
         try:
             with anyio.fail_after(server.open_seconds):
                 opening = await server.open(settings.workspace)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a server, the rest is looked at
+        except Exception as error:  # noqa: BLE001 - one broken server must not stop the other checks
             why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
             found[name] = Finding("problem", "server", f"{name} (from {origin}) does not work", why)
             return

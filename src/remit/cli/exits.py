@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and the one place where an error becomes a sentence on standard error."""
+"""Exit codes, and the one place that turns an error into a sentence on standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUT_OF_TIME = 6
 INTERRUPTED = 7
 CANCELLED = 130
 OUTPUT_CLOSED = 141
-"""Nobody reads the output any more: what a shell reports of a program that SIGPIPE ended, 128 + 13."""
+"""The reader of the output is gone. Shells report this code for a program that SIGPIPE ended: 128 + 13."""
 
 BY_STATUS = {
     Status.COMPLETED: COMPLETED,
@@ -41,13 +41,13 @@ BY_STATUS = {
 }
 
 IN_WORDS = (
-    "Exit codes: 0 completed, 1 failed, 2 wrong use, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
+    "Exit codes: 0 completed, 1 failed, 2 usage error, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
     " 7 interrupted, 130 cancelled, 141 output closed."
 )
 
 
 class Stop(Exception):
-    """A command ends here, with a sentence for standard error and an exit code."""
+    """Ends a command with a sentence for standard error and an exit code."""
 
     def __init__(self, words: str, code: int) -> None:
         super().__init__(words)
@@ -61,29 +61,29 @@ def fail(words: str, code: int = FAILED) -> NoReturn:
 
 
 def wrong_use(words: str) -> NoReturn:
-    """End the command because of how it was called: `words` say what is wrong, and the right form."""
+    """End the command with a usage error: `words` say what is wrong and what to write instead."""
     raise Stop(words, WRONG_USE)
 
 
 def tell(words: str) -> None:
-    """A sentence on standard error, lines kept; nothing in it drives the terminal. Never raises."""
+    """Print a message to standard error, with control characters made visible. Never raises."""
     lines = [visible(line) for line in with_local_installer(clean(words)).split("\n")]
     try:
         if sys.stderr.isatty():
-            from remit.observe.words import window_of, wrap  # noqa: PLC0415 - for those who look on
+            from remit.observe.words import window_of, wrap  # noqa: PLC0415 - only for a terminal
 
             width = window_of(sys.stderr) - 1
             lines = [part for line in lines for part in wrap(line, width)]
         click.echo("\n".join(lines), err=True)
     except (OSError, ValueError):
-        # The reader is gone: there is nobody to tell.
+        # The reader of standard error is gone.
         return
 
 
 def guard(work: Callable[[], object]) -> int:
-    """Do a command's work and give its exit code; whatever goes wrong is told in one sentence.
+    """Run a command and return its exit code; an error becomes one sentence on standard error.
 
-    With REMIT_DEBUG=1 the traceback comes first. A reader that has gone away is told nothing.
+    With REMIT_DEBUG=1 the traceback comes first. A closed output pipe prints nothing.
     """
     try:
         return _guarded(work)
@@ -98,7 +98,7 @@ def _guarded(work: Callable[[], object]) -> int:
         return CANCELLED
     except BrokenPipeError:
         return OUTPUT_CLOSED
-    except Exception as error:  # noqa: BLE001 - nobody is shown a traceback who did not ask for one
+    except Exception as error:  # noqa: BLE001 - users see a traceback only with REMIT_DEBUG
         if os.environ.get("REMIT_DEBUG", "") not in ("", "0") and not isinstance(error, Stop):
             traceback.print_exc()
         words, code = _explain(error)
@@ -118,14 +118,17 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), WRONG_USE
     if isinstance(error, (RemitError, OSError)):
         return str(error), FAILED
-    return f"remit met a bug: {describe_error(error)}. REMIT_DEBUG=1 shows where.", FAILED
+    return (
+        f"Internal error: {describe_error(error)}. This is a bug in remit; REMIT_DEBUG=1 shows the traceback.",
+        FAILED,
+    )
 
 
 def _usage(error: click.UsageError) -> str:
-    """What is wrong in one sentence, then the right form."""
+    """The error in one sentence, then the usage line."""
     ctx = error.ctx
     words = error.format_message()
     if ctx is None:
         return words
     usage = " ".join(ctx.get_usage().split()).replace("Usage: ", "", 1)
-    return f"{words}\nThe right form: {usage}\nMore: {ctx.command_path} --help"
+    return f"{words}\nUsage: {usage}\nHelp: {ctx.command_path} --help"

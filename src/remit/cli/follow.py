@@ -1,4 +1,4 @@
-"""Following a run of another process through the journal: what is there, then what is added, up to its end."""
+"""Follows a run of another process through the journal, from its first event to its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remit.types.ports import Store
 
 POLL_S = 0.1
 LOOK_S = 1.0
-"""How often it is asked whether a process runs it, while nothing is added."""
+"""How often to check that a process still runs the tree, while there are no new events."""
 
 
 def _ignore(event: Event | None = None) -> None:
@@ -27,21 +27,21 @@ async def follow(
     hear: Callable[[Event], None] = _ignore,
     alive: Callable[[], None] = _ignore,
 ) -> Tree:
-    """The tree once the run has ended, or once no process runs it.
+    """Wait until the run has ended or no process runs it; returns its tree.
 
-    Every event is given to `hear` on the way; `alive` is called whenever a process is seen to run it.
+    Calls `hear` with every event, and `alive` at every check that finds a process.
     """
     tree, quiet_s = Tree(), LOOK_S
 
     async def take() -> bool:
-        """Whether anything was added."""
+        """Read new events; returns whether there were any."""
         before = tree.seq
         async for event in store.read(found.info.root, before):
             apply(tree, event)
             hear(event)
         return tree.seq != before
 
-    # Not counted as being added: of what was there before it is asked at once whether a process runs it.
+    # Events that existed before do not count as new, so the first check for a process happens at once.
     await take()
     while True:
         if await take():
@@ -50,7 +50,7 @@ async def follow(
             return tree
         if quiet_s >= LOOK_S:
             quiet_s = 0.0
-            # Its last events may have come after they were read, and before it was asked who runs it.
+            # The process may have written its last events between the read and this check.
             if await is_live(store, found.info.root):
                 alive()
             elif not await take():
@@ -66,5 +66,5 @@ def _has_ended(tree: Tree, run: str) -> bool:
 
 
 async def is_live(store: Store, root: str) -> bool:
-    """Whether a process runs it."""
+    """Whether a process runs the tree."""
     return any(info.root == root and info.live for info in await store.trees())

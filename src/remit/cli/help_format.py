@@ -1,4 +1,4 @@
-"""How `--help` is laid out: it fits windows of any width, and never breaks an option or an example."""
+"""The layout of `--help`: it fits windows of any width and never breaks an option or an example."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ WIDEST = 100
 """Columns; longer lines are hard to read."""
 
 NARROW = 60
-"""In windows with fewer columns, explanations stand below long options."""
+"""In windows with fewer columns, explanations are printed below long options."""
 
 LEAST = 20
 GAP = 2
 BELOW = 6
-"""Cells before an explanation that stands below its option."""
+"""Indent of an explanation below its option, in cells."""
 
 
 def help_width() -> int:
-    """Columns for help in this window. The least of click itself is 50."""
+    """Columns for help in this window. Click's own minimum is 50."""
     return max(LEAST, min(shutil.get_terminal_size().columns, WIDEST) - 2)
 
 
 class Help(click.HelpFormatter):
-    """Breaks lines at blanks only."""
+    """Breaks lines only at spaces."""
 
     def write_text(self, text: str) -> None:
         indent = " " * self.current_indent
-        paragraphs = text.split("\n\n")
-        self.write("\n\n".join("\n".join(_wrap(one, self.width, indent)) for one in paragraphs) + "\n")
+        paragraphs = [self._paragraph(one, indent) for one in text.split("\n\n")]
+        self.write("\n\n".join(paragraphs) + "\n")
+
+    def _paragraph(self, text: str, indent: str) -> str:
+        """Wrap one paragraph. A first line of `\\b` keeps its line breaks, as in click."""
+        lines = text.split("\n")[1:] if text.startswith("\b") else [text]
+        return "\n".join(part for line in lines for part in _wrap(line, self.width, indent))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = GAP) -> None:
         listed, indent = list(rows), self.current_indent
@@ -60,6 +65,6 @@ def _wrap(text: str, width: int, indent: str) -> list[str]:
 
 
 class Context(click.Context):
-    """What a command is called with; its help has our layout."""
+    """A click context whose help has our layout."""
 
     formatter_class = Help

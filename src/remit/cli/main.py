@@ -1,6 +1,6 @@
-"""`remit`: the list of commands. A command's module is imported when that command is used, and not before.
+"""`remit`: the list of commands. A command's module is imported only when that command is used.
 
-`main(args, models=...)` is the way in for programs and tests: `models` are models by name, as in `remit.run`.
+`main(args, models=...)` is the entry point for programs and tests: `models` maps names to models, as in `remit.run`.
 """
 
 from __future__ import annotations
@@ -25,30 +25,28 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """A command as `remit --help` has it."""
+    """A command as `remit --help` lists it."""
 
     module: str
     help: str
 
 
 COMMANDS = {
-    "run": Listed("remit.cli.commands.run", "Run an agent on a task and watch the tree."),
+    "run": Listed("remit.cli.commands.run", "Run an agent on a task and show its progress."),
     "resume": Listed("remit.cli.commands.resume", "Resume a stopped run."),
-    "demo": Listed("remit.cli.commands.demo", "Survey a folder without a key: the offline demonstration."),
+    "demo": Listed("remit.cli.commands.demo", "Survey a folder offline: a demo without an API key."),
     "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),
-    "show": Listed("remit.cli.commands.show", "Show one run: tree, messages, calls, events, usage."),
-    "watch": Listed("remit.cli.commands.watch", "Watch a run of another process."),
-    "cancel": Listed("remit.cli.commands.cancel", "Stop a run and everything below it."),
-    "send": Listed("remit.cli.commands.send", "Send a message to a run; it joins the next turn."),
-    "approve": Listed("remit.cli.commands.approve", "Say yes to what a run asks for."),
-    "deny": Listed("remit.cli.commands.deny", "Say no to what a run asks for."),
+    "show": Listed("remit.cli.commands.show", "Show one run: its tree, messages, calls, events, usage."),
+    "watch": Listed("remit.cli.commands.watch", "Watch a run from another terminal."),
+    "cancel": Listed("remit.cli.commands.cancel", "Cancel a run and its children."),
+    "send": Listed("remit.cli.commands.send", "Send a message to a run, for its next turn."),
+    "approve": Listed("remit.cli.commands.approve", "Approve a tool call that waits for an answer."),
+    "deny": Listed("remit.cli.commands.deny", "Deny a tool call that waits for an answer."),
     "rm": Listed("remit.cli.commands.rm", "Delete runs from the journal."),
-    "agents": Listed("remit.cli.commands.agents", "List agents, and check their files."),
-    "doctor": Listed("remit.cli.commands.doctor", "See what works here, and how to fix what does not."),
+    "agents": Listed("remit.cli.commands.agents", "List the agents and check their files."),
+    "doctor": Listed("remit.cli.commands.doctor", "Check the setup and suggest fixes."),
     "trust": Listed("remit.cli.commands.trust", "Choose which projects' settings to trust."),
-    "completion": Listed(
-        "remit.cli.commands.completion", "Complete commands, agents and runs in your shell."
-    ),
+    "completion": Listed("remit.cli.commands.completion", "Print a shell completion script."),
 }
 
 
@@ -72,17 +70,17 @@ OTHER_NAMES = {
     "version": "--version",
     "help": "--help",
 }
-"""What people call them; only suggested, so that there is one name for each."""
+"""Names from other tools. They are suggestions, not aliases: each command has one name."""
 
 
 class Setup(NamedTuple):
-    """What a program that calls `main` brings along; commands find it as `ctx.obj`."""
+    """The values that the caller of `main` passes to commands, as `ctx.obj`."""
 
     models: ModelSource | None = None
 
 
 class Commands(click.Group):
-    """Commands by name, none of which is imported for the sake of another."""
+    """A click group that imports a command's module only when that command is used."""
 
     context_class = Context
 
@@ -104,12 +102,12 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            hint = suggest(name, COMMANDS, OTHER_NAMES) or f" To run a task: remit run {name[:40]!r}."
-            raise click.UsageError(f"There is no command {name[:60]!r}.{hint}", ctx)
+            hint = suggest(name, COMMANDS, OTHER_NAMES) or f" To run a task: remit run {name[:40]!r}"
+            raise click.UsageError(f"No such command {name[:60]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """As a group does, without importing every command."""
+        """Complete names of commands without importing them."""
         names = [
             CompletionItem(name, help=listed.help)
             for name, listed in COMMANDS.items()
@@ -130,12 +128,12 @@ class Commands(click.Group):
     epilog=exits.IN_WORDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--version", is_flag=True, help="Say which version this is.")
+@click.option("--version", is_flag=True, help="Print the version and exit.")
 @click.pass_context
 def program(ctx: click.Context, *, version: bool) -> None:
-    """Agents that delegate: every child bounded, visible, stoppable, paid for once, never lost.
+    """Run agents that delegate tasks to subagents, within limits that you set.
 
-    First steps: `remit demo` needs no key; `remit doctor` says what works here.
+    First steps: `remit demo` needs no API key; `remit doctor` checks your setup.
     """
     if version:
         click.echo(f"remit {importlib.import_module('remit').__version__}")
@@ -144,19 +142,19 @@ def program(ctx: click.Context, *, version: bool) -> None:
 
 
 def main(args: Sequence[str] | None = None, *, models: ModelSource | None = None) -> int:
-    """Do what the arguments say and give the exit code. `models` are models by name, besides those of providers."""
+    """Run a command and return its exit code. `models` adds models by name to those of the providers."""
     standard_streams.open_closed()
     if args is None and (instruction := os.environ.get("_REMIT_COMPLETE")):
         importlib.import_module("remit.cli.completion").answer(program, instruction)
         return exits.COMPLETED
-    # Commands print warnings in their own way, and a log line would tear the live tree apart.
+    # Commands print warnings themselves, and a log line would break the layout of the live tree.
     logging.getLogger("remit").addHandler(logging.NullHandler())
     given = sys.argv[1:] if args is None else list(args)
     return exits.guard(lambda: _invoke(given, Setup(models)))
 
 
 def _invoke(args: list[str], setup: Setup) -> object:
-    """What `click.Command.main` does, except that it takes a closed pipe for an error of its own, with exit code 1."""
+    """Like `click.Command.main`, which however turns a closed pipe into exit code 1."""
     try:
         with program.make_context("remit", args, obj=setup, terminal_width=help_width()) as context:
             return program.invoke(context)

@@ -1,4 +1,4 @@
-"""What `run` and `resume` are told: the options, and the record of them that a later `resume` builds on."""
+"""The options of `run` and `resume`, and the record of them that a later `resume` starts from."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from remit.types.ports import Store
 F = TypeVar("F", bound=Callable[..., object])
 
 MOST_RECORD = 1_000_000
-"""Characters of a record; more is none of ours."""
+"""Characters of a record; remit never writes a longer one."""
 
 
 class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a run is called, as far as a resumed one needs it. Nothing here is secret: it is kept in the journal."""
+    """The options that a resume needs. They are stored in the journal, so none of them may be secret."""
 
     agent: str = ""
-    """Its name; empty for the lead that has everything."""
+    """The agent's name; empty for the built-in lead, which has all tools and agents."""
     survey: bool = False
-    """The built-in survey, which needs no key."""
+    """Run the built-in survey, which needs no key."""
     model: str = ""
     agents: tuple[str, ...] = ()
     limits: str = ""
@@ -44,36 +44,36 @@ class Options(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trust: bool = False
 
     def over(self, before: Options) -> Options:
-        """These, with what is not said here as it was before."""
-        unsaid = {
+        """These options, with those that are not set taken from `before`."""
+        unset = {
             name: getattr(before, name)
             for name in self.__struct_fields__
             if getattr(self, name) in ("", (), None, False)
         }
-        return msgspec.structs.replace(self, **unsaid) if unsaid else self
+        return msgspec.structs.replace(self, **unset) if unset else self
 
 
 class Showing(Struct, frozen=True, kw_only=True):
-    """What is shown of a run, and where."""
+    """How the output of a run is shown."""
 
     form: Literal["text", "json", "stream-json"] = "text"
     quiet: bool = False
     elsewhere: bool = False
-    """Questions wait for `remit approve`, also without a terminal."""
+    """Approval requests wait for `remit approve`, even without a terminal."""
 
 
 def artifact(root: str) -> str:
-    """The name of the record of a tree."""
+    """The name of the artifact that stores a tree's options."""
     return f"{root}/cli"
 
 
 async def keep(store: Store, root: str, options: Options) -> None:
-    """Write down how a tree was called. Raises StoreError."""
+    """Store the options of a tree. Raises StoreError."""
     await store.save_artifact(root, artifact(root), msgspec.json.encode(options).decode())
 
 
 async def recall(store: Store, root: str) -> Options | None:
-    """How a tree was called; None when that was not written down, or cannot be read. Raises StoreError."""
+    """The stored options of a tree; None if they are missing or unreadable. Raises StoreError."""
     text = await store.load_artifact(root, artifact(root), 0, MOST_RECORD)
     if text is None:
         return None
@@ -83,100 +83,102 @@ async def recall(store: Store, root: str) -> Options | None:
         return None
 
 
-# --- Reading them ---------------------------------------------------------------------------------
+# --- Reading options ------------------------------------------------------------------------------
 
 _GIVEN = (
     click.option(
         "--agent",
         metavar="NAME",
         shell_complete=completion.agents,
-        help="Run this agent. `remit agents` lists them.",
+        help="The agent to run, from `remit agents`. Defaults to a lead that can use every tool and agent.",
     ),
     click.option(
         "--model",
         "-m",
         metavar="NAME",
-        help="Such as anthropic:claude-sonnet-5, ollama:llama3, an alias, or offline.",
+        help="The model, such as anthropic:claude-sonnet-5, ollama:llama3, an alias, or offline.",
     ),
     click.option(
         "--agents",
         metavar="PATH",
         multiple=True,
         shell_complete=completion.files,
-        help="A file or folder with agents. Repeatable.",
+        help="Load agents from this file or folder. Repeatable.",
     ),
-    click.option("--limits", metavar="LIST", help="Limits of the tree, such as depth=2,usd=0.5,seconds=5m."),
-    click.option("--max-turns", metavar="N", help="The same as --limits turns=N."),
-    click.option("--max-budget-usd", metavar="USD", help="The same as --limits usd=USD."),
-    click.option("--timeout", metavar="TIME", help="The same as --limits seconds=TIME, such as 90s, 5m."),
-    click.option("--max-depth", metavar="N", help="The same as --limits depth=N."),
+    click.option(
+        "--limits",
+        metavar="LIST",
+        help="Limits of the run and its children, such as depth=2,usd=0.5,seconds=5m.",
+    ),
+    click.option("--max-turns", metavar="N", help="Same as --limits turns=N."),
+    click.option("--max-budget-usd", metavar="USD", help="Same as --limits usd=USD."),
+    click.option("--timeout", metavar="TIME", help="Same as --limits seconds=TIME, such as 90s or 5m."),
+    click.option("--max-depth", metavar="N", help="Same as --limits depth=N."),
     click.option(
         "--allow",
         metavar="RULE",
         multiple=True,
-        help="Do not ask for this: 'terminal(git status*)'. Repeatable.",
+        help="Allow these tool calls without asking, such as 'terminal(git status*)'. Repeatable.",
     ),
-    click.option("--ask", metavar="RULE", multiple=True, help="Ask for this. Repeatable."),
-    click.option("--deny", metavar="RULE", multiple=True, help="Never do this. Repeatable."),
-    click.option(
-        "--yes", "-y", is_flag=True, help="Allow whatever would be asked. What is denied stays denied."
-    ),
-    click.option(
-        "--read-only", is_flag=True, help="Tools that only look, in a sandbox that cannot be written to."
-    ),
+    click.option("--ask", metavar="RULE", multiple=True, help="Ask before these tool calls. Repeatable."),
+    click.option("--deny", metavar="RULE", multiple=True, help="Never allow these tool calls. Repeatable."),
+    click.option("--yes", "-y", is_flag=True, help="Approve every request. Deny rules still apply."),
+    click.option("--read-only", is_flag=True, help="Only tools that read, in a read-only sandbox."),
     click.option(
         "--sandbox",
         metavar="KIND",
-        help="read-only, workspace-write or open; +network may follow the first two.",
+        help="read-only, workspace-write or open. Append +network to one of the first two to allow network access.",
     ),
     click.option(
         "--json-schema",
         metavar="FILE|TEXT",
         shell_complete=completion.files,
-        help="The answer must be JSON that matches this schema.",
+        help="Require an answer in JSON that matches this schema.",
     ),
     click.option(
         "--workspace",
         metavar="DIR",
         shell_complete=completion.folders,
-        help="The folder to work in; otherwise the current one.",
+        help="The folder to work in. Defaults to the current folder.",
     ),
     click.option(
-        "--trust", is_flag=True, help="Follow this project's own settings for this run. See `remit trust`."
+        "--trust", is_flag=True, help="Trust this project's settings for this run. See `remit trust`."
     ),
 )
 _SHOWING = (
     click.option(
         "--output-format",
         type=click.Choice(["text", "json", "stream-json"]),
-        metavar="FORM",
+        metavar="FORMAT",
         default="text",
         show_default=True,
-        help="text: the answer alone; json: one object; stream-json: one event per line, then the object.",
+        help="text: only the answer; json: one object; stream-json: one event per line, then the object.",
     ),
-    click.option("--quiet", "-q", is_flag=True, help="Print the answer and nothing else."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only the answer."),
     click.option(
-        "--ask-elsewhere", is_flag=True, help="Questions wait for `remit approve` in another terminal."
+        "--ask-elsewhere",
+        is_flag=True,
+        help="Let `remit approve` in another terminal answer approval requests.",
     ),
 )
 
 
 def given_options(command: F) -> F:
-    """Adds the options that say what is run."""
+    """Add the options that define a run."""
     for option in reversed(_GIVEN):
         command = option(command)
     return command
 
 
 def showing_options(command: F) -> F:
-    """Adds the options that say what is shown."""
+    """Add the options that define the output."""
     for option in reversed(_SHOWING):
         command = option(command)
     return command
 
 
 def read_options(given: dict[str, object]) -> Options:
-    """What click has read, as options. Raises UsageError."""
+    """Convert click's values. Raises UsageError."""
     return Options(
         agent=_text(given["agent"]),
         model=_text(given["model"]),
@@ -212,7 +214,7 @@ _SINGLE = {"max_turns": "turns", "max_budget_usd": "usd", "timeout": "seconds", 
 
 
 def _limits(given: dict[str, object]) -> str:
-    """One list of all of them; the single ones have the last word. Raises UsageError for one of those."""
+    """All limits as one list. The single options come last, so they win; an invalid one raises UsageError."""
     parts = [_text(given["limits"]).strip(", ")]
     for flag, name in _SINGLE.items():
         if given[flag] is not None:
@@ -223,7 +225,7 @@ def _limits(given: dict[str, object]) -> str:
 
 
 def _check_limit(flag: str, name: str, written: str) -> None:
-    """Here, where it is known which option was written."""
+    """Check one option's value here, so that the message can name the option."""
     try:
         read_limit(name, Node(written, 0, plain=True))
     except Wrong as wrong:
@@ -235,12 +237,12 @@ def _workspace(given: object) -> str:
         return ""
     folder = Path(str(given)).expanduser().absolute()
     if not folder.is_dir():
-        raise UsageError(f"--workspace {str(given)!r} is not a folder. Make it, or name another.")
+        raise UsageError(f"--workspace {str(given)!r} is not a folder. Create it, or name another.")
     return str(folder)
 
 
 def _schema(given: object) -> JsonObject | None:
-    """A schema as text, or the file that has it. Raises UsageError."""
+    """Read a schema from text or from a file. Raises UsageError."""
     if given is None:
         return None
     text = str(given)
@@ -248,14 +250,14 @@ def _schema(given: object) -> JsonObject | None:
         try:
             text = Path(text).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(
-                f"--json-schema {given!r} cannot be read: {why}. Name a file, or write the schema."
+                f"--json-schema {given!r} cannot be read: {why}. Pass a file name, or the schema itself."
             ) from None
     try:
         found: Json = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"--json-schema is no JSON: {error}.") from None
+        raise UsageError(f"--json-schema is not valid JSON: {error}.") from None
     if not isinstance(found, dict):
         raise UsageError('--json-schema must be a JSON object, such as {"type": "object", "properties": {}}.')
     return cast(JsonObject, found)

@@ -1,4 +1,4 @@
-"""How a run goes on, in words: by `remit resume`, or only in the program that started it."""
+"""Hints on how to resume a run: with `remit resume`, or in the program that started it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from remit.cli.run_lookup import NamedRun, hint
 from remit.types.ports import Store
 
 
-def way_on(called: Options | None, root: str, short: str) -> str:
-    """What to do to have a tree go on. `called` is how the command line was called, None if it was not."""
+def resume_hint(called: Options | None, root: str, short: str) -> str:
+    """The command or call that resumes a tree. `called` has the options of `remit run`, None for other programs."""
     if called is not None:
         return hint(f"resume {short}")
-    # Only the program has its agent and its model: `remit resume` would refuse.
+    # Only that program has the agent and the model: `remit resume` would fail.
     return f"in its own program, remit.resume(store, {root!r}, agent=..., model=...)"
 
 
-def way_to_ask(called: Options | None, short: str) -> str:
-    """What to do to have the conversation of a tree go on with something new; `called` as above."""
+def continue_hint(called: Options | None, short: str) -> str:
+    """The command or call that continues a tree's conversation with a new message; `called` as above."""
     if called is not None:
         return hint(f"resume {short} TEXT")
     return "in its own program, remit.run(agent, TEXT, history=outcome.messages)"
 
 
-async def find_way_on(store: Store, found: NamedRun) -> str:
-    """As `way_on`, for a run of the journal or a child of one. Raises StoreError."""
+async def find_resume_hint(store: Store, found: NamedRun) -> str:
+    """Like `resume_hint`, for a run of the journal or the root of a child. Raises StoreError."""
     root = found.info.root
-    return way_on(await recall(store, root), root, found.short.partition(".")[0])
+    return resume_hint(await recall(store, root), root, found.short.partition(".")[0])

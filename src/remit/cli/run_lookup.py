@@ -1,4 +1,4 @@
-"""Which journal a command means, and which run: settings, `--journal`, short ids and unique beginnings of them."""
+"""Finds the journal of a command (`--journal`, settings) and a run in it (ids, short ids, unique prefixes)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from remit.types.ports import Store, TreeInfo
 from remit.types.text import visible
 
 LEAST = 5
-"""Letters of a short id; more where two trees begin alike."""
+"""Letters of a short id; more if two ids share a prefix."""
 
 LAST = "last"
-"""Stands for the newest run. No id has the letter l."""
+"""Means the newest run. Ids never contain the letter l."""
 
 _NONE = ("false", "none", "off")
-"""What is written for no journal."""
+"""Values of REMIT_JOURNAL that turn the journal off."""
 
 _REQUEST = re.compile(r"(?:approval)?([1-9][0-9]{0,8})")
 
@@ -38,21 +38,21 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class Journal(NamedTuple):
-    """A store's address, and where that is from."""
+    """A store's URL, and which setting it comes from."""
 
     url: str
     origin: str
 
     @property
     def where(self) -> str:
-        """For people, without a password."""
+        """The URL for messages, without a password."""
         if self.url == "sqlite":
             return str(default_path())
         return visible(re.sub(r"(://[^:/@\s]*):[^@/\s]*@", r"\1:***@", self.url))
 
     @property
     def path(self) -> Path | None:
-        """The file that it is, if it is one."""
+        """The journal's file, or None if it is not a file."""
         if self.url == "sqlite":
             return default_path()
         beginning = "sqlite:///"
@@ -62,12 +62,12 @@ class Journal(NamedTuple):
 
 
 class NamedRun(NamedTuple):
-    """A run that somebody named: its tree, and its own id."""
+    """A run that the user named: its tree and its id."""
 
     info: TreeInfo
     run: str
     short: str
-    """The run's id as it is shown."""
+    """The run's id as messages show it."""
 
     @property
     def is_root(self) -> bool:
@@ -75,16 +75,16 @@ class NamedRun(NamedTuple):
 
 
 def journal_option(command: F) -> F:
-    """Adds `--journal` to a command."""
+    """Add `--journal` to a command."""
     return click.option(
-        "--journal", metavar="URL", help="Where the runs are kept, such as sqlite:////full/path/runs.db."
+        "--journal", metavar="URL", help="Where the runs are stored, such as sqlite:////full/path/runs.db."
     )(command)
 
 
 def find_journal(given: str | None) -> Journal:
-    """The journal that a command means: `--journal`, REMIT_JOURNAL, remit.toml, else this user's own.
+    """The journal of a command: `--journal`, REMIT_JOURNAL, remit.toml, else the user's default journal.
 
-    Raises UsageError where there is none.
+    Raises UsageError if the journal is turned off.
     """
     variable = "REMIT_JOURNAL"
     if given is not None:
@@ -98,13 +98,13 @@ def find_journal(given: str | None) -> Journal:
     try:
         settings = load_settings(".")
     except SettingsError as error:
-        # Looking at runs, and stopping them, must not wait until a file is mended.
-        exits.tell(f"{str(error).splitlines()[0]} (the journal is this user's own, as without that file)")
+        # A broken settings file must not keep users from seeing or cancelling runs.
+        exits.tell(f"{str(error).splitlines()[0]} (ignoring this file; using the default journal)")
         return Journal("sqlite", "default")
     if settings.trusted_before is not None and any(one.key == "journal" for one in settings.untrusted):
         exits.tell(
-            f"The settings of {settings.project} changed since you trusted them, so that their journal is not used."
-            " To see the difference: remit trust"
+            f"The settings of {settings.project} changed since you trusted them, so remit does not use their journal."
+            " To see the changes: remit trust"
         )
     return _kept(Journal(settings.journal or "sqlite", settings.origin("journal")))
 
@@ -119,7 +119,7 @@ def _secrets() -> tuple[SecretPattern, ...]:
 
 
 def _may_have_settings() -> bool:
-    """Whether a file could name a journal. Wider than what is read in the end, so that most are spared the reading."""
+    """Whether a settings file may exist. A cheap check that avoids loading the settings in most folders."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "remit" / "config.toml"
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -136,13 +136,13 @@ def _may_have_settings() -> bool:
 def _kept(journal: Journal) -> Journal:
     if journal.url.partition("://")[0] == "memory":
         raise UsageError(
-            f"No runs are kept here (journal, from {journal.origin}). Name a place: --journal sqlite:////full/path/runs.db"
+            f"The journal is off (set by {journal.origin}), so no runs are stored. Name one: --journal sqlite:////full/path/runs.db"
         )
     return journal
 
 
 def hint(command: str) -> str:
-    """`remit COMMAND` as somebody would write it next, about the journal of the command that runs now."""
+    """`remit COMMAND` for a message, with the `--journal` of the current command."""
     context = click.get_current_context(silent=True)
     given = context.params.get("journal") if context is not None else None
     flag = f" --journal {shlex.quote(Journal(given, '').where)}" if isinstance(given, str) else ""
@@ -151,7 +151,7 @@ def hint(command: str) -> str:
 
 @asynccontextmanager
 async def opened(journal: str | None, *, posts: bool = False) -> AsyncGenerator[Store]:
-    """The store that a command means, closed at the end. One that `posts` texts leaves out the settings' secrets."""
+    """The store of a command, closed at the end. With `posts`, the store redacts the secrets of the settings."""
     store = open_store(find_journal(journal).url, secrets=_secrets() if posts else ())
     try:
         yield store
@@ -163,7 +163,7 @@ async def opened(journal: str | None, *, posts: bool = False) -> AsyncGenerator[
 
 
 def short_ids(roots: Iterable[str]) -> dict[str, str]:
-    """For each the shortest beginning that no other has, of at least LEAST letters."""
+    """For each id its shortest unique prefix of at least LEAST letters."""
     ordered = sorted(set(roots))
     found: dict[str, str] = {}
     for place, root in enumerate(ordered):
@@ -174,7 +174,7 @@ def short_ids(roots: Iterable[str]) -> dict[str, str]:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many letters they begin with alike."""
+    """The length of the common prefix."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -184,7 +184,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def find(trees: Sequence[TreeInfo], written: str) -> NamedRun:
-    """The run that was meant. Raises UsageError for none and for several."""
+    """The run with this id or prefix. Raises UsageError if none or several match."""
     name, dot, rest = written.strip().partition(".")
     shorts = short_ids(info.root for info in trees)
     info = trees[0] if name == LAST and trees else _match(trees, name, shorts)
@@ -199,14 +199,12 @@ def _match(trees: Sequence[TreeInfo], name: str, shorts: dict[str, str]) -> Tree
     if near:
         some = ", ".join(f"{shorts[info.root]} ({visible(info.agent)})" for info in near[:6])
         more = f" and {len(near) - 6} more" if len(near) > 6 else ""
-        raise UsageError(f"{_quoted(name)} stands for {len(near)} runs: {some}{more}. Write more of the id.")
+        raise UsageError(f"{_quoted(name)} matches {len(near)} runs: {some}{more}. Write more of the id.")
     if not trees:
-        raise UsageError(
-            f"There is no run {_quoted(name)}: no runs are kept here yet. Start one: remit run PROMPT"
-        )
+        raise UsageError(f"No run {_quoted(name)}: the journal is empty. Start a run: remit run PROMPT")
     meant = difflib.get_close_matches(name, [*shorts.values(), *shorts], n=1, cutoff=0.7)
     near_one = f" Did you mean {meant[0]}?" if meant else ""
-    raise UsageError(f"There is no run {_quoted(name)}.{near_one} `{hint('runs')}` lists those there are.")
+    raise UsageError(f"No run {_quoted(name)} in the journal.{near_one} `{hint('runs')}` lists all runs.")
 
 
 def _quoted(written: str) -> str:
@@ -214,7 +212,7 @@ def _quoted(written: str) -> str:
 
 
 async def look(store: Store, written: str) -> tuple[NamedRun, Tree]:
-    """The run that was meant, and its tree as it is now. Raises UsageError, for an unknown child too."""
+    """The run with this id or prefix, and its current tree. Raises UsageError, also for an unknown child."""
     found = find(await store.trees(), written)
     tree = fold([event async for event in store.read(found.info.root)])
     check_run(tree, found)
@@ -227,9 +225,9 @@ def check_run(tree: Tree, found: NamedRun) -> None:
         return
     root = found.short.partition(".")[0]
     if not tree.runs:
-        raise UsageError(f"Nothing is recorded of {root} yet. Try again in a moment.")
+        raise UsageError(f"{root} has no recorded events yet. Try again in a moment.")
     raise UsageError(
-        f"There is no run {_quoted(found.short)} in its tree. `{hint(f'show {root} --tree')}` lists them."
+        f"No run {_quoted(found.short)} in the tree of {root}. `{hint(f'show {root} --tree')}` lists its runs."
     )
 
 
@@ -237,16 +235,18 @@ def check_run(tree: Tree, found: NamedRun) -> None:
 
 
 def split_request(written: str) -> tuple[str, str]:
-    """`abcde/2` or `abcde/approval2` as a run and the end of a request's id; the end is empty for a run alone."""
+    """Split `abcde/2` or `abcde/approval2` into the run and the end of a request's id; a run alone has an empty end."""
     run, slash, name = written.strip().partition("/")
     if not slash:
         return run, ""
     number = _REQUEST.fullmatch(name)
     if number is None or not run:
-        raise UsageError(f"{_quoted(written)} is no request. Write it as it is listed, such as abcde/2.")
+        raise UsageError(
+            f"{_quoted(written)} is not a request id. `remit approve` lists the ids, such as abcde/2."
+        )
     return run, f"approval{number[1]}"
 
 
 def short_request(request: str, short: str) -> str:
-    """A request's id as it is shown: `abcde/2`."""
+    """A request's id as messages show it: `abcde/2`."""
     return f"{short.partition('.')[0]}/{request.rpartition('/')[2].removeprefix('approval')}"

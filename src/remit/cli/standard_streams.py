@@ -1,4 +1,4 @@
-"""Standard input, output and error: those that are closed at the start, and readers that go away."""
+"""Standard input, output and error: streams that are closed at the start, and readers that go away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 LOOK_S = 0.5
-"""How often it is checked whether standard output has a reader."""
+"""How often to check that standard output still has a reader."""
 
 _NAMES = ("stdin", "stdout", "stderr")
 
@@ -17,13 +17,13 @@ _NAMES = ("stdin", "stdout", "stderr")
 def open_closed() -> None:
     """Open the null device in place of standard streams that are closed (`remit runs >&-`), as git does.
 
-    Otherwise Python has None for the stream, and the journal's file could get its number.
+    Otherwise Python's stream is None, and the journal's file could get the stream's descriptor.
     """
     for number, name in enumerate(_NAMES):
         try:
             os.fstat(number)
         except OSError:
-            # A new descriptor has the lowest free number, which is this one.
+            # A new descriptor gets the lowest free number, which is this one.
             with suppress(OSError):
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
@@ -33,7 +33,7 @@ def open_closed() -> None:
 
 
 def reader_is_gone(stream: TextIO) -> bool:
-    """Whether nobody reads a pipe any more, learnt without writing to it. False where the system cannot tell."""
+    """Whether the reader of a pipe is gone, checked without writing. False if the system cannot tell."""
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)
@@ -43,7 +43,7 @@ def reader_is_gone(stream: TextIO) -> bool:
 
 
 async def until_unread() -> None:
-    """Returns once nobody reads standard output any more."""
+    """Return once the reader of standard output is gone."""
     import anyio  # noqa: PLC0415 - not for `remit --help`
 
     while not reader_is_gone(sys.stdout):  # noqa: ASYNC110 - the system has no event for this
@@ -51,7 +51,7 @@ async def until_unread() -> None:
 
 
 def discard_unwritten() -> None:
-    """Let the output that nobody reads go to the null device: Python would complain when it flushes at the end."""
+    """Redirect unread output to the null device: Python would report an error in its flush at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

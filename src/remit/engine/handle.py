@@ -238,6 +238,8 @@ def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[
     tree.stream.ended = True
     if tree.stream.watched:
         yield tree.stream.end
+    if tree.tracing is not None:
+        yield tree.tracing.finish
 
 
 async def _deafen(ears: asyncio.Task[None]) -> None:

@@ -1,1 +1,1 @@
-"""Pure: from events to what is known of a tree, and what must not be written down."""
+"""Rebuilds trees from their events, and redacts secrets. No side effects."""

@@ -1,7 +1,7 @@
-"""`fold(events)`: what a tree is, read from its events alone. The one reader of history.
+"""`fold(events)`: rebuilds a tree from its events. The only reader of history.
 
-Pure: the same events give the same tree, whoever wrote them and whenever. Resuming, showing and watching
-a run all begin here. Below `fold` stands what each kind of event changes.
+The same events always give the same tree. Resuming, showing and watching a run all start here. The functions after
+`fold` apply one kind of event each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _changes: dict[type[Event], _Change] = {}
 
 
 def fold(history: Iterable[Event]) -> Tree:
-    """Read a tree from its events. Live-only ones, and those of runs whose start is not there, are passed over."""
+    """Rebuild a tree from its events. Ignores live-only events and events of runs without a start event."""
     tree = Tree()
     for event in history:
         apply(tree, event)
@@ -31,7 +31,7 @@ def fold(history: Iterable[Event]) -> Tree:
 
 
 def apply(tree: Tree, event: Event) -> None:
-    """Add one event to what is known."""
+    """Apply one event to a tree."""
     if event.live_only:
         return
     if isinstance(event, events.RunStarted) and _belongs(tree, event):
@@ -45,9 +45,9 @@ def apply(tree: Tree, event: Event) -> None:
 
 
 def reopen(tree: Tree, record: RunRecord) -> None:
-    """Take a run back to where it goes on: before its last aside, with what was stopped open again.
+    """Reset a run to the point where it resumes: before its last wrap-up or summary, with stopped calls open again.
 
-    The same step when a run is resumed and when that is read from the journal.
+    Used both when a run is resumed and when a recorded resume is read from the journal.
     """
     status, record.died = record.status, _has_died(record)
     if record.talk.aside_at is not None:
@@ -59,12 +59,12 @@ def reopen(tree: Tree, record: RunRecord) -> None:
     _reopen_calls(tree, record, died=record.died)
     last = record.talk.messages[-1] if record.talk.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
-        # Cut off or empty: it is to say more, not to be told the same again.
+        # The reply was truncated or empty: ask the model again instead of ending with the same reply.
         record.talk.reply = None
 
 
 def going_on(tree: Tree) -> Iterator[RunRecord]:
-    """The runs that go on when the tree is resumed: the root, and below it what was stopped with it."""
+    """The runs that resume with the tree: the root, and the descendants that were stopped with it."""
     found = [tree.root]
     while found:
         record = tree.runs[found.pop()]
@@ -79,7 +79,7 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
 
 
 def _has_died(record: RunRecord) -> bool:
-    """Whether its process died while it worked. One that was being stopped has ended, whether or not that was written."""
+    """Whether the run's process died while the run worked. A run that was being stopped counts as ended."""
     return record.outcome is None and not record.stopped
 
 
@@ -91,7 +91,7 @@ def _changes_on(kind: type[E]) -> Callable[[Callable[[Tree, RunRecord, E], None]
 
 
 def _changes_run(kind: type[E]) -> Callable[[Callable[[RunRecord, E], None]], None]:
-    """As `_changes_on`, for what concerns its run alone."""
+    """As `_changes_on`, for events that change only their own run."""
 
     def register(change: Callable[[RunRecord, E], None]) -> None:
         _changes[kind] = lambda _, record, event: change(record, cast(E, event))
@@ -100,7 +100,7 @@ def _changes_run(kind: type[E]) -> Callable[[Callable[[RunRecord, E], None]], No
 
 
 def _belongs(tree: Tree, event: events.RunStarted) -> bool:
-    """Whether a run can begin here: once, below a run that has begun. A damaged journal may say otherwise."""
+    """Whether this start is valid: once per run, below a run that has started. Journals may be damaged."""
     if event.run in tree.runs:
         return False
     if event.parent is None:
@@ -142,7 +142,7 @@ def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
     parent = tree.runs.get(record.parent) if record.parent else None
     call = parent.find(record.call) if parent is not None else None
     if call is not None and call.child == record.id:
-        # It has gone on; how it ended now is what its parent reads.
+        # The resumed child has ended: its parent reads the new outcome.
         call.goes_on = False
     _hold_clock(record, event.at)
     record.outcome = event.outcome
@@ -154,7 +154,7 @@ def _asked(record: RunRecord, event: events.TurnStarted) -> None:
     record.asking = event
     if event.purpose == "turn":
         if record.talk.aside_at is not None:
-            # A summary that did not come about.
+            # The wrap-up or summary did not succeed.
             _drop_aside(record)
             record.talk.asides.clear()
         record.talk.reply = None
@@ -200,7 +200,7 @@ def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
 def _call_started(record: RunRecord, event: events.CallStarted) -> None:
     call = record.find(event.call)
     if call is None and record.start.program:
-        # A step: no reply of a model asked for it.
+        # A step of a program: no model reply requested it.
         call = CallRecord(Call(event.call, event.tool, {}), 0)
         record.turn.places[event.call] = len(record.calls)
         record.calls.append(call)
@@ -340,7 +340,7 @@ def _hold_clock(record: RunRecord, at: float) -> None:
 
 
 def _stop_clocks(tree: Tree) -> None:
-    """The process ended with its last event, as far as anybody knows."""
+    """Stop all clocks at the last event, the last time at which the process is known to have run."""
     for record in tree.runs.values():
         _hold_clock(record, tree.at)
         record.clock.waits = 0
@@ -374,7 +374,7 @@ def _undo_cuts(record: RunRecord) -> None:
 
 
 def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
-    """Open the calls of the last turn again that were stopped, or whose child goes on."""
+    """Reopen the calls of the last turn that were stopped or whose child resumes."""
     if record.talk.reply is None or not record.talk.reply.calls:
         return
     stopped = False
@@ -386,7 +386,7 @@ def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
             call.ended = None
             record.turn.open += 1
             stopped = True
-    # The results join again together; what was sent after them joins after them again.
+    # The results will be added again together, and messages sent after them again after them.
     while stopped and not isinstance(record.talk.messages[-1], AssistantMessage):
         message = record.talk.messages.pop()
         if isinstance(message, UserMessage):
@@ -394,10 +394,10 @@ def _reopen_calls(tree: Tree, record: RunRecord, *, died: bool) -> None:
 
 
 def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
-    """Whether a call's child goes on with its parent. A person who cancelled this very run meant it.
+    """Whether a call's child resumes with its parent. A child that was itself cancelled does not.
 
-    With a parent that had ended, everything that can; with one that died, what was stopped or open, and what
-    was to go on before it died again.
+    If the parent had ended, every child that can resume does. If the parent died, only children that were stopped or
+    open do, and children that were about to resume when the parent died again.
     """
     child = tree.runs.get(call.child)
     if child is None or child.cancelled is not None:
@@ -406,12 +406,12 @@ def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
 
 
 def can_go_on(tree: Tree, run: str, *, died: bool) -> bool:
-    """Whether a run is resumed with its parent, which had ended or `died`."""
+    """Whether a run resumes with its parent, which had ended or `died`."""
     child = tree.runs[run]
     if child.cancelled is not None:
         return False
     if child.outcome is None:
         return True
-    # A program that failed is run again, once its code is mended, if code asks for it again.
+    # A failed program that code delegated to runs again: its code may have been fixed.
     mended = child.start.program and bool(child.start.key) and child.outcome.status is Status.FAILED
     return mended or child.outcome.status in ({Status.CANCELLED} if died else REOPENED)

@@ -1,6 +1,6 @@
-"""Journals as files: which files one has, how one is recognised, and which journals this process uses.
+"""Files of journals: their names, how to recognise them, and which journals this process uses.
 
-Stores and sandboxes share this: a command in a sandbox can neither read nor write any of these files.
+Stores and sandboxes share this module: a sandboxed command can neither read nor write these files.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ APPLICATION_ID = 0x72656D69
 """Marks an SQLite file as a journal of remit: "remi"."""
 
 BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite adds to the name of a database for the files beside it."""
+"""Suffixes of the files that SQLite creates beside a database."""
 
 _MAGIC = b"SQLite format 3\0"
 _ID_AT = 68
-"""Where the header of an SQLite file has the application's id."""
+"""Offset of the application id in the header of an SQLite file."""
 
 
 def default_folder() -> Path:
-    """Where runs are kept when no place is named: $REMIT_HOME, else this user's folder for such things."""
+    """The default folder for journals: $REMIT_HOME, else the user's folder for application state."""
     if home := os.environ.get("REMIT_HOME"):
         return Path(home).expanduser()
     if sys.platform == "win32":
@@ -36,7 +36,7 @@ def default_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "remit"
     state = os.environ.get("XDG_STATE_HOME", "")
-    # The standard says that a relative one is to be ignored.
+    # The XDG standard says to ignore a relative path.
     return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "remit"
 
 
@@ -47,12 +47,12 @@ class Used(Protocol):
     """A journal that this process uses."""
 
     def files(self) -> Iterable[Path]:
-        """Its files and sockets, whether they exist or not; no links."""
+        """Its files and sockets, existing or not, with symlinks resolved."""
         ...
 
     @property
     def password(self) -> str:
-        """What opens it, if that is a secret."""
+        """The password of the database; empty if there is none."""
         ...
 
 
@@ -77,13 +77,13 @@ def used() -> list[Used]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The database at this path and the files beside it. SQLite names those after the database that a link leads to."""
+    """The database at this path and the files beside it. SQLite names them after the target of a symlink."""
     real = Path(os.path.realpath(path))
     return [real, *(real.with_name(real.name + ending) for ending in BESIDE)]
 
 
 def database_of(path: Path) -> Path:
-    """The database that a file would belong to by its name."""
+    """The database that a file belongs to, judged by its name."""
     for ending in BESIDE:
         if path.name.endswith(ending) and path.name != ending:
             return path.with_name(path.name.removesuffix(ending))
@@ -91,8 +91,8 @@ def database_of(path: Path) -> Path:
 
 
 def is_journal(path: str | Path) -> bool:
-    """Whether a regular file is a journal. Links are not followed."""
-    # The lock: no store may open the file between the look at `_used` and the end of the read.
+    """Whether a regular file is a journal. Symlinks are not followed."""
+    # The lock prevents a store from opening the file between the check of `_used` and the end of the read.
     with _lock:
         try:
             info = os.lstat(path)
@@ -131,12 +131,12 @@ def _has_header(path: str | Path) -> bool:
 
 
 def mark_written(folder: Path) -> int:
-    """Tell every process that a command may write in a folder, until the descriptor is closed.
+    """Mark a folder, for all processes, as writable by a sandboxed command until the descriptor is closed.
 
-    To be done before the folder is searched for journals. Raises OSError.
+    Call this before searching the folder for journals. Raises OSError.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    # Whoever asks holds the lock for a moment.
+    # find_written() in another process holds the lock for a moment.
     for _ in range(_TRIES):
         if _lock_folder(fd, alone=False):
             break
@@ -145,10 +145,10 @@ def mark_written(folder: Path) -> int:
 
 
 def find_written(path: Path) -> Path | None:
-    """The folder above a file in which a command in a sandbox may write at this moment.
+    """The folder above a file that a sandboxed command may write to now; None if there is none.
 
-    To be asked once the file can be recognised as a journal: then either the file is found by the search that comes
-    after a mark, or the mark is found here.
+    Call this once the file can be recognised as a journal. Then either this finds the mark of a command, or the search
+    that follows the mark finds the journal.
     """
     if os.name != "posix":
         return None
@@ -169,8 +169,8 @@ _TRIES = 50
 
 
 def _lock_folder(fd: int, *, alone: bool) -> bool:
-    """Whether a lock could be had; also where the file system has none."""
-    import fcntl  # noqa: PLC0415 - not on every system
+    """Try to lock a folder. True also if the file system does not support locks."""
+    import fcntl  # noqa: PLC0415 - absent on Windows
 
     try:
         fcntl.flock(fd, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)

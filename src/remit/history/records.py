@@ -1,4 +1,4 @@
-"""What is known of a tree from its events: `tree.fold` makes these. Plain data; nothing in it is live."""
+"""The recorded state of a tree, built from its events by `history.fold`. Plain data."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ REOPENED = frozenset(
         Status.INCOMPLETE,
     }
 )
-"""Statuses of runs that can go on. `completed`, `failed` and `refused` stay as they are."""
+"""Statuses of runs that can resume. `completed`, `failed` and `refused` are final."""
 
 
 class CallRecord(Struct, omit_defaults=True):
-    """One call that a model asked for, and what has become of it."""
+    """One call that a model requested, and its state."""
 
     call: Call
     turn: int
@@ -42,24 +42,24 @@ class CallRecord(Struct, omit_defaults=True):
     tier: str = ""
     delegates: bool = False
     request: str = ""
-    """The approval it was asked about."""
+    """The id of the approval request for this call."""
     answer: ApprovalAnswered | None = None
     child: str = ""
-    """The run it started."""
+    """The run that the call started."""
     code: list[str] = []
-    """The runs that its tool's code started."""
+    """The runs that the tool's code started."""
     ended: CallEnded | None = None
     goes_on: bool = False
-    """Set when the run is resumed: whether the child it started does too."""
+    """Set when the run is resumed: whether `child` resumes too."""
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a recorded step of a program, not a call of a model."""
+        """Whether this is a recorded step of a program, not a call by a model."""
         return self.tier == "step"
 
     @property
     def message(self) -> ToolMessage | None:
-        """Its result as the model reads it."""
+        """The result as the model reads it."""
         end = self.ended
         return end and ToolMessage(
             self.call.id, self.call.name, end.content, end.success, end.note, end.parts
@@ -74,29 +74,29 @@ class CallRecord(Struct, omit_defaults=True):
 
 
 class TalkRecord(Struct, omit_defaults=True):
-    """What a run and its model said."""
+    """The conversation of a run with its model."""
 
     messages: list[Message] = []
-    """The conversation. The results of a turn join it together, once the last of them is there."""
+    """The results of a turn are added together, when the last of them has arrived."""
     task_at: int = 0
-    """The place of the task in it."""
+    """The index of the task in `messages`."""
     text: str = ""
     """The last non-empty text that the model wrote."""
     model: str = ""
     """The model that gave the last reply."""
     turns: int = 0
     replies: int = 0
-    """Turns, and besides them wrap-ups and summaries."""
+    """Replies of turns, wrap-ups, summaries and compactions."""
     reply: Reply | None = None
     """The last reply, until the run has acted on all of it."""
     asides: dict[str, Reply] = {}
-    """The wrap-up or summary since the last ordinary turn."""
+    """Replies of wrap-up, summary and compact calls since the last turn, by purpose."""
     aside_at: int | None = None
-    """Where in the conversation an aside begins."""
+    """The index in `messages` where such a call begins."""
     unjoined: list[UserMessage] = []
-    """Messages that were sent and have not joined yet, or have to join again after a turn that is resumed."""
+    """Sent messages that are not in `messages` yet, or must be added again after a resumed turn."""
     measured: int = 0
-    """Tokens of the conversation up to `measured_at`, as the provider counted them."""
+    """Tokens of the conversation up to `measured_at`, as counted by the provider."""
     measured_at: int = 0
 
 
@@ -104,56 +104,56 @@ class TurnRecord(Struct, omit_defaults=True):
     """The calls of the last reply that had any."""
 
     at: int = 0
-    """Where in `RunRecord.calls` they begin."""
+    """The index in `RunRecord.calls` of the first call."""
     places: dict[str, int] = {}
-    """Their places in `RunRecord.calls`, by their ids."""
+    """The index in `RunRecord.calls` of each call id."""
     open: int = 0
-    """How many of them have no result."""
+    """How many calls have no result."""
 
 
 class ClockRecord(Struct, omit_defaults=True):
-    """A run's own clock: it stands while a person is asked and while no process runs the tree."""
+    """A run's clock. It pauses while a person is asked and while no process runs the tree."""
 
     worked_s: float = 0.0
-    """Seconds up to `since`."""
+    """Seconds until `since`."""
     since: float | None = None
-    """When it last began to run; None while it stands."""
+    """When the clock last started; None while it is paused."""
     waits: int = 0
     """Approvals that the run or a run below it waits for."""
 
 
 class RunRecord(Struct, omit_defaults=True):
-    """One run, as far as its events tell."""
+    """The recorded state of one run."""
 
     start: RunStarted
-    """Its first event: where it is, its task, its instructions and tools."""
+    """The run's first event: its place, task, instructions and tools."""
     limits: Limits
     model: str
-    """The model that is asked now."""
+    """The model in use."""
     switched: int = 0
-    """How often it turned to the next model in its order of preference."""
+    """How often the run switched to the next model in its order of preference."""
     talk: TalkRecord = field(default_factory=TalkRecord)
     calls: list[CallRecord] = []
     turn: TurnRecord = field(default_factory=TurnRecord)
     clock: ClockRecord = field(default_factory=ClockRecord)
     usage: list[Usage] = []
     asking: TurnStarted | None = None
-    """A model call in flight."""
+    """The model call in flight."""
     children: list[str] = []
     artifacts: list[Artifact] = []
     warnings: list[str] = []
     until_resumed: list[str] = []
-    """Those warnings that are true only until the run is resumed."""
+    """The warnings that a resume makes obsolete."""
     overran: dict[str, Limits] = {}
-    """Resources of which a provider used more than was reserved, and the limits that held then."""
+    """Resources of which a provider used more than was reserved, with the limits at that time."""
     died: bool = False
-    """Whether it had no end when it was last resumed."""
+    """Whether the run had no recorded end when it was last resumed."""
     cancelled: CancelRequested | None = None
-    """Set if this run was cancelled, not one above it."""
+    """Set if this run itself was cancelled, not a run above it."""
     stopped: bool = False
-    """Whether the whole tree was cancelled before it ended; if the process died just then, its end is missing."""
+    """Whether the whole tree was cancelled before this run ended. Its end may be missing if the process then died."""
     outcome: Outcome | None = None
-    """As its end was recorded: without messages, children and structured output."""
+    """The outcome as recorded: without messages, children and structured output."""
 
     @property
     def id(self) -> str:
@@ -185,7 +185,7 @@ class RunRecord(Struct, omit_defaults=True):
 
     @property
     def call(self) -> str:
-        """The id of the parent's call that asked for it."""
+        """The id of the parent's call that started this run."""
         return self.start.call
 
     @property
@@ -194,17 +194,17 @@ class RunRecord(Struct, omit_defaults=True):
 
     @property
     def model_used(self) -> str:
-        """The model that gave the last reply; before there is one, the model that is asked."""
+        """The model that gave the last reply, or the model in use if there is no reply yet."""
         return self.talk.model or self.model
 
     @property
     def status(self) -> Status | None:
-        """None while it has not ended."""
+        """None while the run has not ended."""
         return None if self.outcome is None else self.outcome.status
 
     @property
     def unanswered(self) -> Reply | None:
-        """A reply that the run has still to act on: the answer, or calls without results."""
+        """A reply that the run must still act on: the answer, or calls without results."""
         reply = self.talk.reply
         return reply if reply is not None and (not reply.calls or self.turn.open) else None
 
@@ -216,19 +216,19 @@ class RunRecord(Struct, omit_defaults=True):
         return [c for c in self.last_turn() if c.ended is None] if self.turn.open else []
 
     def find(self, call: str) -> CallRecord | None:
-        """A call of the last turn."""
+        """The call of the last turn with this id."""
         place = self.turn.places.get(call)
         return None if place is None else self.calls[place]
 
     def begin_turn(self, at: int) -> None:
-        """Let the calls from `at` on be the last turn."""
+        """Make the calls from index `at` on the last turn."""
         calls = self.calls[at:]
         places = {c.call.id: at + n for n, c in enumerate(calls)}
         self.turn = TurnRecord(at, places, sum(c.ended is None for c in calls))
 
 
 class Spending(NamedTuple):
-    """What a run and everything below it has used of its shared limits."""
+    """How much of its shared limits a run and its descendants have used."""
 
     requests: int = 0
     tokens: int = 0
@@ -238,24 +238,24 @@ class Spending(NamedTuple):
 
 
 class Intent(Struct, frozen=True):
-    """Something that was begun and whose end is not recorded."""
+    """A run, model call or tool call that started and has no recorded end."""
 
     kind: Literal["run", "model", "call"]
     run: str
     what: str
-    """The agent, the model, or the tool."""
+    """The name of the agent, model or tool."""
     call: str = ""
 
 
 class Grant(Struct, frozen=True):
-    """An allowance for more than one call."""
+    """An approval for more than one call."""
 
     run: str
     path: tuple[str, ...]
     tool: str
     scope: str
     reasons: tuple[str, ...] = ("",)
-    """Why it was asked; "" is the tool's tier."""
+    """The rules that required approval; "" stands for the tool's tier."""
 
 
 class Tree(Struct, omit_defaults=True):
@@ -263,22 +263,22 @@ class Tree(Struct, omit_defaults=True):
 
     root: str = ""
     runs: dict[str, RunRecord] = {}
-    """By id, in the order in which they were started: a parent always before its children."""
+    """By id, in the order in which they started: a parent always before its children."""
     seq: int = 0
-    """Of the last event."""
+    """The `seq` of the last event."""
     at: float = 0.0
-    """When it happened."""
+    """The time of the last event."""
     requests: dict[str, ApprovalRequested] = {}
-    """Approvals that nobody has answered, by their ids."""
+    """Unanswered approval requests, by id."""
     asked: int = 0
-    """How many different approvals there have been."""
+    """The number of different approval requests so far."""
     grants: list[Grant] = []
     commands: set[str] = field(default_factory=set[str])
-    """Ids of the commands from other processes that were obeyed."""
+    """Ids of commands from other processes that were obeyed."""
 
     @property
     def status(self) -> Status | None:
-        """How the root ended; None while it has not."""
+        """How the root ended; None while it has not ended."""
         record = self.runs.get(self.root)
         return record.status if record else None
 
@@ -287,7 +287,7 @@ class Tree(Struct, omit_defaults=True):
         return [a for record in self.runs.values() for a in record.artifacts]
 
     def intents(self) -> Iterator[Intent]:
-        """What was begun and has no recorded end: what a crash left open."""
+        """Everything that started and has no recorded end, as after a crash."""
         for record in self.runs.values():
             if record.outcome is not None:
                 continue
@@ -299,12 +299,12 @@ class Tree(Struct, omit_defaults=True):
                     yield Intent("call", record.id, call.call.name, call.call.id)
 
     def usage(self, run: str | None = None) -> Usage:
-        """What a run and everything below it has used; the whole tree if none is named."""
+        """The usage of a run and its descendants; of the whole tree if `run` is None."""
         top = self.root if run is None else run
         return total(u for r in self.runs.values() if is_within(r.id, top) for u in r.usage)
 
     def spending(self) -> dict[str, Spending]:
-        """What each run's account has to be charged with, everything below it included."""
+        """The amounts to charge to each run's account, descendants included."""
         found: dict[str, Spending] = {}
         for record in reversed(self.runs.values()):
             parts = [found[child] for child in record.children]
@@ -314,15 +314,15 @@ class Tree(Struct, omit_defaults=True):
         return found
 
     def outcomes(self) -> dict[str, Outcome]:
-        """The outcome of every run, with messages and children; one that has not ended is `interrupted`."""
+        """The outcome of every run, with messages and children; a run without an end is `interrupted`."""
         found: dict[str, Outcome] = {}
-        # Children are started after their parents, so backwards they come first: no recursion on deep trees.
+        # In reverse, children come before their parents: no recursion, which deep trees would exhaust.
         for record in reversed(self.runs.values()):
             found[record.id] = _outcome(record, [found[c] for c in record.children], self.at)
         return found
 
     def outcome(self) -> Outcome:
-        """The root's."""
+        """The outcome of the root."""
         return self.outcomes()[self.root]
 
 
@@ -332,12 +332,12 @@ def is_within(run: str, top: str) -> bool:
 
 
 def elapsed(record: RunRecord, at: float) -> float:
-    """Seconds on the run's own clock."""
+    """Seconds on the run's clock."""
     return record.clock.worked_s + (0.0 if record.clock.since is None else max(0.0, at - record.clock.since))
 
 
 def _own_spending(record: RunRecord, asked: int) -> Spending:
-    """`asked`: children that calls of a model asked for. A child that code asked for is not a call."""
+    """`asked` counts the children started by a model's calls. A child started by code is not a call."""
     micros = sum(to_micros(u.usd) for u in record.usage if u.usd is not None)
     children = len(record.children)
     calls = sum(c.started and not c.delegates and not c.is_step for c in record.calls)
@@ -353,7 +353,7 @@ def _outcome(record: RunRecord, children: list[Outcome], at: float) -> Outcome:
         return msgspec.structs.replace(
             record.outcome, children=tuple(children), messages=messages, total_usage=whole
         )
-    status, reason = Status.INTERRUPTED, "its process ended before it did"
+    status, reason = Status.INTERRUPTED, "the process ended before the run finished"
     if record.cancelled is not None and record.parent is not None:
         by, why = record.cancelled.by, record.cancelled.reason
         status, reason = Status.CANCELLED, f"cancelled by {by}: {why}" if why else f"cancelled by {by}"

@@ -1,6 +1,6 @@
-"""Keeping secrets out of what is stored: known shapes of keys and tokens, and the values of this environment.
+"""Keeps secrets out of stored data: known kinds of keys and tokens, and values of environment variables.
 
-Everything is done on bytes, either of JSON, which stays JSON, or of plain text.
+Works on bytes of plain text or of JSON, which stays valid JSON.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ from remit.history.secret_tokens import finder, is_random
 from remit.types.messages import REDACTED
 
 LEAST_CHARS = 8
-"""A value of the environment that is shorter is not looked for: it would be found everywhere."""
+"""Shorter values of environment variables are ignored: they would occur in ordinary text."""
 
 PHRASE_CHARS, PHRASE_WORDS = 20, 4
-"""A value of the environment that is nothing but words is looked for from here on."""
+"""A value that consists only of words is redacted if it has at least this many characters and words."""
 
 HELD_CHARS = 8192
-"""How much of a text that still goes on is held back at least, so that no secret is cut in two."""
+"""Least number of characters of an unfinished text to hold back, so that no secret is split."""
 
 NEAR_CHARS, TRIES, STEP_CHARS = 512, 64, 61
-"""How much around a cut is looked at, how often another is tried, and how far from it where nothing parts a text."""
+"""Characters checked around a cut, number of cuts to try, and distance between them in text without separators."""
 
 _OUR_NAME = re.compile(r"[a-z_]+")
 
 
 class Redactor:
-    """Replaces secrets by `REDACTED`. `secrets` are looked for besides what looks like one: texts as they are, and
-    patterns.
+    """Replaces secrets by `REDACTED`: text that looks like a secret, and the given `secrets` (literal texts and patterns).
 
-    `environment` is what further values are taken from: those whose names `secret_names.py` lists. Raises nothing,
-    whatever it is given.
+    Also replaces the values of `environment` variables whose names look secret (`secret_names.py`). Its methods never
+    raise.
     """
 
     def __init__(
@@ -49,13 +48,13 @@ class Redactor:
         self._finder = finder(tuple(one for one in known if isinstance(one, SecretPattern)))
         found = {one for one in known if isinstance(one, str) and one}
         found |= set(_of_environment(os.environ if environment is None else environment))
-        # As JSON inside a text has them too, where characters are escaped.
-        found |= {escaped for text in found for escaped in _as_json_has(text)}
-        # The longest first: one may be a part of another.
+        # Escaped too, as they appear in JSON inside a text.
+        found |= {escaped for text in found for escaped in _json_forms(text)}
+        # Longest first: one may be part of another.
         literals = sorted(found, key=len, reverse=True)
         self._texts = tuple(literals)
         self.held = max(HELD_CHARS, len(literals[0]) if literals else 0)
-        """How much of a text that still goes on is held back by `cut`."""
+        """How many characters of an unfinished text `cut` holds back."""
         self._plain = tuple(map(_encoded, literals))
         self._in_json = tuple(map(_escaped, literals))
 
@@ -67,18 +66,18 @@ class Redactor:
         try:
             msgspec.json.decode(changed)
         except (msgspec.DecodeError, UnicodeError):
-            # A secret that is also a part of a number or of a name. Slower, and sure.
+            # The secret was part of a number or a name. Redacting value by value is slower and keeps JSON valid.
             return self._redact_values(data)
         except RecursionError:
-            # Too deep to be looked at, so nobody will read it either.
+            # Nested too deeply to decode, so no reader can decode it either.
             return changed
         return changed
 
     def redact_lines(self, lines: bytes) -> bytes:
-        """As `redact`, for each line of a page.
+        """Redact each line of a page.
 
-        The page is searched as one text first: a search of 500 KB takes a third of the time of a thousand searches of
-        500 bytes, and most pages have no secret. Only in a page that has one, each line is searched by itself.
+        First searches the page as one text: one search of 500 KB takes a third of the time of a thousand searches of
+        500 bytes, and most pages have no secret. Only a page with a secret is searched line by line.
         """
         if self._redact(lines, self._in_json, json=True) is lines:
             return lines
@@ -90,21 +89,21 @@ class Redactor:
         return text if changed is data else changed.decode("utf-8", "surrogatepass")
 
     def cut(self, text: str) -> int:
-        """Where a text that goes on can be cut in two, so that each part can be redacted by itself."""
+        """Where to cut an unfinished text, so that both parts can be redacted separately."""
         most = len(text) - self.held
         least = max(1, most - HELD_CHARS)
         if most <= least:
             return max(0, most)
-        # Each is looked for once, not at every place: there may be many, and long ones.
+        # Each literal is searched once, not at every place: there may be many long ones.
         here = [one for one in self._texts if text.find(one, max(0, least - len(one)), most + len(one)) >= 0]
-        places = (at for at in _places(text, least, most) if not self._parts_a_secret(text, at, here))
+        places = (at for at in _places(text, least, most) if not self._splits_a_secret(text, at, here))
         most = next(places, None) or _beside(text, most, here)
         opened = text.rfind("-----BEGIN", 0, most)
         return opened if opened > 0 and text.find("-----END", opened, most) < 0 else most
 
-    def _parts_a_secret(self, text: str, at: int, literals: Iterable[str]) -> bool:
-        """Whether a cut there would stand inside a secret, or between a name and its value."""
-        # Of any length, so not with what stands near alone.
+    def _splits_a_secret(self, text: str, at: int, literals: Iterable[str]) -> bool:
+        """Whether a cut at this place would split a secret, or separate a name from its value."""
+        # Literals may be longer than NEAR_CHARS.
         if any(text.find(one, max(0, at - len(one) + 1), at + len(one) - 1) >= 0 for one in literals):
             return True
         before, after = _encoded(text[max(0, at - NEAR_CHARS) : at]), _encoded(text[at : at + NEAR_CHARS])
@@ -135,25 +134,25 @@ class Redactor:
         return value
 
     def _name(self, name: str) -> str:
-        """Ours stay, also where one of them is somebody's secret; what a model made up may be one."""
+        """Keep the names of our own fields, even if one equals a secret. Other names come from models."""
         return name if _OUR_NAME.fullmatch(name) else self.redact_text(name)
 
 
 def _beside(text: str, at: int, literals: list[str]) -> int:
-    """That place, or the beginning of the literal around it; 0 for one at the very beginning, behind which more must come."""
+    """`at`, or the start of the literal that spans it; 0 if that literal starts the text and more text must follow."""
     found = at
     for _ in range(TRIES):
         starts = (text.find(one, max(0, found - len(one) + 1), found + len(one) - 1) for one in literals)
         start = min((start for start in starts if start >= 0), default=-1)
         if start < 0:
-            # Many that lie over each other, from the beginning on, would never let a text go.
+            # Overlapping literals from the start of the text on must not hold the text back for ever.
             return found if found or at < len(literals[0]) else at
         found = start
     return at
 
 
 def _places(text: str, least: int, most: int) -> Iterator[int]:
-    """Where a text may be cut, the best first: behind a line, behind a word, anywhere."""
+    """Where a text may be cut, best first: after a line, after a word, anywhere."""
     for space in ("\n", " "):
         found = text.rfind(space, least, most)
         for _ in range(TRIES):
@@ -169,12 +168,12 @@ def _encoded(text: str) -> bytes:
 
 
 def _escaped(text: str) -> bytes:
-    """As JSON writes it."""
+    """The text as it appears inside a JSON string."""
     return msgspec.json.encode(text.encode("utf-8", "replace").decode())[1:-1]
 
 
-def _as_json_has(text: str) -> Iterable[str]:
-    """The text where it stands in JSON, with other characters than ASCII written out or as they are."""
+def _json_forms(text: str) -> Iterable[str]:
+    """The text as JSON strings contain it, with non-ASCII characters unescaped or escaped."""
     yield _escaped(text).decode()
     yield json.dumps(text)[1:-1]
 
@@ -183,7 +182,7 @@ def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
     parts: list[bytes] = []
     at = 0
     while (found := data.find(literal, at)) >= 0:
-        # The "n" of an escaped line break is no letter: taking it away would leave half an escape.
+        # The "n" of an escaped line break is part of the escape: removing it would leave half an escape.
         inside = json and _inside_escape(data, found)
         end = found + (1 if inside else len(literal))
         parts += [data[at:found], data[found:end] if inside else MARK]
@@ -192,14 +191,14 @@ def _literal(data: bytes, literal: bytes, *, json: bool) -> bytes:
 
 
 def _inside_escape(data: bytes, at: int) -> bool:
-    """Whether a place in JSON is in the middle of an escape, such as a line break's."""
+    """Whether a place in JSON is inside an escape sequence, such as that of a line break."""
     slash = data.rfind(b"\\", max(0, at - 5), at)
     if slash < 0:
         return False
     first = slash
     while first > 0 and data[first - 1] == 0x5C:
         first -= 1
-    # Two and two are backslashes that stand for themselves.
+    # Backslashes in pairs are escaped backslashes.
     opens = (slash - first) % 2 == 0
     return opens and at < slash + (6 if data[slash + 1 : slash + 2] == b"u" else 2)
 
@@ -211,14 +210,14 @@ def _of_environment(environment: Mapping[str, str]) -> Iterable[str]:
 
 
 def _is_secret_value(value: str, *, named: bool) -> bool:
-    """Not a word, a number, a path, an address or a switch: those stand in ordinary texts too.
+    """Whether a value is more than a word, number, path, URL or flag, which occur in ordinary text too.
 
-    A value whose name does not say what it is (`named`) must look random besides.
+    Unless the variable's name says that its value is a secret (`named`), the value must also look random.
     """
     if len(value) < LEAST_CHARS or value.startswith(("/", "~", ".")) or ":\\" in value:
         return False
     if "://" in value:
-        # An address is one itself if it has something random in it, as those of webhooks have.
+        # A URL is a secret if a part of it is random, as in webhooks.
         return any(is_random(_encoded(part)) for part in re.split(r"[/?&=#@:;]", value))
     if not named:
         return is_random(_encoded(value))

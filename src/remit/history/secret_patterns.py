@@ -1,7 +1,7 @@
-"""Secrets that are known by how they begin: a table, to which users add lines of their own.
+"""A table of secrets that are recognised by their prefix. Users can add entries.
 
-A line is a prefix, a set of characters and a length, never a regular expression: settings of a project may come from
-anybody, and a regular expression can take for ever. How a text is searched for them is in `secret_tokens.py`.
+An entry is a prefix, a set of characters and a length, not a regular expression: the settings of a project are
+untrusted, and a regular expression can take exponential time. `secret_tokens.py` does the search.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ CLASSES: dict[Chars, bytes] = {
     "dotted": rb"A-Za-z0-9_.=-",
     "base64": rb"A-Za-z0-9_+/=-",
 }
-"""Which characters each of the sets has, as a regular expression has them in brackets."""
+"""The characters of each set, as inside the brackets of a regular expression."""
 
 LEAST, MOST = 16, 512
-"""Bounds of `least`: a shorter secret would be found in ordinary texts."""
+"""Bounds of `least`: shorter secrets would match ordinary text."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9](?=.{2})[A-Za-z0-9_-]*(?:(?<=..)[.:~=][A-Za-z0-9_-]*)*")
 _PREFIX_CHARS = 32
 
 
 class SecretPattern(Struct, frozen=True):
-    """A kind of secret: a prefix, and what follows it. Raises UsageError for what would find too much, or nothing."""
+    """A kind of secret: a prefix and the characters after it. Raises UsageError if it would match too much or nothing."""
 
     prefix: str
     """3 to 32 letters, digits, `_`, `-`, `.`, `:`, `~` and `=`. Upper and lower case differ."""
     least: int = LEAST
-    """How many characters follow it at least, 16 to 512. At least one of them is a digit or a capital letter."""
+    """Least number of characters after the prefix, 16 to 512. At least one must be a digit or a capital letter."""
     chars: Chars = "name"
-    """Which characters follow: `hex`, `upper` (capitals and digits), `uuid`, `word` (letters and digits), `name` (with
-    `_` and `-`), `dotted` (with `.` and `=` too) or `base64` (with `+`, `/` and `=` too)."""
+    """The characters after the prefix: `hex`, `upper` (capitals and digits), `uuid`, `word` (letters and digits), `name`
+    (also `_` and `-`), `dotted` (also `.` and `=`) or `base64` (also `+`, `/` and `=`)."""
     exact: bool = False
-    """Whether exactly `least` of them follow."""
+    """Whether exactly `least` characters follow."""
     random: bool = False
-    """Whether they must look random: for a prefix that ordinary words have, too."""
+    """Whether the characters must look random: for a prefix that also starts ordinary words."""
 
     def __str__(self) -> str:
         return f"{self.prefix} and {'exactly' if self.exact else 'at least'} {self.least} of {self.chars}"
 
     def __post_init__(self) -> None:
-        # They come from settings, too: nothing is what its type says until it was looked at.
+        # Patterns also come from settings, so the types are not guaranteed.
         prefix, least = cast(object, self.prefix), cast(object, self.least)
         if not isinstance(prefix, str) or len(prefix) > _PREFIX_CHARS or not _PREFIX.fullmatch(prefix):
             raise UsageError(
@@ -69,7 +69,7 @@ class SecretPattern(Struct, frozen=True):
                 raise UsageError(f"{name} must be true or false, not {value!r}.")
         if self.random and self.chars in ("dotted", "base64"):
             raise UsageError(
-                f"random cannot be told of {self.chars} characters; choose another set of chars."
+                f"random=true does not work with chars={self.chars!r}. Choose another set of chars."
             )
 
 
@@ -124,7 +124,7 @@ PATTERNS = (
     *_all("sb_secret_ tskey-", 20),
     *_all("ops_eyJ", 100, "base64"),
     *_all("AGE-SECRET-KEY-1", 50, "upper"),
-    # Models and what is built around them.
+    # Models and services around them.
     *_all("sk-", 16, random=True),
     *_all("gsk_ xai- pplx- r8_ tvly-", 20, random=True),
     *_all("hf_ api_org_", 32, "word"),
@@ -173,4 +173,4 @@ PATTERNS = (
     *_all("p8e-", 32, "word", exact=True),
     *_all("sm_pat_ sm_aat_ sm_sat_", 16, "word", exact=True),
 )
-"""What providers have published of their keys and tokens."""
+"""Formats of keys and tokens, as published by the providers."""

@@ -1,8 +1,8 @@
-"""What looks like a secret: values by the names they are given, and keys and tokens by their shape.
+"""Finds text that looks like a secret: values by the name before them, keys and tokens by their form.
 
-Everything is done on bytes, of JSON or of plain text. Values by their names are looked for everywhere, pattern by
-pattern: nearly all begin with a fixed word, so `re` passes over ordinary text at about 0.3 ns a byte. Keys and tokens are
-looked for at long runs of letters and digits only, see `secret_tokens.py`.
+Works on bytes of plain text or JSON. Named values are searched pattern by pattern: nearly every pattern begins with a
+fixed word, so `re` skips ordinary text at about 0.3 ns per byte. Keys and tokens are searched only in long runs of
+letters and digits (`secret_tokens.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from remit.types.messages import REDACTED
 MARK = REDACTED.encode()
 
 _QUOTES = rb"[\"'\\]{0,32}"
-"""As many as JSON in JSON in JSON has."""
+"""As many quotes and backslashes as in JSON nested in JSON, three levels deep."""
 _BLANKS = rb"(?:[ \t]|\\{1,8}t){0,8}"
-"""Tabs in JSON too."""
+"""Spaces and tabs; in JSON, a tab is escaped."""
 
 Good = Callable[[re.Match[bytes], bytes], bool]
-"""Whether a value that was found is a secret. The match may be in lower case; the value is as it is written."""
+"""Whether a matched value is a secret. The match may be in lower case; the value is the original."""
 
 
 def _always(match: re.Match[bytes], value: bytes) -> bool:
@@ -43,7 +43,7 @@ def _looks_random(match: re.Match[bytes], value: bytes) -> bool:
 
 def _is_whole_key(match: re.Match[bytes], value: bytes) -> bool:
     del match
-    # More than the first line, which stands in ordinary texts too.
+    # Longer than the first line alone, which occurs in ordinary text too.
     return len(value) >= 72
 
 
@@ -53,7 +53,7 @@ def _is_password(match: re.Match[bytes], value: bytes) -> bool:
 
 
 def _is_short_password(match: re.Match[bytes], value: bytes) -> bool:
-    # `PWD` and `pass` have other meanings: a folder, a test that passed.
+    # `PWD` and `pass` have other meanings: the working folder, a test that passed.
     return (
         _is_last_word(match)
         and not value.startswith((b"/", b"~", b".", b"$", b"%"))
@@ -66,7 +66,7 @@ def _is_last(match: re.Match[bytes], value: bytes) -> bool:
 
 
 def _is_last_word(match: re.Match[bytes]) -> bool:
-    """Whether the name is a word, and not the end of one: `MY_PAT`, not `compat`. `pass` alone is no name."""
+    """Whether the name is a separate word: `MY_PAT`, not `compat`. `pass` counts only after `_` or `-`."""
     text, start = match.string, match.start()
     if text[start - 1 : start] in (b"_", b"-"):
         return True
@@ -89,25 +89,25 @@ _KEY_OF = (
     b"signing",
     b"master",
 )
-"""What a `key` is a key of when it is a secret. Others open caches and tables."""
+"""Words before `key` that make it a secret. Other keys belong to caches and tables."""
 
 
 class _Shape(NamedTuple):
-    """A kind of secret that is known by what stands before it. Group 1 is the secret, where it is not the whole."""
+    """A kind of secret that is recognised by the text before it. Group 1, if any, is the secret; else the whole match."""
 
     pattern: re.Pattern[bytes]
-    """Linear: every part ends at the first character that is not its own, or is bounded."""
+    """Linear: every part ends at the first character outside its set, or is bounded."""
     good: Good = _always
     folded: bool = False
-    """Whether it is looked for in lower case."""
+    """Whether to search the text in lower case."""
     has: bytes = b""
-    """What every text with such a secret has, in lower case: without it, the pattern need not be tried."""
+    """Lower-case text that every match contains: the pattern is not tried on texts without it."""
 
 
 _URL_PASSWORD = _Shape(re.compile(rb"://[^\s/:@\"'\\]{0,256}:([^\s/@\"'\\]{1,512})@"), has=b"@")
 
 _CLIENT_SECRET = _Shape(re.compile(rb"[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,}"), _begins, has=b"~")
-"""Of Azure: not at long runs, since many have none."""
+"""Azure client secrets. Searched here because many have no long run of letters and digits."""
 
 _AUTHORIZATION = _Shape(
     re.compile(
@@ -138,7 +138,7 @@ _PASSWORD_ARGUMENT = _Shape(
 )
 
 _PRIVATE_KEY = _Shape(
-    # Nothing is given back: a key may be megabytes long, and every place to go back to takes memory.
+    # Possessive, without backtracking: a key may be megabytes long, and each backtracking position takes memory.
     re.compile(
         rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         rb"(?:(?:Version|Comment|Charset|MessageID|Hash): [^\r\n\\]*+|[A-Za-z0-9+/=,]++|-(?!----)|: ?"
@@ -153,16 +153,16 @@ _ASSIGNED = (
     _QUOTES + _BLANKS + rb"(?::=|=>|[:=])" + _BLANKS + rb"[\"'\\\x00-\x08\x0e-\x1f]{0,32}"
     rb"([^\x00-\x20\"'\\,;&<>(){}\[\]`|]{8,})"
 )
-"""No value goes on behind a character that JSON escapes: with the path behind it, it would look like one."""
+"""A value ends at a character that JSON escapes: together with a path after it, a word would look like a secret."""
 
 _NOT_IN_TEXTS = (
     *("bearer", "jwt", "webhook", "mnemonic", "seed_phrase", "connection_string"),
     *("pw", "dsn", "sas", "pin", "salt"),
 )
-"""Names whose values have a shape of their own, or cannot be told from words, numbers and addresses."""
+"""Names whose values have their own pattern, or cannot be distinguished from words, numbers and addresses."""
 
 _ENDINGS = {"key": "(?:[_-]?id)?", "secret": "(?:[_-]?(?:access)?[_-]?key)?", "credential": "s?"}
-"""What a name may end in besides."""
+"""Optional endings of these names."""
 
 _GOOD: dict[str, Good] = {
     **dict.fromkeys(INSIDE, _looks_random),
@@ -171,24 +171,24 @@ _GOOD: dict[str, Good] = {
     **dict.fromkeys(("pass", "pwd"), _is_short_password),
     "key": _is_key,
 }
-"""What the value of each name must be like."""
+"""The check for the value of each name."""
 
 _VALUED = {
     word: _Shape(
         re.compile((word + _ENDINGS.get(word, "")).encode() + _ASSIGNED),
         good,
         folded=True,
-        # Only where several names begin alike: a pattern that begins with a word is tried as fast as the word is found.
+        # Only if several names begin alike: searching for a single word is as fast as this check.
         has=word[:4].encode() if word.startswith(("pass", "cred")) else b"",
     )
     for word, good in _GOOD.items()
     if word not in _NOT_IN_TEXTS
 }
-"""Values by their names."""
+"""The pattern for the value of each name."""
 
 
 def _all_shapes(names: Iterable[str]) -> tuple[_Shape, ...]:
-    """In the order in which they are replaced."""
+    """All patterns, in the order in which their matches are replaced."""
     by_name = [_VALUED[name] for name in names]
     before, after = (_AUTHORIZATION, _BEARER), (_ARGUMENT, _PRIVATE_KEY, _PASSWORD_ARGUMENT)
     return (_URL_PASSWORD, _CLIENT_SECRET, *before, *by_name, *after)
@@ -200,14 +200,14 @@ _PARTS = {shape.has for shape in _SHAPES}
 _PASSWORDS_FIRST = _all_shapes(
     sorted(_VALUED, key=lambda name: ("pas", "pwd", "sec", "cre", "tok", "key", "coo", "pat").index(name[:3]))
 )
-"""For texts in which values are many. The order matters only where a name is given as a value, `token: password=...`:
-then the first to be replaced may take the other with it."""
+"""For texts with many values. The order matters only if a name is part of a value (`token: password=...`): the first
+replacement may include the other."""
 _MANY = 48
-"""A colon or an equals sign in so many bytes is many."""
+"""A text has many values if it has at least one colon or equals sign per this many bytes."""
 
 
 def without_lookalikes(data: bytes, finder: Finder) -> bytes:
-    """With `MARK` in their places; the same object where there are none."""
+    """Replace everything that looks like a secret by `MARK`; returns the same object if nothing does."""
     folded = data.lower()
     absent = [part for part in _PARTS if part not in folded]
     many = folded.count(b":") + folded.count(b"=") >= (len(folded) + 1_000) // _MANY
@@ -219,7 +219,7 @@ def without_lookalikes(data: bytes, finder: Finder) -> bytes:
 
 
 def _shaped(data: bytes, folded: bytes, shape: _Shape) -> tuple[bytes, bytes]:
-    """Both forms of the text without secrets of a shape. Folding changes no length, so places agree."""
+    """The text and its lower-case form without secrets of one shape. Both have the same length, so offsets agree."""
     spans: list[tuple[int, int]] = []
     for match in shape.pattern.finditer(folded if shape.folded else data):
         start, end = match.span(min(match.re.groups, 1))

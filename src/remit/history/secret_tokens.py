@@ -1,7 +1,7 @@
-"""Secrets at long runs of letters and digits: every key or token that is known by its shape has one.
+"""Finds keys and tokens in long runs of letters and digits: every key or token with a known form has such a run.
 
-Most texts have few such runs. At each, three bytes are looked up in a table; a pattern is tried only where a secret
-begins with them. So the number of patterns does not matter.
+Most texts have few such runs. For each run, three bytes are looked up in a table, and a pattern is tried only if a
+secret begins with these bytes. So the number of patterns does not affect the speed.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _DASHES = b"_-"
 
 LONG = 15
-"""How many letters, digits, `_` and `-` in a row are a long run."""
+"""Least length of a long run of letters, digits, `_` and `-`."""
 
 _KEY = 3
-"""How many bytes are looked up."""
+"""Number of bytes looked up."""
 
 _AS_RUN = bytes(0x61 if char in WORD + _DASHES else 0x20 for char in range(256))
 _LONG_RUN = b"a" * LONG
 
 _JOINED = frozenset(bytes((char,)) for char in b"./:~=+\\[;%")
-"""What stands before a run in which a secret goes on, or before one that begins with the end of an escape."""
+"""Characters before a run that continues a secret, or before a run that starts with the end of an escape."""
 _ESCAPING = frozenset(bytes((char,)) for char in b"\\[;%")
 _PARTING = frozenset((b"+", b"/"))
 _ESCAPE_ENDS = 5
-"""How many characters of an escape a run may begin with: `n`, `3D`, `x1b`, `208m`, `u001b`."""
+"""Most characters of an escape at the start of a run: `n`, `3D`, `x1b`, `208m`, `u001b`."""
 
 _ESCAPE = re.compile(
     rb"(?:\\(?:[bfnrt]|u[0-9a-f]{4})|(?:\x1b|\\u001b)\[[0-9;]{0,12}m|%[0-9A-Fa-f]{2}|\\x[0-9A-Fa-f]{2})[_-]{0,4}$"
 )
-"""Letters that are not part of a word: of a line break in JSON, of a colour in a terminal, of a character in an address."""
+"""Escapes whose letters are not part of a word: in JSON, terminal colours, URLs and source code."""
 _ESCAPE_BYTES = 24
 
 _BLOB = re.compile(rb"[A-Za-z0-9+/]{256,}")
-"""A file in base64: many runs, and not text."""
+"""A base64-encoded file: many runs, and not text."""
 
 _BACK = 64
-"""How far before a run its secret may begin, where its first part is not a long run."""
+"""How far before a run its secret may begin, if the first part is not a long run."""
 
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _SOLID = re.compile(rb"[A-Za-z0-9]{16,}")
@@ -53,9 +53,9 @@ Span = tuple[int, int]
 
 
 class Shape:
-    """How a secret looks. Group 1 is the secret, where it is not the whole; the last group must be `good`.
+    """The form of a secret. Group 1, if any, is the secret, else the whole match; the last group must be `good`.
 
-    `pattern` must be linear, and fail within a bounded length or within the run: the same bytes may be tried again.
+    `pattern` must be linear, and must fail within a bounded length or within the run: the same bytes may be tried again.
     """
 
     def __init__(self, pattern: bytes, *, back: int = 0, good: Callable[[bytes], bool] | None = None) -> None:
@@ -65,11 +65,11 @@ class Shape:
 
     @functools.cached_property
     def _pattern(self) -> re.Pattern[bytes]:
-        # Few texts have any: most patterns are never needed.
+        # Compiled on first use: most patterns are never needed.
         return re.compile(self._source)
 
     def match(self, data: bytes, start: int, done: int = 0) -> Span | None:
-        """The secret whose long run begins at `start`; what is before `done` will be replaced."""
+        """The secret whose long run begins at `start`. Text before `done` is already part of another secret."""
         at = start - self._back
         found = self._pattern.match(data, at) if at >= done else None
         if found is None or not may_begin(data, at, done):
@@ -79,14 +79,14 @@ class Shape:
 
 
 def may_begin(data: bytes, at: int, done: int = 0) -> bool:
-    """Whether no word goes on there. Right after an escape one begins too, also inside a program's text."""
+    """Whether `at` is not inside a word. A word can start right after an escape."""
     ahead = data[max(done, at - _ESCAPE_BYTES) : at]
     last = ahead.rstrip(_DASHES)[-1:]
     return not last or last not in WORD or _ESCAPE.search(ahead) is not None
 
 
 def is_random(value: bytes) -> bool:
-    """Whether it looks random, not like words, a number or a path."""
+    """Whether a value looks random, not like words, a number or a path."""
     digits = count_digits(value)
     if len(value) < 16 or not digits or count_letters(value) < 2 or (b"/" in value and b"." in value):
         return False
@@ -105,7 +105,7 @@ def count_letters(value: bytes) -> int:
 
 
 def _is_number(secret: bytes) -> bool:
-    """Whether the first part is a number in base64: the account that a bot's token is of."""
+    """Whether the first part is a number in base64: the account id in a bot token."""
     part = secret.partition(b".")[0]
     try:
         return base64.b64decode(part + b"=" * (-len(part) % 4)).isdigit()
@@ -114,16 +114,16 @@ def _is_number(secret: bytes) -> bool:
 
 
 def _head(prefix: bytes) -> bytes:
-    """What stands before the run: all up to the last byte that no run has."""
+    """The part of a prefix before its run: up to the last byte that cannot be part of a run."""
     return prefix[: len(prefix) - len(re.split(rb"[^A-Za-z0-9_-]", prefix)[-1])]
 
 
 def _shape(pattern: SecretPattern) -> Shape:
     prefix, chars = pattern.prefix.encode(), CLASSES[pattern.chars]
     many = b"{%d}(?![%s])" % (pattern.least, chars) if pattern.exact else b"{%d,}" % pattern.least
-    # Not words alone. Within the first bytes, so that what fails does so soon.
+    # Requires a digit or capital within the first 64 bytes: excludes plain words and fails early.
     body = rb"(?=[%s]{0,63}?[A-Z0-9])[%s]%s" % (chars, chars, many)
-    # What a prefix with an equals sign names stays: only the value is a secret.
+    # A prefix with an equals sign stays: only the value is secret.
     grouped = rb"%s(%s)" if prefix.endswith(b"=") else rb"(%s(%s))"
     return Shape(
         grouped % (re.escape(prefix), body),
@@ -135,14 +135,14 @@ def _shape(pattern: SecretPattern) -> Shape:
 _TOKEN = Shape(rb"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?")
 _BOT = Shape(rb"[MNO][A-Za-z0-9]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}", good=_is_number)
 _LATE = {
-    # Bounded: what fails, with a slash or a plus in it, may be longer than its run.
+    # Bounded: text with a slash or a plus may be longer than its run.
     b"whsec_": Shape(rb"whsec_[A-Za-z0-9+/]{24,200}=*"),
     b"slack.com/": Shape(rb"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{20,300})"),
     b"api/webhooks/": Shape(rb"api/webhooks/([A-Za-z0-9/_-]{20,300})", good=is_random),
     b"webhookb2/": Shape(rb"webhookb2/([A-Za-z0-9/@_-]{20,300})", good=is_random),
 }
-"""Secrets of webhooks, and their addresses at Slack, Discord and Teams, by a mark before what may be random. Their first
-parts may be too short for a long run, so they are looked for before one."""
+"""Webhook secrets, and webhook URLs of Slack, Discord and Teams, by the text before the random part. Their first part may
+be too short for a long run, so these are searched before a run."""
 
 STARTS: dict[bytes, Sequence[Shape]] = {
     b"eyJ": (_TOKEN,),
@@ -151,7 +151,7 @@ STARTS: dict[bytes, Sequence[Shape]] = {
     b"A3-": (Shape(rb"A3-[A-Z0-9]{6}-[A-Z0-9]{6}-?(?:[A-Z0-9]{5}-){3}[A-Z0-9]{5}"),),
     **{base64.b64encode(b"%d0" % number)[:_KEY]: (_BOT,) for number in range(10, 100)},
 }
-"""Shapes with more than a prefix, by how their run begins."""
+"""Shapes with more than a prefix, by the first bytes of their run."""
 
 HEADS: dict[bytes, Sequence[Shape]] = {
     b"SG.": (Shape(rb"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}", back=3),),
@@ -161,7 +161,7 @@ HEADS: dict[bytes, Sequence[Shape]] = {
         for number in range(100)
     },
 }
-"""And by the bytes right before it."""
+"""Shapes by the bytes right before their run."""
 
 
 class Finder:
@@ -171,7 +171,7 @@ class Finder:
         self._starts: dict[bytes, list[Shape]] = {key: list(shapes) for key, shapes in STARTS.items()}
         self._heads: dict[bytes, list[Shape]] = {key: list(shapes) for key, shapes in HEADS.items()}
         solid: list[bytes] = [b"eyJ"]
-        # The longest first: `sk_live_` before `sk_`.
+        # Longest first: `sk_live_` before `sk_`.
         for pattern in sorted(chain(PATTERNS, patterns), key=lambda one: -len(one.prefix)):
             prefix = pattern.prefix.encode()
             head = _head(prefix)
@@ -182,8 +182,8 @@ class Finder:
         self._solid = re.compile(b"/(?:%s)" % b"|".join(map(re.escape, solid)))
 
     def find(self, data: bytes) -> list[Span]:
-        """Where the secrets are, in order."""
-        # Not with a pattern: this passes over ordinary texts several times as fast.
+        """The spans of the secrets, in order."""
+        # Without a regular expression: this skips ordinary text several times faster.
         runs = data.translate(_AS_RUN)
         starts, spans, done, blob = self._starts, list[Span](), 0, 0
         start = runs.find(_LONG_RUN)
@@ -200,21 +200,21 @@ class Finder:
                 span = self._look(data, start, end, done)
             if span is not None:
                 spans.append(span)
-                # Another may begin right there, as it would once this one is replaced.
+                # Another secret may begin right after this one.
                 end = done = span[1]
             elif data[end : end + 1] in _PARTING:
-                # Looked for once: a file may be long, and have many runs.
+                # Searched once per file: a file may be long and have many runs.
                 blob = blob if end < blob else _end_of_blob(data, start)
                 end = self._in_blob(data, end, blob) if end < blob else end
             start = runs.find(_LONG_RUN, end)
         return spans
 
     def _look(self, data: bytes, start: int, end: int, done: int) -> Span | None:
-        """The secret that a run is of: it begins with the run, before it, or behind an escape or dashes."""
+        """The secret that contains a run: it begins with the run, before it, or after an escape or dashes."""
         before = data[start - 1 : start]
         span = self._at(data, start, done)
         if span is None and data[start] in _DASHES:
-            # Those of a list or a diff.
+            # Dashes of a list or a diff.
             span = self._at(data, end - len(data[start:end].lstrip(_DASHES)), done)
         if span is None and before in _ESCAPING:
             for at in range(start + 1, start + _ESCAPE_ENDS + 1):
@@ -228,7 +228,7 @@ class Finder:
         return _first(self._starts.get(data[at : at + _KEY], ()), data, at, done)
 
     def _in_blob(self, data: bytes, end: int, blob: int) -> int:
-        """Where to go on in a file in base64: at what begins like a secret, or at its last run, which may go on behind it."""
+        """Where to continue in a base64 file: at the start of a possible secret, or at the last run, which may be longer."""
         if found := self._solid.search(data, end, blob):
             return found.start() + 1
         return max(data.rfind(b"+", end, blob), data.rfind(b"/", end, blob)) + 1
@@ -242,7 +242,7 @@ def _first(shapes: Sequence[Shape], data: bytes, start: int, done: int) -> Span 
 
 
 def _late(data: bytes, start: int, done: int) -> Span | None:
-    """The secret that began before the run."""
+    """A secret that began before the run."""
     first = max(done, start - _BACK)
     ahead = data[first:start]
     if b"hook" not in ahead and b"whsec_" not in ahead:

@@ -1,6 +1,6 @@
 """Real models, by name: `Shelf().find("anthropic:claude-sonnet-5")`.
 
-What a name may be is in `names.py`. Nothing of a provider is imported before the first `find`.
+`names.py` lists the valid forms of a name. The providers' packages are imported by the first `find`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The providers' clients on one event loop: one for each provider, shared by every model and run."""
+"""The providers' clients of one event loop: one per provider, shared by all models and runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 import remit.models.names as names
 from remit.models.names import Named
-from remit.models.openai_shortcut import shorten_way
+from remit.models.openai_shortcut import skip_conversion
 
 log = logging.getLogger("remit")
 
@@ -30,10 +30,10 @@ _begun: ContextVar[list[_Response] | None] = ContextVar("begun", default=None)
 
 @asynccontextmanager
 async def closing_responses() -> AsyncGenerator[None]:
-    """Closes every response that begins inside, however it ends.
+    """Close every response that begins inside the block, however the block ends.
 
-    The libraries read a response through generators inside generators; a cancel that meets an outer one leaves
-    the connection open until they are collected.
+    The libraries read a response through nested generators. A cancel in an outer generator leaves the connection open
+    until the inner ones are garbage-collected.
     """
     begun: list[_Response] = []
     before = _begun.set(begun)
@@ -53,10 +53,10 @@ async def _note(response: _Response) -> None:
 
 
 class Clients:
-    """Makes each provider and each of its models once."""
+    """Creates each provider and each of its models once."""
 
     def __init__(self) -> None:
-        # Each provider has another client inside, which is nobody's business here.
+        # Any: each provider wraps another type of client.
         self._providers: dict[object, Provider[Any]] = {}
         self._models: dict[str, Model] = {}
 
@@ -105,25 +105,25 @@ class Clients:
         return OpenAIChatModel(named.model, provider=self._providers[named.address])
 
     async def close(self) -> None:
-        """Close every connection. What fails at that is logged: nothing can be done about it."""
+        """Close every connection. Failures are logged."""
         providers, self._providers = self._providers, {}
         self._models.clear()
         for provider in providers.values():
             try:
-                # Entering and leaving is how a provider is told to close the client it made.
+                # A provider closes its client when its context is left.
                 async with provider:
                     pass
             except Exception:
-                log.warning("the connections of %s could not be closed", provider.name, exc_info=True)
+                log.warning("closing the connections of %s failed", provider.name, exc_info=True)
 
 
 def _tuned(provider: Provider[Any]) -> Provider[Any]:
-    """The same provider; its client does not retry, and its responses are noted. What it has not is left out."""
+    """Turn off the client's retries, and record its responses, where the client supports it."""
     client: object = provider.client
     if isinstance(getattr(client, "max_retries", None), int):
-        # Once for all: as a setting of each request it would copy the client each time.
+        # On the client: as a setting of each request it would copy the client each time.
         cast(Any, client).max_retries = 0
-    shorten_way(client)
+    skip_conversion(client)
     hooks: object = getattr(getattr(provider, "_own_http_client", None), "event_hooks", None)
     if isinstance(hooks, dict):
         cast(dict[str, list[object]], hooks)["response"].append(_note)

@@ -1,4 +1,4 @@
-"""remit's messages as pydantic-ai's. What a run's conversation had at its last request is not converted again."""
+"""Convert remit's messages to pydantic-ai's. Messages of a run's last request are not converted again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from remit.types.messages import (
 )
 
 MOST_RUNS = 256
-"""So many conversations are kept; the one that was not used for longest goes first."""
+"""The most cached conversations; the least recently used is dropped first."""
 
 UNTYPED = "application/octet-stream"
 
@@ -45,7 +45,7 @@ class Conversations:
         self._runs: OrderedDict[str, _Conversation] = OrderedDict()
 
     def convert(self, run_id: str, messages: Sequence[Message]) -> list[ModelMessage]:
-        """The messages of one request. Costs what is new since the run's last one."""
+        """The messages of one request. Only messages since the run's last request are converted."""
         conversation = self._runs.pop(run_id, None)
         if conversation is None or not conversation.begins(messages):
             conversation = _Conversation()
@@ -60,14 +60,14 @@ class Conversations:
 
 
 class _Conversation:
-    """The messages of a run so far, and what was made of them. What was made is never changed, only replaced."""
+    """The messages of a run so far, and the converted ones. A converted message is never changed, only replaced."""
 
     def __init__(self) -> None:
         self._seen: list[Message] = []
         self.made: list[ModelMessage] = []
 
     def begins(self, messages: Sequence[Message]) -> bool:
-        """Whether these are the same messages and perhaps more: the same objects, so that nothing is compared."""
+        """Whether `messages` start with the ones seen so far, compared by identity."""
         return len(self._seen) <= len(messages) and all(map(is_, self._seen, messages))
 
     def extend(self, messages: Sequence[Message]) -> None:
@@ -85,7 +85,7 @@ class _Conversation:
         self._ask(parts)
 
     def _ask(self, parts: list[ModelRequestPart]) -> None:
-        """Everything between two replies is one request: results must follow their calls at once."""
+        """Add everything between two replies as one request: results must directly follow their calls."""
         if not parts:
             return
         last = self.made[-1] if self.made else None

@@ -1,4 +1,4 @@
-"""Every failure of a provider as one `ModelError`: its kind, whether to try again, and a sentence for a stranger."""
+"""Turn every failure of a provider into a `ModelError`: its kind, whether to retry, and a message."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from remit.types.messages import JsonObject
 from remit.types.text import clean, describe_error, one_line, shorten
 
 MOST_WORDS = 300
-"""Characters of the provider's own words."""
+"""The most characters of the provider's own message."""
 
-# The first that fits: those that are more exact stand before those that they are a part of.
+# The first match counts, so subclasses come before their base classes.
 _KINDS: tuple[tuple[type[BaseException], ModelErrorKind], ...] = (
     (theirs.ModelRateLimitError, "rate_limit"),
     (theirs.ModelQuotaExceededError, "quota"),
@@ -45,23 +45,23 @@ _STATUSES: dict[int, ModelErrorKind] = {408: "timeout", 409: "server", 413: "con
 _FILTERS = ("content_filter", "content_policy_violation", "moderation_blocked")
 
 _WHAT: dict[ModelErrorKind, str] = {
-    "rate_limit": "refused the request: too many at once, or too many in this minute",
-    "overloaded": "is overloaded or not available at the moment",
-    "server": "failed on its own side",
-    "timeout": "took too long to answer",
-    "connection": "could not be reached, or the connection broke",
-    "auth": "did not accept the key",
+    "rate_limit": "refused the request: rate limit exceeded",
+    "overloaded": "is overloaded or temporarily unavailable",
+    "server": "failed with a server error",
+    "timeout": "timed out",
+    "connection": "could not be reached, or the connection was lost",
+    "auth": "rejected the API key",
     "quota": "has no quota or credit left for this account",
-    "not_found": "says that there is no such model",
-    "context": "cannot take a conversation this long",
+    "not_found": "does not know this model",
+    "context": "cannot accept a conversation this long",
     "filter": "blocked the request or the answer with its content filter",
     "invalid": "rejected the request",
-    "bug": "could not be asked, because of a mistake in a program",
+    "bug": "could not be called because of a bug",
 }
 
 
 def failure(error: BaseException, named: Named, base_url: str | None, usage: Usage | None) -> ModelError:
-    """What went wrong, in remit's terms. `usage` is what the provider counted before it failed."""
+    """The ModelError for an exception. `usage` is what the provider counted before the failure."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     kind = _kind(error)
@@ -86,26 +86,26 @@ def failure(error: BaseException, named: Named, base_url: str | None, usage: Usa
 
 
 def unreadable(why: ModelError, named: Named, usage: Usage | None) -> ModelError:
-    """The error of a response that came, and that nobody can read."""
-    return ModelError(f"{named.whole} answered with what cannot be read. {why}", kind="server", usage=usage)
+    """The ModelError for a response that cannot be read."""
+    return ModelError(f"{named.whole} sent a response that cannot be read. {why}", kind="server", usage=usage)
 
 
 def stopped_short(
     response: ModelResponse, named: Named, usage: Usage | None, *, told: bool
 ) -> ModelError | None:
-    """The error of a response that came, but not whole; None for one that did.
+    """The ModelError for an incomplete response; None for a complete one.
 
-    `told`: a whole one says why it ended. Ollama's does not always.
+    `told`: a complete response gives a finish reason. Ollama's does not always.
     """
     said: object = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason == "error":
-        what = f"{named.whole} {_WHAT['server']}: it stopped in the middle ({said or 'no reason given'})."
+        what = f"{named.whole} {_WHAT['server']}: the answer stopped midway ({said or 'no reason given'})."
         return ModelError(what, kind="server", usage=usage)
-    # A reason that only the provider knows is a reason; none at all means that the end never came.
+    # A finish reason that only the provider knows counts; without any reason, the response is incomplete.
     refused = response.finish_reason == "content_filter" or "refusal" in (response.provider_details or {})
     silent = told and named.provider != "ollama" and not said and not refused
     if response.state == "incomplete" or silent or (response.finish_reason is None and not said):
-        what = f"{named.whole} {_WHAT['connection']}: the answer ended before it was whole."
+        what = f"{named.whole} {_WHAT['connection']}: the answer is incomplete."
         return ModelError(what, kind="connection", usage=usage)
     return None
 
@@ -125,7 +125,7 @@ def _kind(error: BaseException) -> ModelErrorKind:
 
 
 def _wait(error: BaseException) -> float | None:
-    """Seconds the provider asks us to wait: in a header, or in the body as Google does it ("13s")."""
+    """Seconds that the provider asks us to wait: from a header, or from the body as Google sends it ("13s")."""
     after: object = getattr(error, "retry_after", None)
     if isinstance(after, float):
         return after
@@ -134,12 +134,12 @@ def _wait(error: BaseException) -> float | None:
 
 
 def _unsent(error: BaseException) -> bool:
-    """Whether it failed before anything was sent, so that nothing can have been used."""
+    """Whether the request failed before it was sent, so that it used nothing."""
     return isinstance(error, theirs.ModelConnectionError) and error.phase in ("pool", "connect")
 
 
 def _words(error: BaseException) -> str:
-    """The provider's own words, or else the library's."""
+    """The provider's own message, else the library's."""
     body: object = getattr(error, "body", None)
     said = _message(body)
     if not said:
@@ -158,7 +158,7 @@ def _words(error: BaseException) -> str:
 
 
 def _message(body: object) -> str:
-    """Where providers put their message: `error.message`, `message`, `error`, `detail`; or the text itself."""
+    """The message in a body: `error.message`, `message`, `error`, `detail`, or the text itself."""
     if isinstance(body, str):
         return body
     if isinstance(body, list) and body:
@@ -173,14 +173,14 @@ def _message(body: object) -> str:
 
 
 def _fix(kind: ModelErrorKind, error: BaseException, named: Named, base_url: str | None) -> str:
-    """What the reader can do, where there is something."""
+    """A hint for the user, or ""."""
     if kind == "auth":
         return f"Check the key in {key_variable(named.provider)}."
     if kind == "not_found":
         near: object = getattr(error, "suggested_model_id", None)
-        return f"Did you mean {near!r}?" if near else f"Check the model's name and the address {base_url}."
+        return f"Did you mean {near!r}?" if near else f"Check the model name and the address {base_url}."
     if _unsent(error) or (kind == "connection" and getattr(error, "phase", None) is None):
-        return f"Is {base_url} the right address, and is it up?"
+        return f"Check that {base_url} is the right address and that the server is running."
     if kind == "quota":
-        return "Add credit or raise the limit where the account is kept."
+        return "Add credit, or raise the limit of the account."
     return ""

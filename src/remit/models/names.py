@@ -1,12 +1,12 @@
-"""What a model may be called, and what to say about a name that does not work.
+"""Model names, and the messages about names that do not work. A name has one of these forms:
 
-- `provider:model`, as `anthropic:claude-sonnet-5`, `openai:gpt-5`, `google:gemini-2.5-pro`, `ollama:llama3`,
-  `openrouter:...`: every provider that pydantic-ai knows. `openai:` is the Responses API, `openai-chat:` Chat
+- `provider:model`, such as `anthropic:claude-sonnet-5`, `openai:gpt-5`, `google:gemini-2.5-pro`, `ollama:llama3`,
+  `openrouter:...`: every provider that pydantic-ai knows. `openai:` uses the Responses API, `openai-chat:` Chat
   Completions. Keys and addresses come from the environment: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`,
-  `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OLLAMA_BASE_URL` (else this machine's own) and so on.
-- `http://localhost:8000/v1#model`: a server that speaks Chat Completions. Its key, if it wants one, is in
-  `OPENAI_COMPATIBLE_API_KEY`; the key of OpenAI is never sent there.
-- an alias. An alias is looked up first, and may stand for another alias.
+  `OPENAI_API_KEY`, `OPENAI_BASE_URL`, `OLLAMA_BASE_URL` (defaults to this machine) and so on.
+- `http://localhost:8000/v1#model`: a server with the Chat Completions API. If it needs a key, set
+  `OPENAI_COMPATIBLE_API_KEY`; remit never sends it the key of OpenAI.
+- an alias. Aliases are looked up first, and may refer to another alias.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from remit.errors import UsageError
 from remit.types.text import one_line, shorten
 
 SERVER_KEY = "OPENAI_COMPATIBLE_API_KEY"
-"""The variable with the key of a server that is named by its address."""
+"""The environment variable with the key of a server given by its address."""
 
 OLLAMA_URL = "http://localhost:11434/v1"
-"""Where Ollama listens unless `OLLAMA_BASE_URL` says otherwise."""
+"""The address of Ollama unless `OLLAMA_BASE_URL` is set."""
 
-# Which extra of remit brings a provider; the rest bring an extra of their own name.
+# The extra of remit that installs a provider; other providers have an extra with their own name.
 _EXTRAS = dict.fromkeys(
     (
         "openai-chat",
@@ -54,7 +54,7 @@ _EXTRAS = dict.fromkeys(
 _OWN_EXTRAS = ("anthropic", "openai", "google", "groq", "mistral", "cohere", "bedrock", "huggingface", "xai")
 
 KNOWN = (*_OWN_EXTRAS, *_EXTRAS)
-"""Providers that are suggested for a misspelt one; pydantic-ai may know more."""
+"""Providers to suggest for a misspelt one; pydantic-ai may know more."""
 
 _FAMILIES = {
     "gpt-": "openai",
@@ -64,7 +64,7 @@ _FAMILIES = {
     "claude": "anthropic",
     "gemini": "google",
 }
-"""How the names of models begin, and whose they are."""
+"""Prefixes of model names, and their providers."""
 
 _OTHER_NAMES = {
     "gemini": "google",
@@ -75,7 +75,7 @@ _OTHER_NAMES = {
     "gpt": "openai",
     "chatgpt": "openai",
 }
-"""What people call a provider."""
+"""Other names that people use for a provider."""
 
 _SHOWN = {
     "anthropic": "Anthropic",
@@ -93,24 +93,24 @@ _SHOWN = {
 }
 
 OFFLINE = "offline"
-"""The rules that need no provider."""
+"""The name of the rules that need no provider."""
 
 EXAMPLE = '"anthropic:claude-sonnet-5"'
 
 
 class Unavailable(UsageError):
-    """Raised for a model that cannot be used here. `why` says what is missing and `fix` what to do, for lists of them."""
+    """Raised for a model that cannot be used. `why` and `fix` are short forms of the reason and the remedy, for lists."""
 
     def __init__(self, message: str, *, provider: str, why: str, fix: str = "") -> None:
         super().__init__(message)
         self.provider = provider
-        """Empty where the name does not say it."""
+        """Empty if the name does not contain it."""
         self.why = why
         self.fix = fix
 
 
 class Named(Struct, frozen=True):
-    """A name, taken apart."""
+    """A parsed name."""
 
     whole: str
     provider: str
@@ -120,60 +120,60 @@ class Named(Struct, frozen=True):
     model: str
 
     def of(self, model: str) -> str:
-        """The name of another model at the same place."""
+        """The name of another model of the same provider or server."""
         return f"{self.address}#{model}" if self.address else f"{self.provider}:{model}"
 
 
 def resolve(name: str, aliases: Mapping[str, str]) -> str:
-    """What an alias stands for in the end; any other name itself. Raises UsageError for a circle."""
+    """Resolve an alias to a model name; other names are unchanged. Raises UsageError for a loop."""
     seen = [name]
     while (target := aliases.get(seen[-1])) is not None:
         if target in seen:
             raise UsageError(
-                f"The model alias {name!r} leads in a circle: {' -> '.join([*seen, target])}."
-                " Let one of them name a model."
+                f"The model alias {name!r} refers to itself: {' -> '.join([*seen, target])}."
+                " Let one of these aliases name a model."
             )
         seen.append(target)
     return seen[-1]
 
 
 def check_aliases(aliases: Mapping[str, str]) -> None:
-    """Raises UsageError for what is no alias, and for circles."""
+    """Raise UsageError for an invalid alias, and for a loop."""
     for name, target in aliases.items():
         if not isinstance(name, str) or not isinstance(target, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # from outside
-            raise UsageError(f"A model alias must be a name for a name, not {name!r}: {target!r}.")
+            raise UsageError(f"A model alias must map a name to a name, not {name!r} to {target!r}.")
         resolve(name, aliases)
 
 
 def take_apart(name: str, aliases: Mapping[str, str]) -> Named:
-    """Raises UsageError for a name that is neither `provider:model` nor an address."""
+    """Parse a name. Raises UsageError unless it is `provider:model` or an address."""
     if re.match(r"[a-z]+://", name, re.IGNORECASE):
         return _address(name)
     provider, colon, model = name.partition(":")
     if colon and provider and model.strip():
         return Named(name, provider, "", model)
     if colon and provider:
-        raise UsageError(f"The model name {name!r} names no model after the colon. Write {EXAMPLE}.")
+        raise UsageError(f"The model name {name!r} lacks a model after the colon. Write {EXAMPLE}.")
     near = get_close_matches(name, [*aliases, OFFLINE], n=1)
     hint = _guess(name)
     if near:
         hint = f" Did you mean {'' if near[0] == OFFLINE else 'the alias '}{near[0]!r}?"
     raise Unavailable(
-        f"The model name {name!r} does not say which provider has it. Write it as {EXAMPLE},"
+        f"The model name {name!r} lacks a provider. Write it as {EXAMPLE},"
         f' or as the address of a server: "http://localhost:8000/v1#model".{hint}',
         provider="",
-        why=f"its name does not say which provider has it.{hint}".rstrip("."),
+        why=f"its name lacks a provider.{hint}".rstrip("."),
         fix="write provider:model",
     )
 
 
 def _guess(name: str) -> str:
-    """What a name without a provider was probably meant to be."""
+    """A suggestion for a name without a provider, or ""."""
     provider, slash, model = name.partition("/")
     if slash and model and provider in KNOWN:
         return f" Did you mean {f'{provider}:{model}'!r}?"
     if name in KNOWN:
-        return f" Which model of {name}? Write it behind a colon."
+        return f" Add the model of {name} after a colon."
     for beginning, owner in _FAMILIES.items():
         if name.lower().startswith(beginning):
             return f" Did you mean {f'{owner}:{name}'!r}?"
@@ -184,38 +184,40 @@ def _address(name: str) -> Named:
     address, _, model = name.partition("#")
     check_address(address, f"The model name {name!r}")
     if not model.strip():
-        raise UsageError(f'The address {name!r} does not say which model. Write it as "{address}#model".')
+        raise UsageError(f'The address {name!r} lacks a model. Write it as "{address}#model".')
     return Named(name, "", address, model)
 
 
 def check_address(address: str, where: str) -> None:
-    """Raises UsageError unless it is the address of a web server without a password in it."""
+    """Raise UsageError unless it is an http or https address without a password."""
     try:
         parts = urlsplit(address)
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"{where} is no valid address: {error}.") from None
+        raise UsageError(f"{where} is not a valid address: {error}.") from None
     if parts.scheme.lower() not in ("http", "https") or not parts.hostname or port == 0:
         raise UsageError(
-            f'{where} is no valid address: it must look like "http://localhost:8000/v1", not {address!r}.'
+            f'{where} is not a valid address: write it like "http://localhost:8000/v1", not {address!r}.'
         )
     if parts.username or parts.password:
-        raise UsageError(f"{where} has a password in its address. Put the key into {SERVER_KEY} instead.")
+        raise UsageError(f"{where} contains a password. Put the key into {SERVER_KEY} instead.")
 
 
 def unknown_provider(named: Named) -> UsageError:
     provider = named.provider.lower()
     if provider in ("localhost", "127.0.0.1") or "." in provider:
         return UsageError(
-            f'The model name {named.whole!r} looks like an address without its beginning. Write "http://{named.whole}".'
+            f'The model name {named.whole!r} looks like an address without http://. Write "http://{named.whole}".'
         )
     known = _OTHER_NAMES.get(provider)
     near = [known] if known else get_close_matches(provider, KNOWN, n=1)
     hint = (
-        f'Did you mean "{near[0]}:{named.model}"?' if near else f"Known are {', '.join(KNOWN[:6])} and more."
+        f'Did you mean "{near[0]}:{named.model}"?'
+        if near
+        else f"Known providers: {', '.join(KNOWN[:6])} and others."
     )
     return Unavailable(
-        f"There is no provider {named.provider!r} (in the model name {named.whole!r}). {hint}",
+        f"Unknown provider {named.provider!r} in the model name {named.whole!r}. {hint}",
         provider=named.provider,
         why=f"unknown provider {named.provider!r}",
     )
@@ -238,7 +240,7 @@ def missing_package(named: Named, error: ImportError) -> UsageError:
 
 
 def missing_key(named: Named, said: str) -> UsageError:
-    """Something of the environment is missing; the provider's own words name it."""
+    """The error about a missing environment variable, which the provider's message `said` names."""
     found = re.search(r"`([A-Z][A-Z0-9_]+)`", said)
     if found is None:
         return UsageError(f"The model {named.whole!r} cannot be used: {shorten(one_line(said), 300, 300)}")
@@ -252,22 +254,22 @@ def missing_key(named: Named, said: str) -> UsageError:
 
 
 def provider_shown(provider: str) -> str:
-    """A provider for people."""
+    """A provider's name for people."""
     return _SHOWN.get(provider) or repr(provider)
 
 
 def key_variable(provider: str) -> str:
-    """The variable that holds a provider's key."""
+    """The environment variable with a provider's key."""
     known = {"": SERVER_KEY, "huggingface": "HF_TOKEN", "cohere": "CO_API_KEY"}
     return known.get(provider) or f"{_family(provider)}_API_KEY"
 
 
 def url_variable(provider: str) -> str:
-    """The variable that holds a provider's address."""
+    """The environment variable with a provider's address."""
     return "GOOGLE_GEMINI_BASE_URL" if provider == "google" else f"{_family(provider)}_BASE_URL"
 
 
 def _family(provider: str) -> str:
-    """openai-chat and openai-responses are set up as openai."""
+    """The prefix of a provider's variables: openai-chat and openai-responses use the variables of openai."""
     base = provider.partition("-")[0] if provider.startswith(("openai-", "azure-")) else provider
     return base.upper().replace("-", "_").replace("/", "_")

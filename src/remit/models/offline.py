@@ -1,8 +1,8 @@
-"""`offline`: a stand-in for people without a key or a network. It is a set of rules, not a language model.
+"""`offline`: a set of rules, not a language model, for users without a key or a network.
 
-It can do one job with the real engine and the real tools: survey a folder. It lists the folder, delegates
-one surveyor per part, and puts their facts together. Every fact comes from a tool result in its conversation;
-it never touches the disk. Whatever else it is asked for, it says that it cannot.
+The rules do one job with the real engine and the real tools: survey a folder. They list the folder, delegate one
+surveyor per part, and combine the facts. Every fact comes from a tool result in the conversation; the rules never read
+the disk. Any other task gets the answer that they cannot do it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from remit.types.text import clean
 
 LABEL = "remit's offline rules, not a language model"
 MOST_PARTS = 24
-"""Folders that are handed on at once; what is beyond is named as not looked at."""
+"""The most folders that are delegated; the report lists the others as not surveyed."""
 
 LARGE = 300
-"""Lines of a listing from which on a folder is handed on in parts."""
+"""A folder whose listing has more lines than this is delegated in parts."""
 
 TODO = r"\b(TODO|FIXME)\b"
 _NAMED = re.compile(r'folder ("(?:[^"\\]|\\.)*")')
@@ -44,8 +44,10 @@ _FILLER = re.compile(
     re.IGNORECASE,
 )
 _AND_THEN = frozenset(("and", "then", "to", "for", "with"))
-"""What comes behind one of these is not about which folder it is."""
-UNCLEAR = "Which folder was meant is not clear, so all of it was surveyed. Name one at a time: Survey docs"
+"""Words after one of these do not name the folder."""
+UNCLEAR = (
+    "The task does not name one folder, so the whole workspace was surveyed. Name one folder: Survey docs"
+)
 _AGENT = re.compile(r'^- "([A-Za-z0-9_-]+)":', re.MULTILINE)
 _READ = re.compile(r"(LICEN[CS]E|COPYING)[^/]*|pyproject\.toml|package\.json", re.IGNORECASE)
 
@@ -62,7 +64,7 @@ class Done(NamedTuple):
 
 
 class Offline:
-    """Rules that survey a folder. Costs nothing, streams nothing, needs nothing."""
+    """Rules that survey a folder, without cost and without streaming."""
 
     name = "offline"
     price = Price(0.0, 0.0)
@@ -78,21 +80,21 @@ class Offline:
 
 
 def is_survey(task: str) -> bool:
-    """Whether a task is one that these rules can do."""
+    """Whether these rules can do a task."""
     return bool(re.search(r"survey|folder|directory|repository|code ?base", task, re.IGNORECASE))
 
 
 def _folder_in(task: str) -> str | None:
-    """The folder that a task is about, in quotes or as people write it; None where that is not clear.
+    """The folder in a task, quoted or not; None if it is unclear.
 
-    What was attached to the task comes on later lines.
+    Only the first line counts: attachments are on later lines.
     """
     line = task.strip().partition("\n")[0]
     if named := _NAMED.search(line):
         try:
             return clean(json.loads(named[1]))
         except ValueError:
-            # As people write it, not as JSON does: a path of Windows.
+            # Not valid JSON: a Windows path with single backslashes.
             return named[1][1:-1]
     if found := _FOLDER.search(line):
         return found[1]
@@ -108,7 +110,7 @@ def _folder_in(task: str) -> str | None:
 
 
 class _Survey:
-    """What a run knows of its folder so far, and what it does next."""
+    """A run's knowledge of its folder so far, and its next calls."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -123,7 +125,7 @@ class _Survey:
         self.listing = next((d.result for d in self.done if d.call.name == "ls"), None)
 
     def calls(self) -> tuple[Call, ...]:
-        """The next calls; none when there is nothing more to find out."""
+        """The next calls; none if the survey is complete."""
         if self.request.tool_choice == "none" or not self.can:
             return ()
         if not self.done:
@@ -139,7 +141,7 @@ class _Survey:
         return tuple(calls)
 
     def _hand_on(self) -> tuple[Call, ...]:
-        """One surveyor per part, where that is worth it; and a look into the files that say what this is."""
+        """One surveyor per part if the folder is large, and calls to read the licence and project files."""
         listing = self._own_listing()
         calls: list[Call] = []
         if "read" in self.tools and self.folder == "." and not any(d.call.name == "read" for d in self.done):
@@ -162,11 +164,11 @@ class _Survey:
         return of_listing(self.folder, self.listing.content)
 
     def report(self) -> str:
-        """What was found, from the results alone."""
+        """The report, from the tool results alone."""
         if not self.can:
             return (
-                f"This is {LABEL}. It can survey a folder with the tools ls, grep and read, and nothing else. For"
-                ' anything else choose a real model, such as model="anthropic:claude-haiku-4-5".'
+                f"This is {LABEL}. They can only survey a folder, with the tools ls, grep and read. For other tasks,"
+                ' choose a real model, such as model="anthropic:claude-haiku-4-5".'
             )
         if self.listing is not None and not self.listing.ok:
             return f"The folder `{self.folder}` could not be listed: {self.listing.content}\n\n({LABEL})"

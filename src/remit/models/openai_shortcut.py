@@ -1,8 +1,8 @@
-"""A way around the slowest step of OpenAI's client.
+"""Skip the slowest step of OpenAI's client.
 
-Before each request it walks the whole conversation, once for every type that a message might be of, to rename
-fields that need no renaming: for 400 turns close to a second in which the event loop does nothing else. A body that
-is given as `extra_body` is sent as it is.
+Before each request the client walks the whole conversation, once for every possible type of a message, to rename fields
+that need no renaming. For 400 turns this blocks the event loop for almost a second. The client sends `extra_body`
+unchanged, so the conversation is passed there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class _Resource(Protocol):
     create: _Create
 
 
-def shorten_way(client: object) -> None:
-    """Send conversations as they are, from now on. Does nothing for a client that is not OpenAI's."""
+def skip_conversion(client: object) -> None:
+    """Make the client send conversations unchanged. Does nothing for a client that is not OpenAI's."""
     if type(client).__module__.partition(".")[0] != "openai":
         return
     chat: object = getattr(client, "chat", None)
@@ -27,17 +27,17 @@ def shorten_way(client: object) -> None:
         (getattr(chat, "completions", None), "messages"),
     ):
         if resource is not None:
-            _shorten(cast(_Resource, resource), key)
+            _patch(cast(_Resource, resource), key)
 
 
-def _shorten(resource: _Resource, key: str) -> None:
-    walked = resource.create
+def _patch(resource: _Resource, key: str) -> None:
+    original = resource.create
 
     async def create(**fields: object) -> object:
         conversation, extra = fields.get(key), fields.get("extra_body")
         if isinstance(conversation, list) and (extra is None or isinstance(extra, Mapping)):
             fields[key] = []
             fields["extra_body"] = {key: conversation, **cast(Mapping[str, object], extra or {})}
-        return await walked(**fields)
+        return await original(**fields)
 
     resource.create = create

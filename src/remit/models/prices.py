@@ -1,4 +1,4 @@
-"""What models cost, from genai-prices: the worst case before a call, the real cost after it."""
+"""Prices of models from genai-prices: the worst case before a call, the real cost after it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from remit.types.ports import Price
 
 
 def worst_price(model: Model) -> Price | None:
-    """The most a token can cost; None when nobody knows.
+    """The most that a token can cost; None if the price is unknown.
 
-    Writing to a cache may be dearer than plain input, and prices may rise with the size of the request: the
-    dearest counts.
+    Writing to a cache may cost more than plain input, and prices may rise with the size of the request: the highest
+    price counts.
     """
     info = _find(model)
     if info is None:
@@ -34,7 +34,7 @@ def worst_price(model: Model) -> Price | None:
 
 
 def usage_of(response: ModelResponse, asked: str) -> Usage | None:
-    """What a reply used and cost; None when the provider did not say. `asked` is the model that was asked."""
+    """The usage and cost of a reply; None if the provider did not report it. `asked` is the requested model."""
     said = response.usage
     if said.unmeasured_requests or not (said.input_tokens or said.output_tokens):
         return None
@@ -51,7 +51,7 @@ def usage_of(response: ModelResponse, asked: str) -> Usage | None:
 def _cost(response: ModelResponse, asked: str) -> float | None:
     if response.usage.cost is not None:
         return float(response.usage.cost)
-    # Who answers may carry a version that the table does not have yet.
+    # The name in the response may contain a version that the price table does not have yet.
     for name in (response.model_name, asked):
         try:
             return float(replace(response, model_name=name).cost().total_price)
@@ -61,7 +61,7 @@ def _cost(response: ModelResponse, asked: str) -> float | None:
 
 
 def _find(model: Model) -> ModelInfo | None:
-    # The address tells sellers of the same model apart; one that nobody knows leaves the provider's name.
+    # The address distinguishes sellers of the same model; if it is unknown, try the provider's name.
     for provider_id, address in ((None, model.base_url), (model.system, None)):
         if not provider_id and not address:
             continue
@@ -80,7 +80,7 @@ def _most(prices: ModelPrice, key: str) -> float | None:
 
 
 def counted(response: ModelResponse, asked: str, chars: int) -> Usage | None:
-    """What was used by a request that failed on the way: the provider's count so far, and at least what was heard."""
+    """The usage of a failed request: the provider's count so far, but at least the output that was received."""
     used = usage_of(response, asked)
     if used is None:
         return None

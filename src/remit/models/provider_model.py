@@ -33,11 +33,11 @@ from remit.types.messages import Delta, Reply, Request, ToolMessage
 from remit.types.ports import Emit, Price
 
 ALIVE_S = 1.0
-"""A call is not told before it is whole; while one is being written, a sign of life comes this often."""
+"""Seconds between empty deltas while a tool call arrives: a call is only reported when it is complete."""
 
 
 class ProviderModel:
-    """A model of a provider. Called for many runs at once; each reply is one request on the wire."""
+    """A model of a provider. Many runs may call it at once; each reply is one request on the wire."""
 
     def __init__(
         self, named: Named, here: Callable[[], Clients], conversations: Conversations, *, stream: bool
@@ -52,19 +52,19 @@ class ProviderModel:
         self.lane = f"{model.system}:{model.model_name}"
         """Requests with the same lane share the provider's limits."""
         self.price: Price | None = worst_price(model)
-        """The most a token can cost; None when nobody knows."""
+        """The most that a token can cost; None if unknown."""
         self.context_window: int | None = model.context_window
-        """Tokens; None when nobody knows."""
+        """Tokens; None if unknown."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
 
     def check_settings(self, given: Mapping[str, object]) -> None:
-        """Raises UsageError for settings that this model does not know, and for those that are remit's."""
+        """Raise UsageError for settings that this model does not know, and for those that remit sets itself."""
         request_settings.check(given, self._here().model(self._named), self.name)
 
     async def reply(self, request: Request, emit: Emit) -> Reply:
-        """Ask once. Raises ModelError. A cancel closes the connection at once."""
+        """Send one request. Raises ModelError. A cancel closes the connection at once."""
         asked: _Asked | None = None
         try:
             asked = self._ask(request)
@@ -79,7 +79,7 @@ class ProviderModel:
             used = None if asked is None else asked.counted()
             why = failure(error, self._named, self._base_url, used)
             if why.kind == "bug" and asked is not None:
-                # What was sent is right; what came back is not.
+                # The request was sent, so the fault is in the response.
                 why = unreadable(why, self._named, used)
             raise why from error
         raise why
@@ -115,14 +115,14 @@ class ProviderModel:
 
 
 def _needs_preparing(model: Model, request: Request) -> bool:
-    """Whether ids must be made shorter, or files of tools exchanged for a note where a model cannot read them."""
+    """Whether ids must be shortened, or files of tool results replaced by a note for models that cannot read them."""
     if model.profile.get("tool_call_id_length") is not None:
         return True
     return any(isinstance(m, ToolMessage) and m.parts for m in request.messages)
 
 
 class _Asked:
-    """One request, while it is answered."""
+    """One request in flight."""
 
     def __init__(
         self,
@@ -136,13 +136,13 @@ class _Asked:
         self._stream: StreamedResponse | None = None
         self._chars = 0
         self.is_chat = any(cls.__name__ == "OpenAIChatModel" for cls in type(model).__mro__)
-        """Whether it speaks Chat Completions, in which a stream that broke off looks like one that ended."""
+        """Whether it uses Chat Completions, where a broken stream looks like a complete one."""
 
     async def whole(self) -> ModelResponse:
         return await self._model.request(*self._request)
 
     async def stream(self, emit: Emit) -> ModelResponse:
-        """The whole response; what can be told while it is written goes to `emit`."""
+        """The whole response; text and thinking go to `emit` as they arrive."""
         loop = asyncio.get_running_loop()
         told = loop.time()
         async with self._model.request_stream(*self._request) as stream:
@@ -158,14 +158,14 @@ class _Asked:
             return stream.get()
 
     def counted(self) -> Usage | None:
-        """What the provider said it had used before it failed, with the output it had not counted yet."""
+        """The usage that the provider reported before it failed, plus output that it had not counted yet."""
         return (
             None if self._stream is None else counted(self._stream.get(), self._model.model_name, self._chars)
         )
 
 
 def _delta(event: ModelResponseStreamEvent) -> Delta | None:
-    """What can be told of it; None for what is only told when it is whole."""
+    """The delta of an event; None for parts that are only reported when complete."""
     if isinstance(event, PartDeltaEvent):
         if isinstance(event.delta, TextPartDelta) and event.delta.content_delta:
             return Delta(text=event.delta.content_delta)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Shelf:
     """Finds models by name and owns their connections.
 
-    `find` looks a name up as an alias, then takes it as a model's name. A shelf may be used on several event
-    loops, one after the other or at once: each has clients of its own. `stream=False` is for servers that cannot
-    stream: replies come whole, and silence is not limited.
+    `find` looks a name up as an alias first, then as a model name. A shelf may be used on several event loops, in
+    sequence or at once; each loop has its own clients. `stream=False` is for servers that cannot stream: each reply
+    arrives as a whole, and `stall_seconds` does not apply.
     """
 
     def __init__(self, aliases: Mapping[str, str] | None = None, *, stream: bool = True) -> None:
@@ -33,23 +33,23 @@ class Shelf:
         self._models: dict[str, ProviderModel] = {}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Clients] = WeakKeyDictionary()
         self._waiting: Clients | None = None
-        """Made before there was a loop; the first loop that asks has them."""
+        """Clients made before an event loop ran; the first loop takes them."""
         self._conversations: Conversations | None = None
 
     def find(self, name: str) -> ProviderModel:
-        """The model of that name, ready to be asked; the same one every time.
+        """The model of that name; the same object every time. Opens no connection.
 
-        Raises UsageError, in one sentence with the fix, for a name that is none, an unknown provider, a missing
-        package, a missing key and an address that is none. Opens no connection.
+        Raises UsageError, with the remedy, for an invalid name or address, an unknown provider, a missing package and a
+        missing key.
         """
         if not isinstance(name, str) or not name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  # from outside
-            raise UsageError(f"A model is named by a string, not {name!r}.")
+            raise UsageError(f"A model name must be a non-empty string, not {name!r}.")
         whole = resolve(name.strip(), self._aliases)
         if whole in self._models:
             return self._models[whole]
         named = take_apart(whole, self._aliases)
         try:
-            # Providers are heavy and optional: their import is paid here, once, by those who use one.
+            # Imported here: the providers' packages are optional and slow to import.
             from remit.models.conversation import Conversations  # noqa: PLC0415
             from remit.models.provider_model import ProviderModel  # noqa: PLC0415
         except ImportError as error:
@@ -77,14 +77,14 @@ class Shelf:
         return clients
 
     def forget(self, run_id: str) -> None:
-        """Let go of what is kept of a run's conversation. It is only kept to be quick."""
+        """Drop the cached conversation of a run."""
         if self._conversations is not None:
             self._conversations.forget(run_id)
 
     async def close(self) -> None:
-        """Close the connections of the running loop. May be called again; a model asked afterwards opens new ones.
+        """Close the connections of the running loop. May be called again; a model called afterwards opens new ones.
 
-        Not interrupted by a cancel.
+        A cancel does not interrupt it.
         """
         clients = (self._clients.pop(asyncio.get_running_loop(), None), self._waiting)
         self._waiting = None

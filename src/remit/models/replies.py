@@ -1,9 +1,8 @@
-"""pydantic-ai's responses as remit's replies, and back, so that a provider is given again exactly what it said.
+"""Convert pydantic-ai's responses to remit's replies and back, so that a provider gets back exactly what it sent.
 
-`Reply` has the text, the thinking and the calls. What else the next request must carry goes into its `details`:
-the order in which these came, ids, signatures of calls, encrypted reasoning, and which provider said it. The
-details point to texts by place and to thinking and calls by number; details that no longer fit what they point
-into are left out of the request.
+`Reply` has the text, the thinking and the calls. `details` has everything else that the next request must contain: the
+order of the parts, ids, signatures of calls, encrypted reasoning, and the provider. The details refer to texts by position
+and to thinking and calls by number. Details that no longer fit the message are dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from remit.types.messages import AssistantMessage, Call, Json, JsonObject, Stop,
 from remit.types.sizes import MOST_ARGS
 
 GAP = "\n\n"
-"""Between two texts with something else between them."""
+"""Separates two texts that have another part between them."""
 
 
 class ReplyParts(Struct, frozen=True):
-    """What a response says, in remit's records."""
+    """The parts of a response as remit's records."""
 
     text: str
     calls: tuple[Call, ...]
@@ -32,7 +31,7 @@ class ReplyParts(Struct, frozen=True):
 
 
 def read_response(response: ModelResponse) -> ReplyParts:
-    """Everything a response says and everything that its provider wants to hear again."""
+    """The content of a response, and the details that its provider needs in the next request."""
     text, calls, thinking = "", list[Call](), list[Thinking]()
     order: list[JsonObject] = []
     before: ModelResponsePart | None = None
@@ -66,12 +65,12 @@ def stop_of(response: ModelResponse, said: ReplyParts) -> Stop:
 
 
 def refusal_of(response: ModelResponse) -> str:
-    """The words of a refusal that the provider keeps apart from the text."""
+    """The text of a refusal that the provider sends separately from the answer."""
     return str((response.provider_details or {}).get("refusal") or "")
 
 
 def to_response(message: AssistantMessage) -> ModelResponse:
-    """What the model said, as it said it where the details still fit."""
+    """The message as a response; exactly as the model sent it if the details still fit."""
     if message.details is not None:
         made = _restore(message, message.details)
         if made is not None:
@@ -85,13 +84,13 @@ def to_response(message: AssistantMessage) -> ModelResponse:
 
 
 def _args(said: object) -> JsonObject | str:
-    """The arguments; what is no JSON object stays the string it is."""
+    """The arguments; a string that is not a JSON object is unchanged."""
     if isinstance(said, dict):
         return cast(JsonObject, said)
     if not isinstance(said, str) or not said:
         return {}
     if len(said) > MOST_ARGS:
-        # It is refused for its length: nobody need read it.
+        # The call will be rejected for its length, so parsing is not needed.
         return said
     try:
         read_args: object = pydantic_core.from_json(said)
@@ -101,17 +100,17 @@ def _args(said: object) -> JsonObject | str:
 
 
 def _extra(part: TextPart | ThinkingPart | ToolCallPart) -> JsonObject:
-    """What a part carries besides what remit's records hold."""
+    """The data of a part that remit's records do not hold."""
     extra: JsonObject = {"id": part.id, "details": pydantic_core.to_jsonable_python(part.provider_details)}
     extra = {key: value for key, value in extra.items() if value}
-    # An id and details say nothing without the provider they are of.
+    # An id and details are valid only for their provider.
     if extra and part.provider_name:
         extra["provider"] = part.provider_name
     return extra
 
 
 def _is_plain(order: Sequence[JsonObject], thinking: Sequence[Thinking]) -> bool:
-    """Whether the text, then the calls, is all there is to know."""
+    """Whether the response is only text followed by calls, so that no details are needed."""
     if thinking or any(len(part) > 1 for part in order):
         return False
     kinds = [next(iter(part)) for part in order]
@@ -131,7 +130,7 @@ def _origin(response: ModelResponse) -> JsonObject:
 
 
 def _restore(message: AssistantMessage, details: JsonObject) -> ModelResponse | None:
-    """None when the details are not of this message any more."""
+    """The response from message and details; None if the details no longer fit the message."""
     try:
         parts = [_part(message, cast(JsonObject, item)) for item in cast(list[Json], details["parts"])]
         ends = [p for p in parts if isinstance(p, TextPart)]

@@ -1,8 +1,9 @@
-"""The settings of a request: what remit sets, what the user may, and names that nobody knows.
+"""The settings of a request: those that remit sets, those that the user may set, and unknown ones.
 
-Users write pydantic-ai's names: `temperature`, `thinking`, `parallel_tool_calls`, ..., and those of a provider with
-its name in front, as `anthropic_effort`; `max_output_tokens` is remit's own. Those of another provider are left out, so that the same settings serve a
-model and its stand-ins. Prompt caching is on where a provider has to be told; `cache: False` switches it off.
+Users write pydantic-ai's names: `temperature`, `thinking`, `parallel_tool_calls`, ..., and a provider's settings with its
+name as a prefix, such as `anthropic_effort`; `max_output_tokens` is remit's own. Settings of other providers are dropped,
+so that the same settings work for a model and its fallbacks. remit turns prompt caching on for providers that need to be
+asked; `cache: False` turns it off.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from remit.models.names import KNOWN
 from remit.types.messages import Request
 from remit.types.spelling import suggest
 
-NO_HURRY_S = 24 * 3600.0
-"""The clients' own time limit for silence, out of the way of the run's."""
+CLIENT_TIMEOUT_S = 24 * 3600.0
+"""The clients' own read timeout, long enough that the run's timeout always comes first."""
 
 _OURS = {
     "max_tokens": "max_output_tokens",
-    "tool_choice": "nothing: the runtime chooses",
-    "max_retries": "nothing: the runtime retries",
+    "tool_choice": "",
+    "max_retries": "",
     "timeout": "Limits(stall_seconds=...)",
     "request_timeout": "Limits(seconds=...)",
     "first_event_timeout": "Limits(stall_seconds=...)",
 }
-"""Settings that remit sets itself, and where a user has the same."""
+"""Settings that remit sets itself, and what to use instead; "" if there is nothing."""
 
 
 def merge(request: Request, model: Model, name: str) -> ModelSettings:
-    """What goes with a request. Raises UsageError as `check` does."""
+    """The settings of a request. Raises UsageError as `check` does."""
     check(request.settings, model, name)
     known = _names(type(model))
     merged: dict[str, object] = {"cache": True}
@@ -43,8 +44,8 @@ def merge(request: Request, model: Model, name: str) -> ModelSettings:
     merged["max_tokens"] = request.max_output_tokens
     if request.tools and request.tool_choice == "none":
         merged["tool_choice"] = "none"
-    # A client that has no such setting has neither retries nor a limit to switch off, and would warn.
-    clients_own = {"max_retries": 0, "timeout": NO_HURRY_S}
+    # A client without such a setting has no retries or timeout to turn off, and would warn.
+    clients_own = {"max_retries": 0, "timeout": CLIENT_TIMEOUT_S}
     if getattr(getattr(model, "client", None), "max_retries", None) == 0:
         del clients_own["max_retries"]
     merged |= {key: value for key, value in clients_own.items() if key not in model.unsupported_settings}
@@ -52,12 +53,13 @@ def merge(request: Request, model: Model, name: str) -> ModelSettings:
 
 
 def check(given: Mapping[str, object], model: Model, name: str) -> None:
-    """Raises UsageError for names that nobody knows, and for those that remit sets itself."""
+    """Raise UsageError for unknown settings, and for settings that remit sets itself."""
     if not given:
         return
     for key in given:
         if key in _OURS:
-            raise UsageError(f"The setting {key!r} of {name} is set by remit. Use {_OURS[key]}.")
+            instead = f" Use {_OURS[key]} instead." if _OURS[key] else " Remove it."
+            raise UsageError(f"The setting {key!r} of {name} is reserved: remit sets it.{instead}")
     known = _names(type(model)) | {"max_output_tokens"}
     unknown = [key for key in given if key not in known and not _is_of_another(key, model)]
     if unknown:
@@ -73,7 +75,7 @@ def _is_of_another(key: str, model: Model) -> bool:
 
 @cache
 def _names(kind: type[Model]) -> frozenset[str]:
-    """The settings that a class of models knows: everybody's and those in its own module."""
+    """The settings that a class of models knows: the common ones and those in its own module."""
     names = set(ModelSettings.__annotations__)
     for cls in kind.__mro__:
         module = sys.modules.get(cls.__module__)

@@ -1,4 +1,4 @@
-"""The tools and the shape of the answer that a request offers, in pydantic-ai's terms."""
+"""The tools and the output schema of a request, in pydantic-ai's terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tools_of(request: Request) -> list[ToolDefinition]:
 
 
 def output_of(model: Model, request: Request) -> tuple[_Mode, OutputObjectDefinition | None]:
-    """How the answer's schema is asked for: by the provider's own means, else in the instructions."""
+    """How to request the output schema: with the provider's own feature, else in the instructions."""
     if request.output_schema is None:
         return "text", None
     native = model.profile.get("supports_json_schema_output", False) and not _has_maps(request.output_schema)
@@ -32,7 +32,7 @@ def output_of(model: Model, request: Request) -> tuple[_Mode, OutputObjectDefini
 
 
 def _has_maps(schema: Json) -> bool:
-    """Whether some object may have any keys: providers' own means would forbid every key there."""
+    """Whether an object in the schema may have arbitrary keys: providers' own features would forbid all keys there."""
     if isinstance(schema, list):
         return any(map(_has_maps, cast(list[Json], schema)))
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Facts about a folder, as the offline rules gather them: read from listings, added up, written down, read back."""
+"""Facts about a folder for the offline rules: read from listings, merged, rendered as a report, parsed from a report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COUNT = re.compile(r"^(.+?):\s*(\d+)$", re.MULTILINE)
 _UNITS = {"byte": 1, "bytes": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 DEEPEST = 10
-"""Levels of one listing."""
+"""The most levels of one listing."""
 
 LARGEST = 8
 LISTED = 12
@@ -47,13 +47,13 @@ LISTED = 12
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a folder. Sizes come from listings for people, so sums of them are rounded."""
+    """The facts about a folder. Sizes come from listings, which round them."""
 
     folder: str
     files: dict[str, float] = field(default_factory=dict[str, float])
-    """Those directly in it, with their sizes."""
+    """The files directly in it, with their sizes."""
     folders: list[str] = field(default_factory=list[str])
-    """Those directly in it."""
+    """The folders directly in it."""
     lines: int = 0
     count: int = 0
     size: float = 0.0
@@ -64,9 +64,9 @@ class Facts:
     licences: list[str] = field(default_factory=list[str])
     entries: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
-    """What was not looked at, and why."""
+    """Folders that were not surveyed, with the reason."""
     more: dict[str, int] = field(default_factory=dict[str, int])
-    """How many items of long lists were left out by those who reported them."""
+    """The number of items omitted from each long list in the reports of parts."""
 
     def add_file(self, path: str, size: float) -> None:
         name = PurePosixPath(path).name
@@ -83,21 +83,21 @@ class Facts:
             self.entries.append(path)
 
     def own(self) -> Facts:
-        """The same of the files directly in it alone."""
+        """The facts about the files directly in the folder."""
         facts = Facts(self.folder)
         for name, size in self.files.items():
             facts.add_file(join(self.folder, name), size)
         return facts
 
     def add_todo(self, counted: str, *, own: bool) -> None:
-        """Add what a count of TODO and FIXME gave; with `own`, of the files directly in the folder alone."""
+        """Add counts of TODO and FIXME; with `own`, only for files directly in the folder."""
         for path, number in _COUNT.findall(counted):
             parent = str(PurePosixPath(path).parent)
             if not own or parent == self.folder:
                 self.todo[path] = int(number)
 
     def add_read(self, path: str, content: str) -> None:
-        """Add what the head of a file says about its licence."""
+        """Add the licence that the beginning of a file names."""
         if path in self.licences:
             known = next((name for name, shape in LICENCES.items() if re.search(shape, content)), "")
             self.licences[self.licences.index(path)] = f"{path} ({known})" if known else path
@@ -108,7 +108,7 @@ def join(folder: str, name: str) -> str:
 
 
 def of_listing(folder: str, listing: str) -> Facts:
-    """Facts from what `ls` said of a folder and of those in it."""
+    """The facts in the output of `ls`."""
     facts = Facts(folder)
     above: list[str] = []
     for line in listing.split("\n"):
@@ -133,7 +133,7 @@ def of_listing(folder: str, listing: str) -> Facts:
 
 
 def merge(facts: Facts, part: Facts) -> Facts:
-    """The facts of a folder and of a part of it, added up."""
+    """Merge the facts of a part into the facts of its folder."""
     for language, (files, size) in part.languages.items():
         before = facts.languages.get(language, (0, 0.0))
         facts.languages[language] = (before[0] + files, before[1] + size)
@@ -151,7 +151,7 @@ def merge(facts: Facts, part: Facts) -> Facts:
 
 
 class Note(Struct, omit_defaults=True):
-    """Facts as a surveyor hands them to its lead: exact numbers, and of long lists the beginning and how many more."""
+    """Facts in a surveyor's report: exact numbers, the beginning of each long list, and the number of omitted items."""
 
     folder: str
     count: int = 0
@@ -167,7 +167,7 @@ class Note(Struct, omit_defaults=True):
 
 
 def render(facts: Facts, label: str, *, for_people: bool) -> str:
-    """A report; unless it is for people, its second line has the same for `parse`."""
+    """A report; unless it is for people, its second line holds the facts for `parse`."""
     languages = sorted(facts.languages.items(), key=lambda item: (-item[1][1], item[0]))
     todo = [f"{path} {n}" for path, n in _by_count(facts.todo)]
     more = facts.more
@@ -185,12 +185,12 @@ def render(facts: Facts, label: str, *, for_people: bool) -> str:
         f"- entry points: {_listed(facts.entries, more.get('entries', 0))}",
     ]
     if facts.missing:
-        lines.append(f"- not looked at: {_listed(facts.missing, more.get('missing', 0))}")
+        lines.append(f"- not surveyed: {_listed(facts.missing, more.get('missing', 0))}")
     return "\n".join(lines)
 
 
 def parse(report: str) -> Facts | None:
-    """The facts of a report; None when it is none."""
+    """The facts in a report; None if the text is not a report."""
     found = re.search(r"^# Survey of .*\n<!-- (\{.*\}) -->$", report, re.MULTILINE)
     if found is None:
         return None

@@ -1,1 +1,1 @@
-"""Readers of events: words for people, and the page. They hold nothing that the journal does not have."""
+"""Readers of events: words for people, the page, and traces and metrics for OpenTelemetry."""

@@ -1,4 +1,4 @@
-"""What a run is doing at this moment: the part of its state that its history does not keep."""
+"""The current activity of a run: the part of its state that its history does not record."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from remit.types.events import Event
 
 
 class Live(Struct):
-    """What a run is doing, from the events since it started."""
+    """The current state of a run that its history does not record."""
 
     calls: dict[str, str] = field(default_factory=dict[str, str])
-    """Calls that run now, in words."""
+    """Running calls, described in words."""
     said: str = ""
-    """What happened last to its model call: it writes, it is tried again."""
+    """The last change of its model call: writing, or waiting for a retry."""
     queued: set[str] = field(default_factory=set[str])
-    """Calls whose child waits for a place."""
+    """Calls whose child is queued."""
 
 
 def note(live: Live, event: Event) -> None:
-    """Take in an event of the run."""
+    """Apply an event of the run."""
     if isinstance(event, (events.CallStarted, events.CallEnded, events.ChildQueued)):
         _note_call(live, event)
     else:
@@ -42,6 +42,6 @@ def _note_model(live: Live, event: Event) -> None:
         live.said = "writing…" if event.text else live.said
     elif isinstance(event, events.ModelCallFailed):
         wait = event.retry_in_s
-        live.said = "" if wait is None else f"{event.error_kind.replace('_', ' ')}: again in {wait:.0f}s"
+        live.said = "" if wait is None else f"{event.error_kind.replace('_', ' ')}: retry in {wait:.0f}s"
     elif isinstance(event, (events.TurnStarted, events.ReplyReceived)):
         live.said = ""

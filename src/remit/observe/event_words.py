@@ -1,4 +1,4 @@
-"""An event in a few words, for `remit show --events`: what happened, on one line."""
+"""An event as a short text on one line, for `remit show --events`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAYS: dict[type[Event], Callable[[Event], str]] = {}
 
 
 def in_words(event: Event) -> str:
-    """What happened. Foreign text in it is as it came: make it visible before it is shown."""
+    """Describe an event. Untrusted text in it is not escaped: escape the result before printing it."""
     say = _SAYS.get(type(event))
     return event.kind.replace("_", " ") if say is None else say(event)
 
@@ -37,7 +37,7 @@ def _(event: events.RunStarted) -> str:
 @_says(events.RunResumed)
 def _(event: events.RunResumed) -> str:
     del event
-    return "goes on"
+    return "resumed"
 
 
 @_says(events.RunEnded)
@@ -58,33 +58,33 @@ def _(event: events.ToolsOpened) -> str:
 @_says(events.TurnStarted)
 def _(event: events.TurnStarted) -> str:
     what = f"turn {event.turn}" if event.purpose == "turn" else event.purpose.replace("_", "-")
-    return f"{what}: asks the model" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
+    return f"{what}: model call" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
 
 
 @_says(events.ReplyReceived)
 def _(event: events.ReplyReceived) -> str:
     reply = event.reply
-    calls = f"calls {', '.join(call.name for call in reply.calls)}" if reply.calls else "says"
-    again = "from the journal" if event.again else f"{event.usage.tokens:,} tokens"
+    calls = f"calls {', '.join(call.name for call in reply.calls)}" if reply.calls else "answers"
+    again = "replayed from the journal" if event.again else f"{event.usage.tokens:,} tokens"
     return _with(f"{calls} ({again})", reply.text)
 
 
 @_says(events.ModelCallFailed)
 def _(event: events.ModelCallFailed) -> str:
     if event.error_kind == "stopped":
-        return _with("its model call was stopped", "" if event.error == "stopped" else event.error)
-    then = "" if event.retry_in_s is None else f"; again in {event.retry_in_s:.1f} s"
-    return f"the model failed ({event.error_kind}): {event.error}{then}"
+        return _with("model call stopped", "" if event.error == "stopped" else event.error)
+    then = "" if event.retry_in_s is None else f"; retry in {event.retry_in_s:.1f} s"
+    return f"model call failed ({event.error_kind}): {event.error}{then}"
 
 
 @_says(events.ModelSwitched)
 def _(event: events.ModelSwitched) -> str:
-    return _with(f"turns from {event.before} to {event.model}", event.reason)
+    return _with(f"switched from {event.before} to {event.model}", event.reason)
 
 
 @_says(events.CallStarted)
 def _(event: events.CallStarted) -> str:
-    return f"{event.tool} begins: {event.context}" if event.context else f"{event.tool} begins"
+    return f"{event.tool} started: {event.context}" if event.context else f"{event.tool} started"
 
 
 @_says(events.CallEnded)
@@ -95,17 +95,17 @@ def _(event: events.CallEnded) -> str:
 
 @_says(events.ResultCut)
 def _(event: events.ResultCut) -> str:
-    return f"the result of {event.call} was shortened"
+    return f"result of {event.call} truncated"
 
 
 @_says(events.Compacted)
 def _(event: events.Compacted) -> str:
-    return f"the conversation was shortened from {event.before:,} to {event.after:,} tokens"
+    return f"conversation compacted from {event.before:,} to {event.after:,} tokens"
 
 
 @_says(events.ChildQueued)
 def _(event: events.ChildQueued) -> str:
-    return f"{event.child} waits for a place ({event.waiting} in the queue)"
+    return f"{event.child} queued ({event.waiting} waiting)"
 
 
 @_says(events.DelegationRejected)
@@ -115,25 +115,27 @@ def _(event: events.DelegationRejected) -> str:
 
 @_says(events.ApprovalRequested)
 def _(event: events.ApprovalRequested) -> str:
-    return _with(f"asks for {event.tool} ({event.request})", event.context)
+    return _with(f"approval requested for {event.tool} ({event.request})", event.context)
 
 
 @_says(events.ApprovalAnswered)
 def _(event: events.ApprovalAnswered) -> str:
     if event.stopped:
-        return f"{event.request}: stopped before anybody answered"
+        return f"{event.request}: stopped before an answer"
     scope = "" if event.scope == "once" else f" for the {event.scope}"
     return _with(f"{event.request}: {'allowed' if event.allowed else 'denied'}{scope}", event.reason)
 
 
 @_says(events.MessageSent)
 def _(event: events.MessageSent) -> str:
-    return _with("was sent", event.message.text)
+    return _with("message sent", event.message.text)
 
 
 @_says(events.MessageJoined)
 def _(event: events.MessageJoined) -> str:
-    return _with("is told" if event.origin == "sent" else "is asked by the runtime", event.message.text)
+    return _with(
+        "reads a message" if event.origin == "sent" else "reads a note from remit", event.message.text
+    )
 
 
 @_says(events.CancelRequested)
@@ -143,10 +145,10 @@ def _(event: events.CancelRequested) -> str:
 
 @_says(events.LimitMet)
 def _(event: events.LimitMet) -> str:
-    return _with(_MET.get(event.limit, f"met its limit of {event.limit}"), event.detail)
+    return _with(_MET.get(event.limit, f"reached its {event.limit} limit"), event.detail)
 
 
-_MET = {"deadline": "ran out of time", "budget": "ran out of budget", "repeating": "went in circles"}
+_MET = {"deadline": "ran out of time", "budget": "ran out of budget", "repeating": "repeated itself"}
 
 
 @_says(events.Overran)
@@ -155,12 +157,12 @@ def _(event: events.Overran) -> str:
         words.money(amount / 1e6) if event.resource == "usd" else f"{amount:,} {event.resource}"
         for amount in (event.used, event.reserved)
     )
-    return f"used {used}, more than the {reserved} that were reserved"
+    return f"used {used}, more than the reserved {reserved}"
 
 
 @_says(events.ArtifactSaved)
 def _(event: events.ArtifactSaved) -> str:
-    return f"kept {event.artifact.name} ({event.artifact.chars:,} characters)"
+    return f"saved artifact {event.artifact.name} ({event.artifact.chars:,} characters)"
 
 
 @_says(events.Warned)

@@ -1,4 +1,4 @@
-"""One run in words: what it is doing now, and how it ended."""
+"""Describes one run: its current action, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from remit.history.records import RunRecord, Tree
 from remit.types.outcome import Outcome
 from remit.types.text import call_context
 
-_ASIDES = {"wrap_up": "wrapping up", "summary": "summing up", "compact": "shortening its conversation"}
+_ASIDES = {"wrap_up": "wrapping up", "summary": "summarising", "compact": "compacting its conversation"}
 
 
 class Action(NamedTuple):
-    """What a run is doing."""
+    """The current action of a run."""
 
     words: str
     asks: bool = False
-    """It waits for a person."""
+    """The run waits for an approval."""
     waits: bool = False
-    """It does nothing of its own: children work, or it has no place yet."""
+    """The run is not working: its children are, or it is queued."""
 
 
 def action_of(tree: Tree, record: RunRecord, calls: Sequence[str], said: str, queued: int) -> Action:
-    """`calls` are those that run now, in words; `said` is what happened last to its model call."""
+    """`calls` describe its running calls; `said` is the last change of its model call."""
     if record.outcome is not None:
         return Action("")
     request = next((r for r in tree.requests.values() if r.run == record.id), None)
     if request is not None:
-        return Action(f"asks: {words.doing(request.tool, request.context)}", asks=True)
+        return Action(f"needs approval: {words.doing(request.tool, request.context)}", asks=True)
     if record.asking is not None:
         return Action(said or _ASIDES.get(record.asking.purpose, "thinking"))
     if said:
@@ -39,31 +39,31 @@ def action_of(tree: Tree, record: RunRecord, calls: Sequence[str], said: str, qu
         return Action(_calls(record, calls))
     if running or queued:
         return Action(_children(len(running), queued), waits=True)
-    return Action("starting" if not record.talk.replies else "going on")
+    return Action("starting" if not record.talk.replies else "working")
 
 
 def _calls(record: RunRecord, calls: Sequence[str]) -> str:
-    """From what was seen to begin, else from what is open in its history."""
+    """From the calls that were seen to start, else from the open calls in its history."""
     found = list(calls) or [
         words.doing(one.call.name, call_context(one.call.name, one.call.args))
         for one in record.open_calls()
         if not one.delegates
     ]
     if not found:
-        return "going on"
+        return "working"
     more = len(found) - 1
     return found[0] + (f" and {more} more" if more else "")
 
 
 def _children(running: int, queued: int) -> str:
-    parts = [f"{words.count(running, 'child', 'children')} at work"] if running else []
+    parts = [f"{words.count(running, 'child', 'children')} running"] if running else []
     if queued:
-        parts.append(f"{queued} waiting for a place")
+        parts.append(f"{queued} queued")
     return ", ".join(parts)
 
 
 def ending_of(record: RunRecord, folded: int) -> str:
-    """How a run ended; empty for one that has not."""
+    """How a run ended; empty while it runs."""
     outcome = record.outcome
     if outcome is None:
         return ""
@@ -74,7 +74,7 @@ def ending_of(record: RunRecord, folded: int) -> str:
 
 
 def how_it_ended(outcome: Outcome, most: int = 200) -> str:
-    """The status and the reason, on one line; `cancelled by the user ada` says both."""
+    """The status and the reason on one line; a reason that starts with the status stands alone."""
     status, why = words.status_words(outcome.status), words.line(outcome.reason or outcome.error or "", most)
     if outcome.ok or not why:
         return status

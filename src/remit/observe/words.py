@@ -1,6 +1,6 @@
-"""A run in words and numbers that fit a column: marks, times, tokens, money, paths, actions.
+"""Short texts for output: marks, times, tokens, money, paths, actions; and wrapping, cutting and escaping.
 
-Everything foreign goes through `line` or `visible` on its way to a terminal. Nothing here imports rich.
+All untrusted text goes through `line`, `lines` or `visible` before it is printed. Nothing here imports rich.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LOOKS = {
     "strong": "1",
     "ask": "1;33",
 }
-"""Names of looks, as terminals know them. Colour never carries what the text does not."""
+"""Names of looks and their terminal codes. Colour never carries information that the text lacks."""
 
 
 class Mark(NamedTuple):
-    """A sign in front of a run."""
+    """The sign before a run."""
 
     sign: str
     plain: str
-    """For terminals that have ASCII only."""
+    """For terminals with ASCII only."""
     look: Look
 
 
@@ -68,14 +68,14 @@ _DOING = {
 
 
 def mark_of(status: Status | None, *, asking: bool = False, waiting: bool = False) -> Mark:
-    """The mark of a run; None is one that has not ended."""
+    """The mark of a run; its status is None while it runs."""
     if status is not None:
         return MARKS[status]
     return ASKING if asking else WAITING if waiting else RUNNING
 
 
 def status_words(status: Status) -> str:
-    """`over_budget` as people read it."""
+    """A status for people: `over budget`."""
     return status.value.replace("_", " ")
 
 
@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
 
 
 def allowed_time(seconds: float) -> str:
-    """A limit on time, as short as it can be said: `10m`, `90s`, `2h`."""
+    """A time limit in its shortest form: `10m`, `90s`, `2h`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size and seconds % size == 0:
             return f"{int(seconds // size)}{unit}"
@@ -131,7 +131,7 @@ def number(count: float) -> str:
 
 
 def money(usd: float | None) -> str:
-    """`$0.0042`, `$1.25`; `?` when it is not known."""
+    """`$0.0042`, `$1.25`; `?` if unknown."""
     if usd is None:
         return "?"
     return f"${usd:.4f}" if 0 < usd < 0.1 else f"${usd:,.2f}"
@@ -148,18 +148,18 @@ def path(names: Iterable[str]) -> str:
 
 
 def line(text: str, most: int = 0) -> str:
-    """Anybody's text on one line, every character visible, blanks drawn together; cut to `most` cells."""
+    """Untrusted text on one line: escaped, white space collapsed, cut to `most` cells."""
     found = visible(" ".join(one_line(clean(text[:4000])).split()))
     return cut(found, most) if most else found
 
 
 def lines(text: str) -> str:
-    """Anybody's text for a terminal: its lines and tabs are kept, everything else that drives one is escaped."""
+    """Untrusted text for a terminal: newlines and tabs stay, other control characters are escaped."""
     return "\n".join("\t".join(visible(part) for part in row.split("\t")) for row in clean(text).split("\n"))
 
 
 def width(text: str) -> int:
-    """How many cells a terminal needs for it."""
+    """The number of terminal cells of a text."""
     if text.isascii():
         return len(text)
     return sum(map(_cells, text))
@@ -172,7 +172,7 @@ def _cells(character: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many cells of it, with `…` for what is left out."""
+    """The text cut to `most` cells, with `…` at the end if it was cut."""
     if width(text) <= most:
         return text
     if most <= 0:
@@ -191,9 +191,9 @@ _WORD = re.compile(r"( *)([^ ]+)")
 
 
 def wrap(text: str, most: int, hanging: str = "") -> list[str]:
-    """Lines of at most so many cells, broken at blanks; a word that is longer stays whole, so that it can be copied.
+    """Wrap at spaces to lines of at most `most` cells; longer words stay whole, so that they can be copied.
 
-    The lines after the first begin as the text does, and then with `hanging`. Our own looks take no room.
+    Later lines start with the indent of the text and `hanging`. Colour codes take no cells.
     """
     if width(_STYLE.sub("", text)) <= most:
         return [text]
@@ -211,13 +211,13 @@ def wrap(text: str, most: int, hanging: str = "") -> list[str]:
 
 
 _LITERAL = re.compile(r"    |\t|\s*\|")
-"""How lines of code and tables begin: they are wider than a window with more right than prose."""
+"""The start of a line of code or of a table, which is not wrapped."""
 _FENCE = re.compile(r"\s*(```|~~~)")
 _BULLET = re.compile(r" *(?:[-*+•]|\d{1,3}[.)]) +")
 
 
 def wrap_prose(text: str, most: int) -> str:
-    """Paragraphs and lists wrapped to so many cells; code, tables and whatever fits stay as they are."""
+    """Wrap paragraphs and lists to `most` cells; code and tables stay unchanged."""
     found: list[str] = []
     fenced = False
     for row in text.split("\n"):
@@ -231,14 +231,14 @@ def wrap_prose(text: str, most: int) -> str:
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
-    """The text in a column of that width, cut if it has to be; `right` puts it at the right edge."""
+    """The text cut or padded to `cells`; `right` aligns it right."""
     shown = cut(text, cells)
     blanks = " " * (cells - width(shown))
     return blanks + shown if right else shown + blanks
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether a stream shows colours: a terminal does, unless NO_COLOR or TERM=dumb; FORCE_COLOR has the last word."""
+    """Whether to print colours: on a terminal, unless TERM=dumb; FORCE_COLOR turns them on, NO_COLOR off."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "") not in ("", "0"):
@@ -247,7 +247,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def has_unicode(stream: TextIO) -> bool:
-    """Whether a stream can say more than ASCII."""
+    """Whether a stream can encode our signs."""
     try:
         "✓│…›".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -256,7 +256,7 @@ def has_unicode(stream: TextIO) -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody looks on."""
+    """Whether a stream is an open terminal."""
     try:
         return stream is not None and not stream.closed and stream.isatty()
     except (ValueError, OSError):
@@ -264,7 +264,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def window_of(stream: TextIO) -> int:
-    """How many columns the terminal has that a stream is; COLUMNS says otherwise."""
+    """The columns of a stream's terminal; COLUMNS overrides them."""
     written = os.environ.get("COLUMNS", "")
     try:
         return (
@@ -277,7 +277,7 @@ def window_of(stream: TextIO) -> int:
 
 
 def looked(text: str, look: Look, *, colour: bool) -> str:
-    """The text in its look, for a terminal that has colours."""
+    """The text with the terminal codes of its look, if `colour`."""
     return f"\x1b[{LOOKS[look]}m{text}\x1b[0m" if colour and look and text else text
 
 
@@ -299,5 +299,5 @@ _ASCII = str.maketrans(
 
 
 def ascii_only(text: str) -> str:
-    """For terminals that have nothing else: our own signs as letters, everything foreign as `?`."""
+    """The text in ASCII: our signs as similar characters, all others as `?`."""
     return text.translate(_ASCII).encode("ascii", "replace").decode()

@@ -1,6 +1,6 @@
-"""Where events and artifacts are kept. `remit.types.ports.Store` is what the stores share; `open_store` finds one.
+"""Stores for events and artifacts. `remit.types.ports.Store` is their interface; `open_store` opens one by URL.
 
-Nothing here imports a database before its store is asked for.
+Database drivers are imported only when their store is opened.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from remit.types.ports import Store
 if TYPE_CHECKING:
     from pathlib import Path
 else:
-    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    # For code that reads type hints at run time. Importing pathlib would take too long for a type hint.
     from os import PathLike as Path
 
 KNOWN = ("memory", "sqlite", "postgresql", "postgres")
@@ -25,18 +25,18 @@ FORMS = "'memory', 'sqlite', 'sqlite:///runs.db', 'sqlite:////full/path/runs.db'
 
 
 def open_store(url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> Store:
-    """The store that a name or an address stands for. Nothing is opened or made before it is used.
+    """The store for a name or URL. Nothing is opened or created before the first use.
 
-    `secrets` are kept out of it, besides what looks like one and what the environment has: texts, and patterns.
-    Raises UsageError for an address that means nothing, and for a database whose driver is not installed.
+    `secrets` (texts and patterns) are redacted, as is text that looks like a secret and secret values of environment
+    variables. Raises UsageError for an unknown URL or a missing database driver.
     """
     scheme, separator, rest = url.partition("://")
     if scheme == "memory" and not rest:
-        from remit.stores.memory import MemoryStore  # noqa: PLC0415 - as all stores, when it is asked for
+        from remit.stores.memory import MemoryStore  # noqa: PLC0415 - imported on demand
 
         return MemoryStore()
     if scheme.partition(":")[0] == "sqlite":
-        from remit.stores.sqlite import SqliteStore  # noqa: PLC0415 - sqlite3 is imported with its first use
+        from remit.stores.sqlite import SqliteStore  # noqa: PLC0415 - imported on demand
 
         return SqliteStore(default_path() if url == "sqlite" else _file(url, rest), secrets=secrets)
     if scheme in ("postgresql", "postgres") and separator:
@@ -45,8 +45,8 @@ def open_store(url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> Stor
 
 
 def default_path() -> Path:
-    """Where runs are kept when no place is named: in $REMIT_HOME, else in this user's folder for such things."""
-    from remit.history.journal_files import default_folder  # noqa: PLC0415 - for stores that are files
+    """The default database file: in $REMIT_HOME, else in the user's folder for application state."""
+    from remit.history.journal_files import default_folder  # noqa: PLC0415 - needed only for files
 
     return default_folder() / "runs.db"
 
@@ -54,13 +54,13 @@ def default_path() -> Path:
 def _file(url: str, rest: str) -> Path:
     if not rest.startswith("/") or rest == "/":
         shown = url if "@" not in url else "sqlite:..."
-        what = "names no file" if rest in ("", "/") and "://" in url else "has too few slashes"
+        what = "does not name a file" if rest in ("", "/") and "://" in url else "has too few slashes"
         raise UsageError(
-            f"The store {shown!r} {what}. Write sqlite:///runs.db for a file here (three), or"
-            " sqlite:////full/path/runs.db for one elsewhere (four)."
+            f"The store URL {shown!r} {what}. Write sqlite:///runs.db for a relative path (three slashes), or"
+            " sqlite:////full/path/runs.db for an absolute path (four slashes)."
         )
     if rest == "/:memory:":
-        raise UsageError("SQLite in memory is gone with its process: write 'memory', or name a file.")
+        raise UsageError("An in-memory SQLite database is not supported. Write 'memory', or name a file.")
     from pathlib import Path  # noqa: PLC0415 - as above
     from urllib.parse import unquote  # noqa: PLC0415 - as above
 
@@ -74,7 +74,7 @@ def _postgres(url: str, secrets: Sequence[str | SecretPattern]) -> Store:
         if (error.name or "").partition(".")[0] != "psycopg":
             raise
         raise UsageError(
-            "A Postgres store needs psycopg, which is not installed: pip install 'remit[postgres]'"
+            "A Postgres store needs psycopg, which is not installed. Run: pip install 'remit[postgres]'"
         ) from None
     return PostgresStore(url, secrets=secrets)
 
@@ -83,13 +83,13 @@ def _unknown(scheme: str, url: str) -> str:
     name = re.split(r"[:/@ =]", url, maxsplit=1)[0]
     if name in KNOWN:
         shown = name if name == url else f"{name}:..."
-        return f"The store {shown!r} is not written in full. A store is one of {FORMS}."
-    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+        return f"The store URL {shown!r} is incomplete. Valid stores: {FORMS}."
+    from remit.types.spelling import suggest  # noqa: PLC0415 - needed only for this error
 
     hint = suggest(scheme, KNOWN)
-    # Only the beginning where there is more to it: the rest may hold a password.
+    # Show a long URL only in part: the rest may contain a password.
     plain = re.fullmatch(r"[\w./-]{0,80}", url) is not None
     if plain and (url.endswith((".db", ".sqlite", ".sqlite3")) or "/" in url):
         hint = f" Did you mean 'sqlite:///{url}'?"
     shown = repr(url if plain else name)
-    return f"There is no store {shown}.{hint} A store is one of {FORMS}."
+    return f"Unknown store {shown}.{hint} Valid stores: {FORMS}."

@@ -1,4 +1,4 @@
-"""The store that both databases are: the port on one side, the writer's and the reader's thread on the other."""
+"""`JournalStore`: implements the `Store` interface for both databases, with a writer thread and a reader thread."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ from remit.types.sandbox import Sandbox
 T = TypeVar("T")
 
 POLL_S = 0.2
-"""How often a wait for commands looks."""
+"""Polling interval of a wait for commands."""
 
 SHRINK_BYTES = 1_000_000
-"""From so much on, what deleted trees took is given back to the file system at once; else at the end."""
+"""When deleted trees have freed this much, the space is given back to the file system; smaller amounts at `close`."""
 
 GROUP_CHUNKS = 16
-"""Chunks of an artifact in one transaction: events wait no longer than for these."""
+"""Chunks of an artifact per transaction. Small, so that events do not wait long."""
 
 
 def _checked(secrets: object) -> tuple[str | SecretPattern, ...]:
-    """Raises UsageError, without showing any of them."""
+    """Raises UsageError, whose message shows no secret."""
     if isinstance(secrets, (str, bytes, SecretPattern)):
         what = "pattern" if isinstance(secrets, SecretPattern) else "text"
         raise UsageError(
-            f"secrets must be a list of texts and patterns, not one {what}: put it in a list, secrets=[...]."
+            f"secrets must be a list of texts and patterns, not one {what}. Write secrets=[...]."
         )
     if isinstance(secrets, Mapping):
         raise UsageError(
-            "secrets must be a list of texts and patterns, not a mapping: give its values in a list."
+            "secrets must be a list of texts and patterns, not a mapping. Pass a list of its values."
         )
     if not isinstance(secrets, Iterable):
         raise UsageError(f"secrets must be a list of texts and patterns, not {type(secrets).__name__}.")
@@ -72,21 +72,21 @@ def _checked(secrets: object) -> tuple[str | SecretPattern, ...]:
             found.append(one)
             continue
         if not isinstance(one, str) or not one.strip():
-            what = "empty" if isinstance(one, str) else f"of the type {type(one).__name__}"
+            what = "empty" if isinstance(one, str) else f"of type {type(one).__name__}"
             raise UsageError(
-                f"secrets must be a list of texts and patterns: number {len(found) + 1} of them is {what}."
+                f"secrets must be a list of texts and patterns, but item {len(found) + 1} is {what}."
             )
         if any(one in word for word in words()):
             raise UsageError(
-                f"Number {len(found) + 1} of the secrets is a part of a word that every event is written with, such as"
-                " `text` or `status`. Without it no run could be read: give it a longer one."
+                f"secrets: item {len(found) + 1} is part of a word in the journal format, such as `text` or `status`, so"
+                " redacting it would make runs unreadable. Use a longer secret."
             )
         found.append(one)
     return tuple(found)
 
 
 class JournalStore:
-    """A store in a database. See `remit.types.ports.Store` for what its methods promise."""
+    """A store in a database. `remit.types.ports.Store` documents its methods."""
 
     def __init__(self, place: Database, secrets: Sequence[str | SecretPattern] = ()) -> None:
         self._place = place
@@ -99,18 +99,18 @@ class JournalStore:
         self._claims = self._writer.claims
         self._claiming: set[str] = set()
         self._freed = 0
-        """Bytes of trees that were deleted since room was last given back."""
+        """Bytes of trees deleted since space was last given back."""
         self._closed = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._place.where}>"
 
     async def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
-        """Why commands in one of these sandboxes could write here, and what to do; empty when they cannot."""
+        """Why commands in one of these sandboxes could write to the store, and what to do; empty if they cannot."""
         look = threads.start(
             lambda: self._place.exposed(sandboxes, workspace),
             asyncio.get_running_loop(),
-            name="the store's place",
+            name="store exposure check",
         )
         await look.wait()
         return look.result()
@@ -118,22 +118,20 @@ class JournalStore:
     async def claim(self, root: str, *, new: bool) -> None:
         self._check()
         if root in self._claims or root in self._claiming:
-            raise TreeOwned(
-                f"The run {root!r} is being run already, by this process. Wait until it has ended."
-            )
+            raise TreeOwned(f"This process is already running {root!r}. Wait until that run has ended.")
         if not new:
             await self._must_exist(root)
         self._claiming.add(root)
         owner, where = self._owner_text, self._place.where
         job = self._writer.do(
             lambda link, again: tables.claim(link, root, owner, where, new=new, again=again),
-            # Who owns a tree is of no use to anybody after a power cut; it lasts with the first event.
+            # A claim need not survive a power cut; it becomes durable with the first event.
             lasting=False,
         )
         try:
             self._writer.keep(Claim(root, await self._answer(job)))
         except BaseException:
-            # Whoever was cancelled, or had to wait too long, must not own it later.
+            # A caller that was cancelled or timed out must not become the owner later.
             if job.error is None:
                 job.withdrawn = True
                 self._let_go(root)
@@ -168,13 +166,15 @@ class JournalStore:
         try:
             line = line_of(event)
         except Exception as error:
-            raise StoreError(f"Event {event.seq} of the run {event.root!r} has no JSON: {error}") from error
+            raise StoreError(
+                f"Event {event.seq} of the run {event.root!r} cannot be encoded as JSON: {error}"
+            ) from error
         claim.add(line)
         if self._worker.asleep:
             self._worker.wake()
 
     def _make_room(self, claim: Claim) -> None:
-        """Raises StoreError where too much waits."""
+        """Raises StoreError if too many events wait to be written."""
         claim.look_at = claim.bytes_in + LOOK_BYTES
         if self._writer.waiting_bytes() > MOST_BUFFERED:
             raise self._overflow(claim)
@@ -183,30 +183,26 @@ class JournalStore:
         if self._closed:
             return self._closed_error()
         if claim is None:
-            return StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
+            return StoreError(f"The run {event.root!r} is not claimed, so no event can be added.")
         if claim.error is not None:
             return claim.tell(claim.error)
         return StoreError(
-            f"Event {event.seq} of the run {event.root!r} comes after event {claim.last}. Events are added in order."
+            f"Event {event.seq} of the run {event.root!r} was added after event {claim.last}. Add events in order."
         )
 
     def _overflow(self, claim: Claim) -> StoreError:
-        # For good: a journal may lose its end, never its middle.
-        why = (
-            "has not been writable for so long"
-            if self._writer.troubled
-            else "is so much slower than events come"
-        )
+        # Permanent: a journal may lack its last events, never events in between.
+        why = "cannot be written" if self._writer.troubled else "is too slow"
         claim.error = StoreError(
-            f"{self._place.where} {why} that {MOST_BUFFERED // 1_000_000} MB of events "
-            f"wait for it, so nothing more of the run {claim.root!r} is stored. {self._writer.words}".rstrip()
+            f"{self._place.where} {why}: {MOST_BUFFERED // 1_000_000} MB of events are waiting. remit stores no"
+            f" further events of the run {claim.root!r}. {self._writer.words}".rstrip()
         )
         return claim.tell(claim.error)
 
     async def flush(self, root: str | None = None) -> None:
         self._check()
         await self._flush()
-        # A copy, made in one step: the writer's thread, or another loop's, may take one out meanwhile.
+        # An atomic copy: the writer's thread or another loop's thread may remove a claim meanwhile.
         for claim in tuple(self._claims.values()):
             if claim.error is not None and root in (None, claim.root):
                 raise claim.tell(claim.error)
@@ -226,22 +222,22 @@ class JournalStore:
                     after = event.seq
                     yield event
                 if after < last:
-                    raise self._unreadable(root, last, ValueError("its page ends before it"))
+                    raise self._unreadable(root, last, ValueError("the page ends before this event"))
 
     def _events(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
-        """Those of a page that come after `after`. Raises StoreError at the first that cannot be read."""
+        """The events of a page after `after`. Raises StoreError at the first unreadable event."""
         try:
             events: Iterable[Event] = decode_lines(data)
         except msgspec.DecodeError:
             events = self._one_by_one(root, last, data, after)
         for event in events:
             if event.root != root:
-                raise self._unreadable(root, event.seq, ValueError("it is an event of another run"))
+                raise self._unreadable(root, event.seq, ValueError("the event belongs to another run"))
             if event.seq > after:
                 yield event
 
     def _one_by_one(self, root: str, last: int, data: str, after: int) -> Iterator[Event]:
-        """The events of a page in which not all can be read."""
+        """The events of a page with unreadable events."""
         found: list[tuple[int, Event | msgspec.DecodeError]] = []
         seq = last + 1
         for line in reversed([line for line in data.split("\n") if line.strip()]):
@@ -250,7 +246,7 @@ class JournalStore:
                 seq = event.seq
                 found.append((seq, event))
             except msgspec.DecodeError as error:
-                # The highest that it can have: counted from the front, one that was asked for could be passed over.
+                # The highest possible seq: counting from the front could skip an event that was asked for.
                 seq = seq_of(line) or seq - 1
                 found.append((seq, error))
         for seq, event in reversed(found):
@@ -261,14 +257,14 @@ class JournalStore:
 
     def _unreadable(self, root: str, seq: int, error: Exception) -> StoreError:
         return StoreError(
-            f"{self._place.where} has an event that cannot be read: {seq} of the run {root!r} ({error}). It is "
-            "damaged, or was written by a newer remit. Update remit, restore the store from a copy, or delete the run."
+            f"{self._place.where}: cannot read event {seq} of the run {root!r} ({error}). It is damaged or was written"
+            " by a newer version of remit. Update remit, restore the store from a backup, or delete the run."
         )
 
     async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
         self._check()
         if root not in self._claims:
-            raise StoreError(f"The run {root!r} is not claimed, so nothing can be added to it.")
+            raise StoreError(f"The run {root!r} is not claimed, so no artifact can be added.")
         version = entropy.randbits(62)
         chars = size = 0
         held: list[str] = []
@@ -306,7 +302,7 @@ class JournalStore:
         await self._do(work)
 
     def _own(self, link: Link, root: str) -> None:
-        """Raises TreeOwned when it is another's. On the writer's thread."""
+        """Raises TreeOwned if another process owns the tree. Runs on the writer's thread."""
         if not tables.renew_one(link, root, self._owner_text):
             error = tables.taken_over(link, root)
             self._writer.lose(root, error)
@@ -322,16 +318,16 @@ class JournalStore:
         await self._must_exist(root)
         try:
             data = self._redactor.redact(remit.types.commands.encode(command)).decode()
-            # Read back at once: one that cannot be read must not be written.
+            # Decoded at once: an unreadable command must not be written.
             remit.types.commands.decode(data)
         except Exception as error:
-            raise StoreError(f"The command for the run {root!r} is none: {error}") from error
+            raise StoreError(f"Invalid command for the run {root!r}: {error}") from error
         await self._do(lambda link, _: tables.post(link, root, command, data, self._place.where))
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
         while True:
             if wait:
-                # Before the first look too: a tree that ends sooner is not looked for in vain.
+                # Also before the first query: it saves the query for a tree that ends sooner.
                 await asyncio.sleep(POLL_S)
             self._check()
             found = await self._read(
@@ -358,12 +354,12 @@ class JournalStore:
             await self._shrink()
 
     async def _shrink(self) -> None:
-        """Give back what was freed. Not after each tree: it costs more than deleting a small one."""
+        """Give freed space back. Not done after each tree: it costs more than deleting a small tree."""
         self._freed = 0
         await self._answer(self._writer.do(lambda link, _: link.shrink(), alone=True))
 
     async def close(self) -> None:
-        # In a forked process nothing of it is ours, and its threads stayed in the parent.
+        # A forked process owns none of this, and the threads exist only in the parent.
         if self._closed or self._is_inherited():
             return
         self._closed = True
@@ -377,7 +373,7 @@ class JournalStore:
                     await self._answer(released)
         finally:
             self._claims.clear()
-            # The writer last: only it can put the log back into the file.
+            # The writer last: only the writer can merge the log into the file.
             self._reader.worker.stop()
             try:
                 await self._reader.worker.ended(PATIENCE_S)
@@ -385,13 +381,13 @@ class JournalStore:
                 self._writer.worker.stop()
         await self._writer.worker.ended(PATIENCE_S)
 
-    # Between the loop and the threads.
+    # --- Calls from the event loop to the threads.
 
     async def _do(self, work: Work[T]) -> T:
         return await self._answer(self._writer.do(work))
 
     async def _read(self, ask: Callable[[Link], T], nothing: T) -> T:
-        """What a query gives; `nothing` where there is no such store yet: those who only look make none."""
+        """The result of a query; `nothing` if the store does not exist yet. Reading never creates a store."""
         try:
             return await self._answer(self._reader.do(ask), self._reader.worker)
         except NotReady:
@@ -400,11 +396,11 @@ class JournalStore:
     async def _must_exist(self, root: str) -> None:
         if await self._read(lambda _: False, True):
             raise StoreError(
-                f"{self._place.where} does not exist, so it has no run {root!r}. Check its name."
+                f"{self._place.where} does not exist, so it has no run {root!r}. Check the store's name."
             )
 
     async def _answer(self, promise: Promise[T], worker: Worker | None = None) -> T:
-        stuck = f"{self._place.where} does not answer. Check that it can be reached and is not overloaded."
+        stuck = f"{self._place.where} does not respond. Check that it is reachable and not overloaded."
         return await answer(promise, worker or self._writer.worker, PATIENCE_S, stuck)
 
     def _check(self) -> None:
@@ -419,4 +415,4 @@ class JournalStore:
         return os.getpid() != self._owner.pid
 
     def _closed_error(self) -> StoreError:
-        return StoreError(f"{self._place.where} was closed, so it cannot be used. Open it anew.")
+        return StoreError(f"{self._place.where} is closed. Open it again.")

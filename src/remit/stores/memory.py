@@ -1,4 +1,4 @@
-"""The store that forgets: everything in this process's memory."""
+"""`MemoryStore`: keeps everything in the memory of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remit.types.ports import Posted, TreeInfo
 
 
 class _Kept:
-    """One tree."""
+    """A stored tree."""
 
     __slots__ = ("artifacts", "commands", "events", "owned", "waiting")
 
@@ -29,7 +29,7 @@ class _Kept:
         self.owned = False
 
     def wake(self) -> None:
-        """Those who wait for a command look again."""
+        """Wake all waits for a command."""
         for future in self.waiting:
             if not future.done():
                 future.set_result(None)
@@ -37,7 +37,7 @@ class _Kept:
 
 
 class MemoryStore:
-    """Keeps every tree until it is dropped. The default when no store is named."""
+    """Keeps trees until it is closed or freed. The default store."""
 
     volatile = True
 
@@ -49,11 +49,11 @@ class MemoryStore:
         self._check()
         if new:
             if root in self._trees:
-                raise StoreError(f"There is a run {root!r} in this store already.")
+                raise StoreError(f"This store already has a run {root!r}.")
             self._trees[root] = _Kept()
         kept = self._of(root)
         if kept.owned:
-            raise TreeOwned(f"The run {root!r} is being run already, by this process.")
+            raise TreeOwned(f"This process is already running {root!r}. Wait until that run has ended.")
         kept.owned = True
 
     async def release(self, root: str) -> None:
@@ -70,11 +70,11 @@ class MemoryStore:
         except KeyError:
             kept = self._of(event.root)
         if not kept.owned:
-            raise StoreError(f"The run {event.root!r} is not claimed, so nothing can be added to it.")
+            raise StoreError(f"The run {event.root!r} is not claimed, so no event can be added.")
         kept.events.append(event)
 
     async def flush(self, root: str | None = None) -> None:
-        """Nothing to do: memory is as durable as it gets."""
+        """Nothing to do: this store is not durable."""
         del root
         self._check()
 
@@ -88,7 +88,7 @@ class MemoryStore:
     async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
         kept = self._of(root)
         if not kept.owned:
-            raise StoreError(f"The run {root!r} is not claimed, so nothing can be added to it.")
+            raise StoreError(f"The run {root!r} is not claimed, so no artifact can be added.")
         text = data if isinstance(data, str) else "".join([piece async for piece in data])
         kept.artifacts[artifact] = text
 
@@ -102,7 +102,7 @@ class MemoryStore:
         try:
             decode_command(encode_command(command))
         except Exception as error:
-            raise StoreError(f"The command for the run {root!r} is none: {error}") from error
+            raise StoreError(f"Invalid command for the run {root!r}: {error}") from error
         kept = self._of(root)
         kept.commands.append(Posted(len(kept.commands) + 1, command))
         kept.wake()
@@ -113,7 +113,7 @@ class MemoryStore:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             kept.waiting.append(future)
             await future
-            # It may have been deleted, or the store closed, meanwhile.
+            # The tree may have been deleted meanwhile, or the store closed.
             kept = self._of(root)
         return kept.commands[after:]
 
@@ -126,7 +126,9 @@ class MemoryStore:
         self._check()
         kept = self._trees.get(root)
         if kept is not None and kept.owned:
-            raise TreeOwned(f"The run {root!r} is being run by this process, so it cannot be deleted.")
+            raise TreeOwned(
+                f"This process is running {root!r}, so it cannot be deleted. Wait until the run has ended."
+            )
         self._forget(root)
 
     async def close(self) -> None:
@@ -141,14 +143,14 @@ class MemoryStore:
 
     def _check(self) -> None:
         if self._closed:
-            raise StoreError("This store was closed, so it cannot be used.")
+            raise StoreError("This store is closed.")
 
     def _of(self, root: str) -> _Kept:
         self._check()
         try:
             return self._trees[root]
         except KeyError:
-            raise StoreError(f"There is no run {root!r} in this store.") from None
+            raise StoreError(f"No run {root!r} in this store.") from None
 
 
 def _info(root: str, kept: _Kept) -> TreeInfo:

@@ -1,6 +1,6 @@
-"""Which process owns a tree, and whether it is still alive.
+"""Which process owns a tree, and whether that process is still alive.
 
-A lease that is kept alive says so for every machine. On the same machine a dead process is seen at once.
+The owner renews a lease, which works across machines. On the same machine, a dead process is noticed at once.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import msgspec
 from msgspec import Struct
 
 LEASE_S = 15.0
-"""How long a claim lives without a heartbeat."""
+"""How long a claim lasts without a heartbeat."""
 
 HEARTBEAT_S = 2.0
 
 
 class OwnerProcess(Struct, frozen=True, omit_defaults=True):
-    """A process, and the store object in it. Two store objects are two owners."""
+    """A process and a store object in it. Two store objects are two owners."""
 
     host: str
     pid: int
     token: str
     boot: str = ""
-    """Of the machine; empty where it cannot be known, and then only the lease tells."""
+    """The machine's boot id; empty if unknown, and then only the lease counts."""
     namespace: str = ""
-    """Of process ids: a container has its own."""
+    """The namespace of process ids: each container has its own."""
     started: str = ""
-    """When the process began, in ticks since the boot: a pid is used again."""
+    """When the process started, in ticks since the boot: a pid can be reused."""
 
     @property
     def words(self) -> str:
@@ -41,7 +41,7 @@ class OwnerProcess(Struct, frozen=True, omit_defaults=True):
 
     @property
     def here(self) -> bool:
-        """Whether it is this process."""
+        """Whether the owner is this process."""
         return msgspec.structs.replace(self, token="") == _this_process(os.getpid())
 
     def encode(self) -> str:
@@ -61,7 +61,7 @@ def decode(text: str) -> OwnerProcess | None:
 
 
 def is_dead(owner: OwnerProcess) -> bool:
-    """Whether it is known to be gone. False on another machine, where nothing can be known."""
+    """Whether the process is known to be dead. False for other machines, which cannot be checked."""
     me = _this_process(os.getpid())
     if not me.boot or (owner.host, owner.boot, owner.namespace) != (me.host, me.boot, me.namespace):
         return False
@@ -69,7 +69,7 @@ def is_dead(owner: OwnerProcess) -> bool:
 
 
 def is_live(text: str, lease_left_s: float) -> bool:
-    """Whether the owner written in a tree's row still holds it."""
+    """Whether the owner recorded in a tree's row still owns it."""
     if not text or lease_left_s <= 0:
         return False
     owner = decode(text)
@@ -82,7 +82,7 @@ def words(text: str) -> str:
 
 
 def since(seconds: float) -> str:
-    """A moment, for people."""
+    """A time for people to read."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
@@ -96,9 +96,9 @@ def _this_process(pid: int) -> OwnerProcess:
 
 
 def _started(pid: int) -> str:
-    """When that process began; empty when it is gone, or dead and only not yet buried by its parent."""
+    """When a process started; empty if it is dead or a zombie."""
     try:
-        # The name before the last ")" may hold anything.
+        # The name before the last ")" may contain anything.
         fields = (
             Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         )

@@ -1,4 +1,4 @@
-"""The store on a Postgres server: many machines, one place. Needs psycopg: `pip install 'remit[postgres]'`."""
+"""`PostgresStore`: a store that many machines can share. Needs psycopg: `pip install 'remit[postgres]'`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from remit.stores.sql.sandbox_exposure import find_text
 from remit.types.sandbox import Sandbox
 
 CONNECT_S = 4
-"""Seconds to wait for a server that does not answer."""
+"""Connection timeout in seconds."""
 
 _LOCK = 0x72656D69
-"""Names our advisory lock: "remi"."""
+"""The key of our advisory lock: "remi"."""
 
 _REQUIRE_AUTH = 160000
-"""The first libpq that can insist on being let in without a password."""
+"""The first libpq version that supports `require_auth=none`."""
 
 _LINES = r"""
     SELECT root, (head ->> 'seq')::bigint AS seq, head ->> 'kind' AS kind,
@@ -36,14 +36,14 @@ _LINES = r"""
     FROM remit_pages, regexp_split_to_table(data, '\n') AS line,
         CAST(replace(line, '\u0000', '\ufffd') AS json) AS head
     """
-"""The server finds no field in JSON that has a zero character anywhere."""
+"""The zero character is replaced because the server reads no field of JSON that contains one."""
 
 _LINK_SETTINGS: dict[str, object] = {
     "connect_timeout": CONNECT_S,
     "application_name": "remit",
-    # Whatever the surroundings say: of a database in SQL_ASCII the driver would give bytes, not texts.
+    # Overrides the environment: for a database in SQL_ASCII the driver would return bytes, not text.
     "client_encoding": "UTF8",
-    # A server that is gone without a word is noticed within seconds, not within the kernel's two hours.
+    # A server that disappears is noticed within seconds, not after the kernel's two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 3,
     "keepalives_count": 3,
@@ -52,10 +52,9 @@ _LINK_SETTINGS: dict[str, object] = {
 
 
 class PostgresStore(JournalStore):
-    """A database, by its address. Its tables begin with `remit_`, and are made when it is first used.
+    """A store in the Postgres database at a URL. Its tables begin with `remit_` and are created on first use.
 
-    `secrets` are kept out of it, as are texts that look like keys and tokens. Raises UsageError for an
-    address that cannot be read.
+    `secrets` are redacted, as is text that looks like keys and tokens. Raises UsageError for an invalid URL.
     """
 
     def __init__(self, url: str, *, secrets: Sequence[str | SecretPattern] = ()) -> None:
@@ -63,18 +62,18 @@ class PostgresStore(JournalStore):
 
 
 class PostgresDatabase:
-    """Where it is, and what can be wrong with it."""
+    """The database's address, its connections and its error messages."""
 
-    after_fork = "Open it anew in each process."
+    after_fork = "Open the store in each process."
 
     def __init__(self, url: str) -> None:
         try:
             self._settings = _LINK_SETTINGS | conninfo_to_dict(url)
         except psycopg.Error:
-            # What the driver says may show a part of the password.
+            # The driver's message may show a part of the password.
             raise UsageError(
-                "The address of the Postgres store cannot be read. Write postgresql://user@host:5432/database, and "
-                "in a password %40 for @, %2F for / and %3A for a colon."
+                "The URL of the Postgres store is invalid. Write postgresql://user@host:5432/database. In a password,"
+                " escape @ as %40, / as %2F and : as %3A."
             ) from None
         self.password = str(self._settings.get("password") or "")
         self._sockets: tuple[Path, ...] = ()
@@ -88,18 +87,18 @@ class PostgresDatabase:
         return f"The run store in Postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
 
     def files(self) -> Sequence[Path]:
-        """The Unix socket that it was reached at, if it was one."""
+        """The Unix socket of the connection, if it used one."""
         return self._sockets
 
     def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
-        # Without network a sandbox has no socket that leads to a server: docs/decisions/0034.
+        # A sandbox without network cannot reach any server, not even through a Unix socket: docs/decisions/0034.
         box = next((box for box in sandboxes if box.network), None)
         if box is None:
             return ""
         try:
             link = self._connect()
         except Trouble:
-            # The claim, which comes next, says what is wrong.
+            # The claim, which comes next, reports the problem.
             return ""
         try:
             doors = _doors(link.info)
@@ -107,22 +106,22 @@ class PostgresDatabase:
             link.close()
         if any(map(self._lets_in, doors)):
             return (
-                f"{self.where} lets its user in without a password, so commands in the sandbox {box} could approve their"
+                f"{self.where} accepts its user without a password, so commands in the sandbox {box} could approve their"
                 " own calls. Use a sandbox without network, or require a password for every address (scram-sha-256 in"
                 " the server's pg_hba.conf)."
             )
         place = find_text(workspace, self.password) if self.password else None
         if place is not None:
             return (
-                f"The password of the run store is written in {place}, which commands in the sandbox {box} can read: with"
-                " it they could approve their own calls. Move it to ~/.pgpass or PGPASSWORD and change it, or use a sandbox"
-                " without network."
+                f"The password of the run store is in {place}. Commands in the sandbox {box} can read this file and could"
+                " then approve their own calls. Change the password and store it in ~/.pgpass or PGPASSWORD, or use a"
+                " sandbox without network."
             )
         return ""
 
     def _lets_in(self, door: dict[str, object]) -> bool:
-        """Whether the server lets this user in without anything that a sandbox hides."""
-        # Without a prompt for a password where libpq can say so: it would count as a failed login.
+        """Whether the server accepts this user without a password or anything else that a sandbox hides."""
+        # require_auth, if libpq supports it, avoids a password attempt that would count as a failed login.
         bare: dict[str, object]
         bare = {"require_auth": "none"} if psycopg.pq.version() >= _REQUIRE_AUTH else {"password": "-"}
         nothing: dict[str, object] = {"password": None, "hostaddr": None}
@@ -148,7 +147,7 @@ class PostgresDatabase:
         try:
             version = self._version(link)
             if version and version < migrations.VERSION:
-                # An older remit's: its runs can be looked at once it is up to date.
+                # Tables of an older remit can be read after a migration.
                 self._migrate(link)
             if version:
                 return link
@@ -163,7 +162,7 @@ class PostgresDatabase:
             connection = psycopg.connect(autocommit=True, **self._settings)  # pyright: ignore[reportArgumentType] - a mapping of settings
         except psycopg.Error as error:
             raise self.trouble(error) from None
-        # It may come from ~/.pgpass or from the environment.
+        # The password may come from ~/.pgpass or from the environment.
         self.password = connection.info.password or self.password
         self._sockets = tuple(_sockets(connection.info))
         return PostgresLink(self, connection)
@@ -171,13 +170,13 @@ class PostgresDatabase:
     def _version(self, link: PostgresLink) -> int:
         encoding = cast(str, link.rows("SHOW server_encoding")[0][0])
         if encoding not in ("UTF8", "SQL_ASCII"):
-            # One character of another kind would end every tree of the store.
+            # One character outside the encoding would stop the journal of every tree in the store.
             raise Trouble(
-                f"{self.where} keeps its texts in {encoding}, which lacks most characters. Create a database in UTF8"
-                " (createdb --encoding UTF8 --template template0 NAME), and name that.",
+                f"{self.where} uses the encoding {encoding}, which lacks most characters. Create a database in UTF8"
+                " (createdb --encoding UTF8 --template template0 NAME), and use that.",
                 passing=False,
             )
-        # Not `to_regclass`: it may remember that there was none before another process made it.
+        # Not `to_regclass`: its cached result may be older than a table that another process created.
         found = "SELECT 1 FROM pg_class WHERE relname = 'remit_meta' AND pg_table_is_visible(oid)"
         if not link.rows(found):
             return 0
@@ -190,7 +189,7 @@ class PostgresDatabase:
         link.begin()
         try:
             link.rows("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            # Now that nobody else can: another process may have been faster.
+            # Checked again under the lock: another process may have migrated first.
             version = self._version(link)
             if not version:
                 link.change("CREATE TABLE remit_meta (version INTEGER NOT NULL)")
@@ -204,7 +203,7 @@ class PostgresDatabase:
             raise
 
     def trouble(self, error: psycopg.Error) -> Trouble:
-        """What the server or the driver says, in words."""
+        """The error for people, with the message of the server or the driver."""
         said = _clean(error, self.password)
         state = error.sqlstate or ""
         for states, passing, what in _WORDS:
@@ -212,7 +211,7 @@ class PostgresDatabase:
                 return Trouble(f"{self.where} {what} ({said}).", passing=passing)
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Trouble(
-                f"{self.where} cannot be reached ({said}). Check that the server runs, and its address.",
+                f"{self.where} is unreachable ({said}). Check its address and that the server is running.",
                 passing=not _is_refusal(said),
             )
         return Trouble(f"{self.where} cannot be used ({said}).", passing=False)
@@ -223,7 +222,7 @@ def _is_socket(info: psycopg.ConnectionInfo) -> bool:
 
 
 def _sockets(info: psycopg.ConnectionInfo) -> Iterator[Path]:
-    """The file of a Unix socket. One whose name begins with @ has none, and is out of reach in every sandbox."""
+    """The file of a Unix socket. An abstract socket (@) has no file, and no sandbox can reach it."""
     if info.host.startswith("/"):
         yield Path(os.path.realpath(info.host), f".s.PGSQL.{info.port}")
 
@@ -236,21 +235,21 @@ def _doors(info: psycopg.ConnectionInfo) -> list[dict[str, object]]:
 
 
 _WORDS: tuple[tuple[tuple[str, ...], bool, str], ...] = (
-    (("28",), False, "does not let this user in. Check user and password"),
+    (("28",), False, "rejects this user. Check user and password"),
     (("3D",), False, "does not exist. Create the database, or name another"),
-    (("42501",), False, "may not be written by this user. Grant it the right to create and change tables"),
-    (("25006",), False, "is read-only. Name a server that can be written"),
+    (("42501",), False, "denies this user write access. Grant the right to create and change tables"),
+    (("25006",), False, "is read-only. Name a server that accepts writes"),
     (("53100",), True, "cannot grow: the server's disk is full. Free some space or delete old runs"),
     (
         ("53", "57", "08", "40", "55P03"),
         True,
-        "is not available now. Wait for the server, or look at its log",
+        "is not available now. Wait for the server, or check its log",
     ),
 )
 
 
 def _is_refusal(said: str) -> bool:
-    """Errors while connecting have no state, only words."""
+    """Whether the server refused the connection: such errors have no SQLSTATE, only a message."""
     return any(
         words in said
         for words in (
@@ -263,7 +262,7 @@ def _is_refusal(said: str) -> bool:
 
 
 def _clean(error: psycopg.Error, password: str) -> str:
-    """One line, and nothing secret."""
+    """The message on one line, without the password."""
     said = " ".join(str(error).split())
     return said.replace(password, "***") if password else said
 
@@ -288,7 +287,7 @@ class PostgresLink:
 
     def stream(self, sql: str, values: Sequence[object] = ()) -> Generator[Row]:
         try:
-            # A cursor of the server's: the driver would fetch the whole page at once, whatever its size.
+            # A server-side cursor: otherwise the driver fetches all rows at once.
             self._connection.execute("BEGIN")
             try:
                 with self._connection.cursor("remit_page") as cursor:
@@ -331,5 +330,5 @@ class PostgresLink:
 
 @cache
 def _marked(sql: str) -> LiteralString:
-    """Our SQL with the driver's marks for values. None of it comes from outside."""
+    """Our own SQL with the driver's placeholders for values."""
     return cast(LiteralString, sql.replace("%", "%%").replace("?", "%s"))

@@ -1,4 +1,4 @@
-"""The one who reads: a thread with a connection of its own, so that reading never holds up writing."""
+"""`Reader`: a thread with its own connection, so that reading never delays writing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class NotReady(Exception):
-    """Raised when there is nothing to read before the writer has made it."""
+    """Raised when the writer has not created the database yet."""
 
 
 class Query(Promise[T], Generic[T]):
-    """A question to the database."""
+    """A query and its pending result."""
 
     __slots__ = ("ask",)
 
@@ -37,7 +37,7 @@ class Reader:
         self.worker = Worker("remit-reader", self._turn, self._idle, self._end)
 
     def do(self, ask: Callable[[Link], T]) -> Query[T]:
-        """On the loop's thread. Its error is `NotReady` before the writer has opened the place."""
+        """Queue a query. Call on the loop's thread. Its error is `NotReady` if the database does not exist yet."""
         query = Query(ask)
         self._queries.append(cast(Query[object], query))
         self.worker.start()
@@ -56,7 +56,7 @@ class Reader:
             self.worker.progress()
 
     def _answer(self, query: Query[object]) -> None:
-        # Twice: a connection that was lost is made anew.
+        # Twice: a lost connection is opened again.
         for last in (False, True):
             try:
                 query.value = query.ask(self._open())
@@ -69,7 +69,7 @@ class Reader:
             except (StoreError, NotReady) as error:
                 query.error = error
                 return
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            except Exception as error:  # noqa: BLE001 - reported to the caller
                 query.error = StoreError(unexpected(self._place.where, error))
                 return
 
@@ -89,5 +89,5 @@ class Reader:
         self._drop()
         while self._queries:
             query = self._queries.popleft()
-            query.error = StoreError(f"{self._place.where} was closed.")
+            query.error = StoreError(f"{self._place.where} is closed.")
             query.tell()

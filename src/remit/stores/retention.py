@@ -1,4 +1,4 @@
-"""Forgetting trees by age and by size. Works with any store."""
+"""Deletes trees by age and size. Works with any store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ async def prune(
     unfinished: bool = False,
     now: float | None = None,
 ) -> list[TreeInfo]:
-    """Deletes trees, those first whose last event is the oldest, and says which.
+    """Delete trees, oldest last event first, and return the deleted ones.
 
-    Trees without an end are kept, since they can be resumed, unless `unfinished` is true.
+    Unfinished trees are kept, because they can be resumed, unless `unfinished` is true.
 
-    `older_than_s`: those whose last event is longer ago. `most_bytes`: then further ones, until what is left
-    takes no more. A tree that is being run is never deleted, but counts. `now` is in seconds since the epoch.
-    Raises UsageError for a number below 0.
+    `older_than_s`: delete trees whose last event is longer ago. `most_bytes`: then delete further trees until the rest
+    fits. A running tree is never deleted, but its size counts. `now` is in seconds since the epoch. Raises UsageError
+    for a negative number.
     """
     if (older_than_s or 0) < 0 or (most_bytes or 0) < 0:
-        raise UsageError("Trees can be kept for 0 seconds or longer, and in 0 bytes or more, not in fewer.")
+        raise UsageError("older_than_s and most_bytes must be at least 0.")
     if isinstance(store, str):
         opened = open_store(store)
         try:
@@ -47,7 +47,7 @@ async def prune(
         try:
             await store.delete(info.root)
         except TreeOwned:
-            # Somebody took it up meanwhile.
+            # Another process resumed the tree meanwhile.
             continue
         deleted.append(info)
         left -= info.bytes

@@ -1,4 +1,4 @@
-"""The store in one SQLite file: nothing to set up, many processes on one machine."""
+"""`SqliteStore`: a store in one SQLite file, for many processes on one machine. Needs no setup."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from remit.types.sandbox import Sandbox
 log = logging.getLogger("remit")
 
 BUSY_S = 1.0
-"""How long SQLite itself waits for a lock, before the writer does something else and tries again."""
+"""How long SQLite waits for a lock before the writer does other work and retries."""
 
 
 PAGE_BYTES = 16_384
-"""Of the file: events are written many at a time, and each page is a call to the system or two."""
+"""Page size of the file. Large, because each page written takes one or two system calls."""
 
 
 class SqliteStore(JournalStore):
-    """A file. It is opened, and made where there is none, when it is first used.
+    """A store in a file, which is opened or created on first use.
 
-    `secrets` are kept out of it, as are texts that look like keys and tokens.
+    `secrets` are redacted, as is text that looks like keys and tokens.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, secrets: Sequence[str | SecretPattern] = ()) -> None:
@@ -43,7 +43,7 @@ class SqliteStore(JournalStore):
 
 
 class SqliteFile:
-    """Where it is, and what can be wrong with it."""
+    """The file's path, its connections and its error messages."""
 
     after_fork = (
         "Close SQLite stores before the fork, or start the process with 'spawn' instead of 'fork'"
@@ -70,14 +70,14 @@ class SqliteFile:
         usual = journal_files.default_folder() / "runs.db"
         advice = f'Use "sqlite" ({usual}), or name a file outside the workspace.'
         if any(step.is_relative_to(top) for step in steps(usual.absolute())):
-            advice = "Name a file outside the workspace, or a narrower workspace."
+            advice = "Name a file outside the workspace, or use a smaller workspace."
         return (
-            f"{self.where} is in the workspace {workspace}, where commands in the sandbox {writing} may write: they"
-            f" could approve their own calls. {advice}"
+            f"{self.where} is in the workspace {workspace}. Commands in the sandbox {writing} can write there and could"
+            f" approve their own calls. {advice}"
         )
 
     def risks(self) -> Iterator[tuple[str, str]]:
-        """How other users could read or change it, and what to do."""
+        """How other users could read or change the file, and what to do."""
         if os.name != "posix":
             return
         with contextlib.suppress(OSError):
@@ -86,35 +86,35 @@ class SqliteFile:
             if info.st_uid != os.geteuid():
                 yield (
                     f"{self.where} belongs to another user (uid {info.st_uid}), who can read and change it.",
-                    f"Use a file of your own, or run as root: chown {os.geteuid()} {file}",
+                    f"Use your own file, or run as root: chown {os.geteuid()} {file}",
                 )
             if others := stat.S_IMODE(info.st_mode) & 0o077:
                 can = "read and change" if others & 0o022 else "read"
                 yield (
-                    f"{self.where} can be used by other users: its mode lets them {can} it.",
+                    f"{self.where} is open to other users: its mode lets them {can} it.",
                     f"Run: chmod 600 {file}",
                 )
 
     def open_writer(self) -> Link:
         self._make()
         _report(self)
-        # Looked at without writing first: what is not ours, or too new, stays as it is.
+        # Read first: a file of another program or a newer remit must not be changed.
         looking, version = self._look()
         try:
             return self._up_to_date(version)
         finally:
-            # Not before: as long as one of us has the file open, the next need not look through its log.
+            # Closed last: while a connection is open, a new one need not recover the log.
             looking.close()
 
     def _up_to_date(self, version: int) -> SqliteLink:
-        """A connection that writes."""
+        """A writing connection, after any migration."""
         link = self._connect(writing=True)
         try:
             encoding = link.rows("PRAGMA encoding")[0][0]
             if encoding != "UTF-8":
-                # Pages are given as bytes in UTF-8: SQLite would cut off the last of an odd number.
+                # Pages are passed as UTF-8 bytes: in UTF-16, SQLite would drop the last of an odd number of bytes.
                 raise Trouble(
-                    f"{self.where} keeps its texts in {encoding}, and remit writes UTF-8. Nothing was changed. "
+                    f"{self.where} uses the encoding {encoding}; remit needs UTF-8. Nothing was changed. "
                     "Name another file.",
                     passing=False,
                 )
@@ -135,7 +135,7 @@ class SqliteFile:
         link.close()
         if not version:
             return None
-        # An older remit's: its runs can be looked at once it is up to date.
+        # Tables of an older remit can be read after a migration.
         self.open_writer().close()
         return self._connect(writing=False)
 
@@ -145,13 +145,15 @@ class SqliteFile:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise self._cannot("looked at", error) from None
+            raise self._cannot("read", error) from None
         if not stat.S_ISREG(mode):
-            raise Trouble(f"{self.where} is not a file. Name a file, such as runs.db in it.", passing=False)
+            raise Trouble(
+                f"{self.where} is not a file. Name a file, such as runs.db in that folder.", passing=False
+            )
         return True
 
     def _make(self) -> None:
-        """The file, and the folders above it, for nobody else's eyes."""
+        """Create the file and its missing parent folders, accessible to this user only."""
         if self._is_file():
             return
         missing = [self.path.parent, *self.path.parent.parents]
@@ -160,17 +162,17 @@ class SqliteFile:
                 folder.mkdir(mode=0o700, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600))
         except OSError as error:
-            raise self._cannot("made", error) from None
+            raise self._cannot("created", error) from None
 
     def _cannot(self, verb: str, error: OSError) -> Trouble:
         return Trouble(
             f"{self.where} cannot be {verb}: {error.strerror or error} ({error.filename}). "
-            "Give it a folder that this user may write to, or name another file.",
+            "Name a file in a folder that this user can write to, or change the folder's permissions.",
             passing=False,
         )
 
     def _look(self) -> tuple[SqliteLink, int]:
-        """A connection that only reads, and the version of the tables. Raises Trouble where they are none of ours."""
+        """A read-only connection and the version of the tables. Raises Trouble for another program's database."""
         link = self._connect(writing=False)
         try:
             try:
@@ -178,7 +180,7 @@ class SqliteFile:
             except Trouble as trouble:
                 if getattr(trouble.__context__, "sqlite_errorcode", 0) not in _HALF_MADE:
                     raise
-            # A process died while it made the file; any reader has to undo that first, which is a write.
+            # A process died while creating the file. A reader must first roll that back, which needs a write.
             undoing = self._connect(writing=True)
             try:
                 return link, self._version(undoing)
@@ -190,11 +192,11 @@ class SqliteFile:
 
     def _version(self, link: SqliteLink) -> int:
         try:
-            # All of one moment.
+            # One transaction, so that the values belong together.
             link.rows("BEGIN")
             application = cast(int, link.rows("PRAGMA application_id")[0][0])
             version = cast(int, link.rows("PRAGMA user_version")[0][0])
-            # Only where it is not ours: the tables of a file have to be read for it.
+            # Reads the tables only if the application id differs from ours.
             ours = application == APPLICATION_ID or not (
                 application or version or link.rows("SELECT count(*) FROM sqlite_master")[0][0]
             )
@@ -202,7 +204,7 @@ class SqliteFile:
             link.rollback()
         if not ours:
             raise Trouble(
-                f"{self.where} is a database of another program. Nothing was changed. Name another file.",
+                f"{self.where} belongs to another program. Nothing was changed. Name another file.",
                 passing=False,
             )
         if version > migrations.VERSION:
@@ -210,7 +212,7 @@ class SqliteFile:
         return version
 
     def identity(self) -> tuple[int, int] | None:
-        """Which file it is, whatever its name; None where there is none."""
+        """Device and inode of the file; None if it does not exist."""
         try:
             info = self.path.stat()
         except OSError:
@@ -218,38 +220,38 @@ class SqliteFile:
         return info.st_dev, info.st_ino
 
     def check_place(self, identity: tuple[int, int] | None) -> None:
-        """SQLite goes on writing into a file that was removed; nobody would find it there."""
+        """Raises Trouble if the file was removed or replaced: SQLite would keep writing to the removed file."""
         if self.identity() != identity:
             raise Trouble(
-                f"{self.where} was removed or replaced while it was in use, so nothing more is stored in it. Put it back"
-                " from a copy, or start again.",
+                f"{self.where} was removed or replaced while it was in use, so remit stores nothing more in it. Restore"
+                " it from a backup, or start again.",
                 passing=False,
             )
 
     def _is_frozen(self) -> bool:
-        """Whether it stands where this user cannot write, as a copy in an archive does."""
+        """Whether the file is in a folder that this user cannot write to, as in an archive."""
         log = self.path.with_name(f"{self.path.name}-wal")
         return not os.access(self.path.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
 
     def _migrate(self, link: SqliteLink) -> None:
-        # Only heard before the first table; without a word where there is one.
+        # SQLite silently ignores these two once there is a table.
         link.rows(f"PRAGMA page_size = {PAGE_BYTES}")
         link.rows("PRAGMA auto_vacuum = INCREMENTAL")
-        # In the file itself before its log is used: a sandbox knows a journal by its header. Need not survive a power
-        # cut, since it is set again below.
+        # Written to the file before the log is used: sandboxes recognise a journal by its header. Need not survive a
+        # power cut, because it is set again below.
         link.rows("PRAGMA synchronous = OFF")
         link.change(f"PRAGMA application_id = {APPLICATION_ID}")
         link.rows("PRAGMA synchronous = FULL")
         if (written := journal_files.find_written(self.path)) is not None:
             raise Trouble(
-                f"{self.where} cannot be made while a command in a sandbox may write in {written}. Wait until it has ended,"
-                " or name a file elsewhere.",
+                f"{self.where} cannot be created while a sandboxed command can write to {written}. Wait until the command"
+                " has ended, or name a file elsewhere.",
                 passing=True,
             )
         link.rows("PRAGMA journal_mode = WAL")
         link.begin()
         try:
-            # Again, now that nobody else can: another process may have been faster.
+            # Checked again under the lock: another process may have migrated first.
             version = cast(int, link.rows("PRAGMA user_version")[0][0])
             if version > migrations.VERSION:
                 raise Trouble(migrations.newer(self.where, version), passing=False)
@@ -265,13 +267,13 @@ class SqliteFile:
     def _connect(self, *, writing: bool) -> SqliteLink:
         if forks.has_inherited():
             raise Trouble(
-                f"{self.where} cannot be used: this process was forked while a SQLite store was open, and SQLite does"
-                f" not survive a fork. {self.after_fork}",
+                f"{self.where} cannot be used: this process was forked while a SQLite store was open, which SQLite does"
+                f" not support. {self.after_fork}",
                 passing=False,
             )
         address = f"{self.path.as_uri()}?mode={'rw' if writing else 'ro'}"
         if not writing and self._is_frozen():
-            # SQLite would have to write beside the file in order to read it.
+            # Otherwise SQLite has to write files beside the database to read it.
             address += "&immutable=1"
         opened = forks.Opened()
         try:
@@ -287,7 +289,7 @@ class SqliteFile:
             if writing:
                 link.rows("PRAGMA synchronous = FULL")
                 link.rows("PRAGMA foreign_keys = ON")
-                # Both in step, 16 MB: a page that changes often is copied into the file less often.
+                # Both are 16 MB, so that pages that change often are copied to the file less often.
                 link.rows("PRAGMA wal_autocheckpoint = 1000")
                 link.rows("PRAGMA journal_size_limit = 16384000")
         except BaseException:
@@ -296,7 +298,7 @@ class SqliteFile:
         return link
 
     def trouble(self, error: sqlite3.Error) -> Trouble:
-        """What SQLite says, in words."""
+        """The error for people, with SQLite's message."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         passing = code in _PASSING
         what = _PASSING.get(code) or _LASTING.get(code) or "cannot be used ({error})."
@@ -322,30 +324,30 @@ _LINES = """
         json_each(CASE WHEN json_valid(lines) THEN lines
             ELSE json_array(json_object('seq', last, 'kind', 'unreadable')) END)
     """
-"""A page that is no JSON, or too deep for SQLite, is one row: the others can still be seen."""
+"""A page that is invalid JSON, or too deeply nested for SQLite, becomes one row, so that other pages stay visible."""
 
 _HALF_MADE = (
     sqlite3.SQLITE_READONLY_ROLLBACK,
     sqlite3.SQLITE_READONLY_RECOVERY,
     sqlite3.SQLITE_READONLY_CANTINIT,
 )
-"""What is said of a file whose last writer died: reading it needs a write first."""
+"""Errors for a file whose last writer died: reading it needs a write first."""
 
 _PASSING: dict[int, str] = {
-    sqlite3.SQLITE_BUSY: "is locked by another program ({error}). Close what holds it (a database browser, a backup, a hung process), and try again.",
-    sqlite3.SQLITE_LOCKED: "is locked ({error}). Close what holds it, and try again.",
+    sqlite3.SQLITE_BUSY: "is locked by another program ({error}). Close the program that holds the lock (a database browser, a backup, a hung process), and try again.",
+    sqlite3.SQLITE_LOCKED: "is locked ({error}). Close the program that holds the lock, and try again.",
     sqlite3.SQLITE_FULL: "cannot grow: the disk is full ({error}). Free some space or delete old runs, and try again.",
     sqlite3.SQLITE_IOERR: "could not be read or written ({error}). Check the disk, its space and its quota; the file must be on a local file system.",
-    sqlite3.SQLITE_NOMEM: "could not be read or written: there is not enough memory ({error}).",
+    sqlite3.SQLITE_NOMEM: "could not be read or written: out of memory ({error}).",
 }
 
 _LASTING: dict[int, str] = {
     sqlite3.SQLITE_READONLY: "cannot be written ({error}). Make the file and its folder writable for this user, or name another file.",
-    sqlite3.SQLITE_PERM: "may not be opened ({error}). Make it readable and writable for this user.",
-    sqlite3.SQLITE_AUTH: "may not be opened ({error}). Make it readable and writable for this user.",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({error}). Check that it and its folder exist, and that this user may read and write both.",
-    sqlite3.SQLITE_NOTADB: "is not a run store: it is no SQLite database ({error}). Nothing was changed. Name another file, or move this one away.",
-    sqlite3.SQLITE_CORRUPT: "is damaged ({error}). Restore it from a copy, save what can be read with `sqlite3 FILE .recover`, or move it away to begin a new one.",
+    sqlite3.SQLITE_PERM: "cannot be opened: permission denied ({error}). Make it readable and writable for this user.",
+    sqlite3.SQLITE_AUTH: "cannot be opened: permission denied ({error}). Make it readable and writable for this user.",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({error}). Check that the file and its folder exist and that this user can read and write both.",
+    sqlite3.SQLITE_NOTADB: "is not a run store: the file is not an SQLite database ({error}). Nothing was changed. Name another file, or move this one away.",
+    sqlite3.SQLITE_CORRUPT: "is damaged ({error}). Restore it from a backup, recover data with `sqlite3 FILE .recover`, or move it away to start a new store.",
 }
 
 
@@ -387,10 +389,10 @@ class SqliteLink:
 
     def begin(self, *, lasting: bool = True) -> None:
         if lasting is not self._lasting:
-            # Of all transactions from now on; with `NORMAL` the log is not synced at their ends.
+            # Applies to all later transactions; with NORMAL, a commit does not sync the log.
             self.change(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
             self._lasting = lasting
-        # Not DEFERRED: a transaction that reads first and finds itself behind cannot become a writer.
+        # Not DEFERRED: a transaction that starts with a read fails if another process wrote before its first write.
         self.change("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
@@ -408,7 +410,7 @@ class SqliteLink:
         with contextlib.suppress(sqlite3.Error):
             # As a script: `execute` would stop after the first page.
             self._connection.executescript("PRAGMA incremental_vacuum")
-            # The file is only cut when the log has been copied into it.
+            # The file shrinks only when the log has been copied into it.
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Stopping: waits that can be ended at once, clocks, and code that is not ours, which may be left behind."""
+"""Stopping work: interruptible waits, deadlines, signals, and running foreign code that may be abandoned."""

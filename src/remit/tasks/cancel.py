@@ -1,8 +1,7 @@
-"""Stopping: a stretch of a run's work whose every wait can be ended at once.
+"""`Phase`: a part of a run's work that can be stopped at any wait.
 
-All waits of the engine go through `Phase.wait`. Code that is not ours (models, tools, approvers,
-stores) runs in other tasks (`guest.py`), so a stop is never an exception thrown into code
-that may swallow it, and never has to pass through an `await` that ignores it.
+All waits of the engine go through `Phase.wait`. Code that is not ours (models, tools, approvers, stores) runs in other
+tasks (`guest.py`). So a stop does not depend on foreign code that may swallow an exception or ignore a cancel.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
 
 
 ENDED_TOGETHER = 256
-"""Waits that are ended before everybody else on the event loop has a turn."""
+"""Waits ended in one callback of the event loop."""
 
 MOST_TURNS_HELD = 8
 MOST_S_HELD = 0.05
-"""How long a run whose model and tools never wait may have the event loop for itself."""
+"""How long a run whose model and tools never wait may work before it yields to the event loop."""
 
 
 class Stopped(BaseException):
-    """Raised by a wait of a phase that was stopped. Not an Exception: only the loop may catch it.
+    """Raised by a wait of a stopped phase. Not an Exception: only the agent loop may catch it.
 
-    `ended` is how foreign code ended by itself, if it did so before or while it was stopped.
+    `ended` is the result of foreign code that finished by itself before or during the stop, else None.
     """
 
     def __init__(self, ended: Ended | None = None) -> None:
@@ -37,18 +36,18 @@ class Stopped(BaseException):
 
 
 class Work(Protocol):
-    """Foreign code that is attended to."""
+    """Foreign code that a phase waits for."""
 
     def stop(self, grace_s: float) -> None:
-        """Have it end, or be looked at at once."""
+        """Cancel the code, or wake its waiter at once."""
         ...
 
 
 class Owner(Protocol):
-    """Whose phase it is."""
+    """The owner of a phase."""
 
     def cancelled_outside(self) -> None:
-        """Asyncio itself cancelled the task that waits: somebody outside wants the end."""
+        """Called when code outside remit cancelled the waiting asyncio task."""
         ...
 
 
@@ -56,16 +55,16 @@ Waiting: TypeAlias = "asyncio.Future[None] | Work"
 
 
 class Breath:
-    """When everybody else is to have the event loop, for work that never waits."""
+    """Decides when work that never waits must yield to the event loop."""
 
     __slots__ = ("_until", "held")
 
     def __init__(self) -> None:
         self.held = 0
-        """Pieces of work since everybody else last could run."""
+        """Pieces of work since the last yield."""
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to breathe: asked after each piece of work."""
+        """Whether to yield now. Called after each piece of work."""
         self.held = held = self.held + 1
         if held == 1:
             self._until = now + MOST_S_HELD
@@ -76,7 +75,7 @@ class Breath:
 
 
 class Phase(Breath):
-    """Work of one run up to a stop. After a soft stop the run goes on in a new phase."""
+    """The work of one run until a stop. After a soft stop, the run continues in a new phase."""
 
     __slots__ = ("alarm", "first", "grace_s", "others", "owner", "stopped")
 
@@ -85,11 +84,11 @@ class Phase(Breath):
         self.alarm = alarm
         self.stopped = False
         self.grace_s = 5.0
-        """How long stopped code is waited for before it is left behind."""
+        """How long stopped code may take to end before it is abandoned."""
         self.first: Waiting | None = None
-        """Most phases have one wait at a time: no dictionary for that."""
+        """Most phases have one wait at a time, which needs no dictionary."""
         self.others: dict[Waiting, None] | None = None
-        """Those that began while there were others, in order: who waited first is woken first, every time."""
+        """Further waits, oldest first, so that they are always woken in the same order."""
         self.owner = owner
 
     @property
@@ -97,7 +96,7 @@ class Phase(Breath):
         return self.alarm.loop
 
     def check(self) -> None:
-        """Raises Stopped. Called after every await: a model that never yields never sees a cancel."""
+        """Raises Stopped if stopped. Called after every await: a model that never yields never sees a cancel."""
         if self.stopped:
             raise Stopped
 
@@ -105,24 +104,24 @@ class Phase(Breath):
         stop_together([self])
 
     def waiting(self) -> list[Waiting]:
-        """Everything that waits in it, in order."""
+        """All current waits, oldest first."""
         first = [] if self.first is None else [self.first]
         return [*first, *self.others] if self.others else first
 
     def end(self, one: Waiting) -> None:
-        """End a wait, now that the phase is stopped."""
+        """End one wait of the stopped phase."""
         if not isinstance(one, asyncio.Future):
             one.stop(self.grace_s)
         else:
             wake(one)
 
     def on_cancelled(self) -> None:
-        """Asyncio itself cancelled the task that waits."""
+        """Tell the owner that code outside remit cancelled the waiting asyncio task."""
         if self.owner is not None:
             self.owner.cancelled_outside()
 
     def join(self, one: Waiting) -> None:
-        """Have a stop end it."""
+        """Register a wait, so that a stop ends it."""
         if self.first is None and not self.others:
             self.first = one
         elif self.others is None:
@@ -131,17 +130,14 @@ class Phase(Breath):
             self.others[one] = None
 
     def part(self, one: Waiting) -> None:
-        """It waits no more."""
+        """Unregister a wait."""
         if self.first is one:
             self.first = None
         elif self.others is not None:
             self.others.pop(one, None)
 
     async def wait(self, future: asyncio.Future[None]) -> None:
-        """Until the future is done or the phase is stopped.
-
-        Raises Stopped in the second case, also when both happened.
-        """
+        """Wait until the future is done. Raises Stopped if the phase was stopped, even if the future is done too."""
         if self.stopped:
             raise Stopped
         self.join(future)
@@ -157,7 +153,7 @@ class Phase(Breath):
             raise Stopped
 
     async def breathe(self) -> None:
-        """Let everybody else run once: a model and tools that never wait must not have the loop for themselves."""
+        """Yield to the event loop once: models and tools that never wait must not block it."""
         try:
             await _bare_yield()
         except asyncio.CancelledError:
@@ -175,7 +171,7 @@ class Phase(Breath):
 
 
 class SubPhase(Phase):
-    """A part of a phase that can also be stopped by itself. `leave` it when its work is done."""
+    """A part of a phase that can also be stopped by itself. Call `leave` when its work is done."""
 
     __slots__ = ("_above", "_link")
 
@@ -188,12 +184,12 @@ class SubPhase(Phase):
             self.stop()
 
     def leave(self) -> None:
-        """A stop of the phase above does not reach it any more."""
+        """Detach from the phase above: its stop no longer stops this phase."""
         self._above.part(self._link)
 
 
 class _Link:
-    """Passes a stop on to a part of a phase."""
+    """Passes a stop of a phase on to its sub-phase."""
 
     def __init__(self, below: Phase) -> None:
         self._below = below
@@ -204,7 +200,7 @@ class _Link:
 
 
 def stop_together(phases: Sequence[Phase]) -> None:
-    """Stop them all, now. Their waits are ended a few at a time, so that the event loop is not blocked by thousands."""
+    """Stop all phases now. Waits are ended in batches, so that ending thousands does not block the event loop."""
     waits: list[tuple[Phase, Waiting]] = []
     for phase in phases:
         phase.stopped = True
@@ -226,28 +222,28 @@ def _bare_yield() -> Generator[None, None, None]:
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's clock, by the shortest way: it is asked many times a turn."""
+    """The loop's clock, as directly as possible: it is read many times per turn."""
     usual = getattr(type(loop), "time", None) is asyncio.BaseEventLoop.time
     return time.monotonic if usual else loop.time
 
 
 def wake(future: asyncio.Future[None]) -> None:
-    """Resolve it unless that has happened already."""
+    """Resolve the future unless it is done."""
     if not future.done():
         try:  # noqa: SIM105 - a context manager costs more than the rest
             future.set_result(None)
         except asyncio.InvalidStateError:
-            # A signal's handler cancelled it in between.
+            # A signal handler cancelled the future in between.
             pass
 
 
 async def settled(tasks: Iterable[asyncio.Future[Any]]) -> asyncio.CancelledError | None:
-    """Wait for tasks to end, whatever cancels this one meanwhile. The caller raises the cancellation that is returned."""
-    from anyio import CancelScope  # noqa: PLC0415 - only if a caller was cancelled
+    """Wait for tasks to end even if this task is cancelled. The caller must raise the returned cancellation."""
+    from anyio import CancelScope  # noqa: PLC0415 - needed only after a cancel
 
     cancelled: asyncio.CancelledError | None = None
     left: set[asyncio.Future[Any]] = {task for task in tasks if not task.done()}
-    # Shielded from anyio too, whose scopes would cancel this wait in every round of the loop.
+    # Shielded from anyio's scopes too: they would cancel this wait in every iteration of the event loop.
     with CancelScope(shield=True):
         while left:
             try:
@@ -259,7 +255,7 @@ async def settled(tasks: Iterable[asyncio.Future[Any]]) -> asyncio.CancelledErro
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code runs on the loop's own thread."""
+    """Whether this code runs on the loop's thread."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

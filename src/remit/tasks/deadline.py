@@ -1,9 +1,9 @@
-"""A run's wall clock: a hard end, a soft one before it, and time that does not count.
+"""Deadlines of runs: a hard end, a soft end before it, and pauses that do not count.
 
-The last tenth of a run's time (at most 30 s) is kept for wrapping up. Children end a margin before
-their parent's soft end, at every level, so they wrap up before it does.
+The last tenth of a run's time (at most 30 s) is kept for the wrap-up. At every level, children end a margin before
+their parent's soft end, so that they wrap up before the parent does.
 
-A tree has one timer of the event loop (`Alarm`): hardly any end is ever met, so each must cost next to nothing.
+A tree uses one timer of the event loop (`Alarm`): few deadlines are ever reached, so each must cost almost nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MOST_KEPT_S = 30.0
 MOST_MARGIN_S = 1.0
 LONG_KEPT_S = MOST_KEPT_S * 10
 LONG_MARGIN_S = MOST_MARGIN_S * 20
-"""From where on no more than that is kept: what is less, in parts of the whole, is a tenth and a twentieth."""
+"""Below these times, a tenth is kept for the wrap-up and a twentieth is the margin; above, the maximum."""
 
 EXACT_S = 2.0
-"""How long before something is due the timer is set to just then."""
+"""A timer is set to the exact time only if that is at most this far away."""
 FEW = 64
-"""So many that are not waited for any more are not worth looking for."""
+"""The queue is not cleaned up for fewer obsolete entries than this."""
 
 
 class Timed(Protocol):
-    """Something with a time at which it is to ring; `inf` is never."""
+    """An object to be called at a time; `inf`: never."""
 
     at: float
 
@@ -37,11 +37,11 @@ class Timed(Protocol):
 
 
 class Alarm:
-    """Rings everything in a tree that has a time. `at` is the time it looks next, at the latest when one is due.
+    """Calls `ring` of every timed object of a tree at its time. `at` is when the timer of the event loop fires next.
 
-    Most of what is set is done with long before its time. So it is only noted, sorted when the timer rings, and
-    the timer rings early, half-way to what is next: what is set later and due before is then no reason to set it anew.
-    Before `start` there is no timer at all: a tree that never waits does not let it ring, and needs none.
+    Most objects are dropped long before their time. So setting one only notes it, and noted objects are sorted when the
+    timer fires. The timer fires half-way to the next due time, so that an earlier time set meanwhile seldom needs a new
+    timer. There is no timer before `start`: a tree that never waits would never let it fire.
     """
 
     __slots__ = ("_context", "_kept", "_number", "_queue", "_timer", "at", "clock", "loop", "noted")
@@ -51,31 +51,31 @@ class Alarm:
         self.clock = clock_of(loop)
         self._context = copy_context()
         self.noted: dict[Timed, None] = {}
-        """Set, and not looked at since. Who is done with its time takes itself out, if it is still there."""
+        """Set since the timer last fired. `drop` removes an object from here."""
         self._queue: list[tuple[float, int, Timed]] = []
-        """What was looked at. Who is done with it has another time than the one that is written here."""
+        """Sorted by time. An entry is obsolete if its object's `at` differs from the time here."""
         self._number = 0
         self._kept = 0
-        """How long the queue was when those were last thrown out."""
+        """Length of the queue after obsolete entries were last removed."""
         self._timer: asyncio.TimerHandle | None = None
-        # Until it is started no time is before this one, so nothing arms it.
+        # Before start(), no time is earlier than this, so nothing arms the timer.
         self.at = -inf
 
     def start(self) -> None:
-        """Ring from now on, also for what was set before."""
+        """Use a timer from now on, also for objects set before."""
         self.at = inf
         first = min((one.at for one in self.noted), default=inf)
         if first < inf:
             self.arm(first)
 
     def set(self, one: Timed) -> None:
-        """Have it ring at its time, in the order of the times, then of the setting."""
+        """Ring the object at its time; objects with equal times ring in the order they were set."""
         self.noted[one] = None
         if one.at < self.at:
             self.arm(one.at)
 
     def drop(self, one: Timed) -> None:
-        """It is not to ring."""
+        """Do not ring the object."""
         one.at = inf
         self.noted.pop(one, None)
 
@@ -87,7 +87,7 @@ class Alarm:
         self._timer = self.loop.call_at(self.at, self._ring, context=self._context)
 
     def close(self) -> None:
-        """Nothing that was set rings any more."""
+        """Ring no object any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -96,7 +96,7 @@ class Alarm:
         self._queue.clear()
 
     def _ring(self) -> None:
-        # The loop may be early by the resolution of its clock.
+        # The loop may fire early by the resolution of its clock.
         due = max(self.at, self.clock())
         self._timer, self.at = None, inf
         self._sort()
@@ -106,7 +106,7 @@ class Alarm:
                 at, _, one = heappop(queue)
                 if one.at == at:
                     one.at = inf
-                    # What it sets anew is looked at the next time: others have a turn in between.
+                    # Objects that ring() sets again wait for the next firing, so that other code can run in between.
                     one.ring()
         finally:
             while queue and queue[0][2].at != queue[0][0]:
@@ -128,7 +128,7 @@ class Alarm:
 
 
 class Owner(Protocol):
-    """Whose time it is."""
+    """The owner of a deadline."""
 
     def soft_end(self) -> None: ...
 
@@ -136,7 +136,7 @@ class Owner(Protocol):
 
 
 class Deadline:
-    """The time of one run. Its owner's `soft_end` is called at the soft end, `hard_end` at the hard one."""
+    """The deadline of one run. Calls the owner's `soft_end` at the soft end and `hard_end` at the hard end."""
 
     __slots__ = ("_alarm", "_owner", "_pauses", "_since", "at", "hard", "kept_s", "soft_met", "total_s")
 
@@ -159,11 +159,11 @@ class Deadline:
         if elapsed_s:
             total = left + elapsed_s if seconds is None else min(seconds, left + elapsed_s)
         self.total_s = total
-        """What it really has, `elapsed_s` of it behind it: the smaller of its own and its share of the parent's."""
+        """The run's total time, including `elapsed_s`: its own limit or its share of the parent's time, if smaller."""
         self.kept_s = kept = MOST_KEPT_S if total > LONG_KEPT_S else total / 10
         self.hard = hard = now + left
         self.at = at = hard - kept
-        """When it rings next; `inf` is never."""
+        """When the alarm rings this deadline next; `inf`: never."""
         self.soft_met = False
         self._pauses = 0
         self._alarm = alarm
@@ -173,7 +173,7 @@ class Deadline:
             alarm.arm(at)
 
     def left(self) -> float:
-        """Seconds until the hard end; it stands still while somebody is asked."""
+        """Seconds until the hard end; does not change during a pause."""
         clock = self._alarm.clock
         return self.hard - (self._since if self._pauses else clock())
 
@@ -182,12 +182,12 @@ class Deadline:
         return self.hard - (self._since if self._pauses else clock()) - self.kept_s
 
     def share(self) -> float:
-        """Seconds that a child would have from now on: up to the soft end, less a margin."""
+        """Seconds that a child started now would have: until the soft end, minus a margin."""
         left = self.soft_left()
         return left - (MOST_MARGIN_S if left > LONG_MARGIN_S else left / 20)
 
     def pause(self) -> None:
-        """Stop the clock. Pauses of several askers count as long as any of them waits."""
+        """Stop the clock until every `pause` has had its `resume`."""
         self._pauses += 1
         if self._pauses == 1:
             self._since = self._alarm.clock()
@@ -200,14 +200,14 @@ class Deadline:
             self._arm()
 
     def close(self) -> None:
-        """Never ring again, also not after a pause that is still to end."""
+        """Never ring again, not even after the end of a pause."""
         self.hard = self.at = inf
-        # They are let go of at once: what only a garbage collector finds costs more than it looks.
+        # Breaks a reference cycle: objects that only the garbage collector can free are expensive.
         self._owner = None
         self._alarm.noted.pop(self, None)
 
     def look(self) -> None:
-        """Ring at once if the time has come and the timer could not say so yet."""
+        """Ring now if the time has come and the timer has not fired yet."""
         while self.at <= self._alarm.clock():
             self.at = inf
             self.ring()

@@ -1,8 +1,8 @@
 """Code that is not ours (models, tools, approvers, stores), run so that it can always be abandoned.
 
-An async function runs in an ordinary asyncio task, a sync one in a daemon thread. When its time is up or its run is
+An async function runs in an ordinary asyncio task, a sync function in a daemon thread. At its timeout, or when its run is
 stopped, the code is cancelled, given a grace period to clean up, cancelled again, and then abandoned: its coroutine is
-closed and its result dropped. Code that refuses even that is never driven again, so the event loop can still end.
+closed and its result dropped. A coroutine that refuses to close is never resumed, so the event loop can still end.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _unclosed: list[object] = []
 """Those coroutines. They are never freed: see `keep_for_ever`."""
 
 Expires = Callable[[], float | None]
-"""The loop time at which the code has had its time; asked again whenever that time comes."""
+"""Returns the loop time of the timeout; called again whenever that time comes."""
 
 Settle = Callable[[], Awaitable[bool]]
-"""Waits for what the code itself has started, its children; whether there was anything to wait for. Raises nothing."""
+"""Waits for the children that the code started; returns whether there were any. Raises nothing."""
 
 _Work: TypeAlias = "Guest | _ThreadWork"
 
 
 @final
 class Ended(msgspec.Struct):
-    """How foreign code ended. Code that timed out may have a value too: it returned while it was being stopped."""
+    """How foreign code ended. Code that timed out has a value if it returned while it was being stopped."""
 
     how: Literal["returned", "raised", "timed_out"]
     value: object = None
@@ -51,7 +51,7 @@ class Ended(msgspec.Struct):
 
 
 def abandoned() -> list[str]:
-    """Names of the abandoned calls in this process that still run."""
+    """Names of abandoned calls that still run in this process."""
     return _still_running + threads.abandoned()
 
 
@@ -60,10 +60,10 @@ def count_abandoned() -> int:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it gives something to await, as far as that can be seen from outside."""
+    """Whether a call returns an awaitable, as far as can be seen without calling."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[object]", function).func
-    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async one
+    called = getattr(function, "__call__", None)  # noqa: B004 - an object may have an async __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
@@ -77,9 +77,9 @@ async def run(
     settle: Settle | None = None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Run an awaitable in a task of its own. Raises Stopped, after the grace period, if the phase is stopped.
+    """Run an awaitable in a new task. Raises Stopped, after the grace period, if the phase is stopped.
 
-    `poked` receives a function that makes `run` ask `expires` again at once. `settle` is awaited before the grace period
+    `poked` receives a function that makes `run` call `expires` again at once. `settle` is awaited before the grace period
     of stopped code begins.
     """
     if phase.stopped:
@@ -87,7 +87,7 @@ async def run(
         raise Stopped
     try:
         guest = Guest(awaitable, phase)
-    except Exception as error:  # noqa: BLE001 - in its first step the code awaited something that is broken
+    except Exception as error:  # noqa: BLE001 - the first step of the code awaited a broken awaitable
         return Ended("raised", None, error)
     return await _attend(
         guest, phase, name=name, expires=expires, poked=poked, settle=settle, on_abandoned=on_abandoned
@@ -109,8 +109,8 @@ async def run_in_thread(
 ) -> Ended:
     """Run a function in a daemon thread. Raises Stopped, after the grace period, if the phase is stopped.
 
-    The function may wait for a thread, unless it is `urgent`; `on_begin` is called when it has one. A function that cannot
-    hear that its time is up (`hears`) is abandoned at that moment.
+    The function may wait for a thread, unless it is `urgent`; `on_begin` is called when it has a thread. A function that
+    cannot notice its timeout (`hears=False`) is abandoned at that moment.
     """
     work = _ThreadWork(function, phase.loop, name, on_begin, urgent=urgent, hears=hears)
     return await _attend(
@@ -128,7 +128,7 @@ async def _attend(
     settle: Settle | None,
     on_abandoned: Callable[[str], None],
 ) -> Ended:
-    """Wait for the work to finish, its time to come or its phase to be stopped. Raises Stopped."""
+    """Wait until the work finishes, its timeout comes or its phase is stopped. Raises Stopped."""
     if poked is not None:
         poked(work.ring)
     stopped, timed_out = phase.stopped, False
@@ -150,7 +150,7 @@ async def _attend(
 
 
 async def _waited(work: _Work, phase: Phase, at: float | None) -> bool:
-    """Wait until the work has finished or rings, or the time `at` has come. False when it is to stop instead."""
+    """Wait until the work finishes or rings, or until the time `at`. False if the phase was stopped."""
     work.waiter = phase.loop.create_future()
     phase.join(work)
     if at is not None:
@@ -159,7 +159,7 @@ async def _waited(work: _Work, phase: Phase, at: float | None) -> bool:
     try:
         await work.waiter
     except CancelledError:
-        # Also where the phase has no owner: whoever cancels this task wants the work to end.
+        # Even if the phase has no owner: a cancel of this task must end the work.
         phase.on_cancelled()
         return False
     finally:
@@ -174,7 +174,7 @@ async def _stop(
     """Cancel the work, allow half of the grace period for cleaning up, insist for the other half, then abandon it."""
     work.cancel()
     settled = settle is not None and await settle()
-    # A stop of the phase has begun the grace period; what was settled since begins it anew.
+    # A stop of the phase has started the grace period; waiting for children restarts it.
     for attempt in range(work.stopping and not settled, 11):
         if not work.finished:
             work.waiter = phase.loop.create_future()
@@ -183,7 +183,7 @@ async def _stop(
             try:
                 await work.waiter
             except CancelledError:
-                # The work is being stopped already; the owner hears of this cancel afterwards.
+                # The work is already being stopped; the owner learns of this cancel later.
                 phase.on_cancelled()
             phase.alarm.drop(work)
         if work.finished:
@@ -199,11 +199,11 @@ def _abandon(work: _Work, name: str, on_abandoned: Callable[[str], None]) -> Non
 
 
 def _cancelled_inside() -> Ended:
-    return Ended("raised", None, RuntimeError("it was cancelled from inside"))
+    return Ended("raised", None, RuntimeError("the code cancelled its own task"))
 
 
 def _kept(ended: Ended | None) -> Ended | None:
-    """How code ended although it was stopped: its result still counts, and a reply is still paid for."""
+    """The result of code that finished while it was stopped: the result counts, and a reply must be paid for."""
     if ended is None or isinstance(ended.error, threads.NeverBegan):
         return None
     if inspect.isawaitable(ended.value):
@@ -213,14 +213,14 @@ def _kept(ended: Ended | None) -> Ended | None:
 
 
 def _close(awaitable: object) -> None:
-    """Close a coroutine that nobody will await, so that Python does not warn of it."""
+    """Close a coroutine that will not be awaited, so that Python does not warn."""
     if inspect.iscoroutine(awaitable):
         with contextlib.suppress(BaseException):
             awaitable.close()
 
 
 class _GuestTask(asyncio.Task[None]):
-    """The task of foreign code. Abandoned, it counts as done: `asyncio.run` must not wait for it."""
+    """The task of foreign code. An abandoned task counts as done: `asyncio.run` must not wait for it."""
 
     abandoned = False
 
@@ -229,7 +229,7 @@ class _GuestTask(asyncio.Task[None]):
 
 
 class _Leash(Coroutine[Any, Any, None]):
-    """Foreign code as its task drives it. Once `cut`, the task ends and the code is never driven again."""
+    """Wraps the coroutine of foreign code. Once `cut`, the task ends and the coroutine is never resumed."""
 
     def __init__(self, code: Coroutine[Any, Any, None]) -> None:
         self.code = code
@@ -254,51 +254,51 @@ class _Leash(Coroutine[Any, Any, None]):
 
 
 class Guest:
-    """Foreign code in a task of its own. On Python 3.12 and later its first step has run when this returns."""
+    """Foreign code in its own task. On Python 3.12 and later, its first step runs in the constructor."""
 
     hears = True
-    """Whether it can be asked to end."""
+    """Whether the code can notice that it should end."""
 
     def __init__(self, awaitable: Awaitable[object], phase: Phase) -> None:
         self.phase = phase
         self.awaitable = awaitable
         self.waiter: Future[None] | None = None
-        """Woken when the code has finished, or when the owner should look again."""
+        """Woken when the code has finished, or when the owner should check again."""
         self.at = inf
         """When the alarm wakes `waiter`."""
         self.stopping = False
-        """Whether a stop has cancelled it: its grace period has begun then."""
+        """Whether a stop has cancelled the code and started its grace period."""
         self.cancelled = False
         self.finished = False
         self.ended: Ended | None = None
-        """How the code ended by itself; None when it was cancelled or abandoned."""
+        """How the code ended by itself; None if it was cancelled or abandoned."""
         self.leash = _Leash(self._run())
         self.task = _new_task(self.leash, phase.loop)
 
     async def _run(self) -> None:
-        """Code that calls sys.exit() must not end the event loop, so nothing but a cancel or a Ctrl-C leaves this."""
+        """Raises only CancelledError and KeyboardInterrupt: a sys.exit() in foreign code must not end the event loop."""
         try:
             self.ended = Ended("returned", await self.awaitable)
         except (CancelledError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes a result
+        except BaseException as error:  # noqa: BLE001 - every exception becomes a result
             self.ended = Ended("raised", None, error)
         finally:
-            # Here, since a callback of the task runs one round of the event loop later.
+            # Here, because a callback of the task runs one iteration of the event loop later.
             self.finished = True
             self.ring()
 
     def cancel(self) -> None:
         if not self.cancelled:
-            # A task that is cancelled before its first step runs nothing of `_run`.
+            # A task that is cancelled before its first step never runs `_run`.
             self.cancelled = True
             self.task.add_done_callback(self._done)
-        # A future of somebody's own kind may raise anything when its task is cancelled.
+        # A user-defined future may raise anything when its task is cancelled.
         with contextlib.suppress(Exception):
             self.task.cancel()
 
     def stop(self, grace_s: float) -> None:
-        """Cancel the code at once. Its waiter is woken when it has ended, or after half of the grace period."""
+        """Cancel the code now. Wakes the waiter when the code has ended, or after half of the grace period."""
         if self.stopping:
             return
         self.stopping = True
@@ -307,13 +307,13 @@ class Guest:
         self.phase.alarm.set(self)
 
     def abandon(self) -> bool:
-        """Never drive the code again; whether it could be closed."""
+        """Never resume the code again. Returns whether it could be closed."""
         self.leash.cut = self.task.abandoned = True
         frames = _chain(self.leash.code)
         with contextlib.suppress(BaseException):
             self.leash.code.close()
         self.cancel()
-        # Closing the code raises GeneratorExit in it, which is not an end of its own.
+        # close() raised GeneratorExit in the code, so the code did not end by itself.
         self.ended = None
         refused = [c for c in frames if inspect.getcoroutinestate(c) != inspect.CORO_CLOSED]
         if refused:
@@ -321,13 +321,13 @@ class Guest:
         return not refused
 
     def ring(self) -> None:
-        """Make the owner look again."""
+        """Make the owner check again."""
         if self.waiter is not None:
             wake(self.waiter)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            # Read here, since an abandoned task has no other reader.
+            # An abandoned task has no other reader, and asyncio logs unread exceptions.
             task.exception()
         # A task that is cancelled before its first step never runs `_run`.
         _close(self.awaitable)
@@ -347,7 +347,7 @@ else:
 
 
 class _ThreadWork:
-    """A function in a thread, attended to in the same way as a Guest."""
+    """A function in a thread, with the interface of `Guest`."""
 
     def __init__(
         self,
@@ -363,7 +363,7 @@ class _ThreadWork:
         self.waiter: Future[None] | None = None
         self.at = inf
         self.stopping = False
-        """Always: a stop does not reach into a thread."""
+        """Always False: a stop cannot cancel a thread."""
         self.on_begin = on_begin
         self.job = threads.start(function, loop, name=name, urgent=urgent, on_begin=self._begun)
         self.job.done_future.add_done_callback(self._done)
@@ -380,7 +380,7 @@ class _ThreadWork:
         return Ended("returned", self.job.result()) if error is None else Ended("raised", None, error)
 
     def cancel(self) -> None:
-        """A running thread cannot be cancelled, its function may look at `ctx.cancelled`; a waiting one never begins."""
+        """Withdraw a waiting function. A running one cannot be cancelled; it may check `ctx.cancelled`."""
         self.job.withdraw()
 
     def stop(self, grace_s: float) -> None:
@@ -388,7 +388,7 @@ class _ThreadWork:
         self.ring()
 
     def abandon(self) -> bool:
-        """`threads` counts it from here on."""
+        """Leave the thread to `threads`, which counts it as abandoned."""
         self.job.abandon()
         return True
 
@@ -406,7 +406,7 @@ class _ThreadWork:
 
 
 def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
-    """A suspended coroutine, the one it awaits, the one that awaits, and so on."""
+    """A suspended coroutine and the chain of coroutines that it awaits."""
     found: list[Coroutine[object, object, object]] = []
     while inspect.iscoroutine(coroutine):
         found.append(coroutine)
@@ -415,9 +415,9 @@ def _chain(coroutine: object) -> list[Coroutine[object, object, object]]:
 
 
 def keep_for_ever(*refused: object) -> None:
-    """Keep code that refuses to be closed: freeing it would run it again, also while Python exits.
+    """Never free code that refuses to be closed: freeing it would run it again, even while Python exits.
 
-    A daemon thread holds it, because Python frees everything else at exit.
+    A daemon thread holds the references, because Python frees everything else at exit.
     """
     if not _unclosed:
         threading.Thread(target=_hold, args=(_unclosed,), name="remit-unclosed", daemon=True).start()

@@ -1,6 +1,6 @@
-"""At most so many things of one kind at once in this process, whatever event loop they run on.
+"""`Gate`: a semaphore for the whole process, shared by all its event loops and threads.
 
-For what a machine has few of: commands and searches are processes. A run that waits at a gate is woken on its own loop.
+It limits commands and searches, which are processes. A waiting run is woken on its own event loop.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from remit.tasks.cancel import Phase, wake
 
 
 class Pass:
-    """One thing at a gate: it waits until `granted`. Made by `Gate.enter`."""
+    """One holder or waiter of a gate; it waits until `granted`. Created by `Gate.enter`."""
 
     __slots__ = ("granted", "wake")
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self.wake = wake
-        """Called once, from any thread, when a place is granted later. Raises RuntimeError if its loop is closed."""
+        """Called once, from any thread, when a waiter gets its place. Raises RuntimeError if its loop is closed."""
         self.granted = False
 
 
 class Gate:
-    """Places for things of one kind; who finds none waits in order. Methods may be called from any thread."""
+    """A fixed number of places; waiters get them in order. Methods may be called from any thread."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._clear()
         if hasattr(os, "register_at_fork"):
-            # A forked process starts with none of its parent's commands, and the lock may be held in the parent.
+            # A forked process does not run its parent's commands, and the parent may hold the lock.
             os.register_at_fork(after_in_child=self._clear)
 
     def _clear(self) -> None:
@@ -43,7 +43,7 @@ class Gate:
 
     @asynccontextmanager
     async def place(self, phase: Phase) -> AsyncGenerator[None, None]:
-        """Wait in order for a place, and have it as long as the block takes. Raises Stopped."""
+        """Wait in order for a place and hold it during the block. Raises Stopped."""
         loop = phase.loop
         future: asyncio.Future[None] = loop.create_future()
         held = self.enter(lambda: loop.call_soon_threadsafe(wake, future))
@@ -55,7 +55,7 @@ class Gate:
             self.leave(held)
 
     def enter(self, wake: Callable[[], object]) -> Pass:
-        """Take a place, or wait for one in order: `wake` is called when it is granted."""
+        """Take a place, or wait in order: `wake` is called when the place is granted."""
         made = Pass(wake)
         with self._lock:
             if self._inside < self.most:
@@ -66,7 +66,7 @@ class Gate:
         return made
 
     def leave(self, left: Pass) -> None:
-        """Give a place back, or stop waiting for one."""
+        """Give a place back, or stop waiting."""
         with self._lock:
             if not left.granted:
                 self._waiting.remove(left)
@@ -75,12 +75,12 @@ class Gate:
             try:
                 following.wake()
             except RuntimeError:
-                # Its event loop is closed, so nobody waits there any more: the place goes to the next.
+                # This waiter's event loop is closed: the next waiter gets the place.
                 continue
             return
 
     def _next(self) -> Pass | None:
-        """Hand a place on to the first that waits; without one the place is free."""
+        """Pass a place to the first waiter, or free the place if there is none."""
         with self._lock:
             if not self._waiting:
                 self._inside -= 1

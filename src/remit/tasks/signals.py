@@ -1,7 +1,7 @@
 """Run a coroutine from code without an event loop, so that Ctrl-C always ends it.
 
-The first SIGINT cancels the coroutine's task. The second stops the loop between two callbacks. If a callback blocks the
-loop, a thread interrupts that callback. Cancelling one tree is in `cancel.py`; the command line has its own handler.
+The first SIGINT cancels the coroutine's task. The second SIGINT stops the loop between two callbacks. If a callback
+blocks the loop, a thread interrupts that callback. `cancel.py` cancels one tree; the command line has its own handler.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ CLOSING_S = 5.0
 """How long tasks and async generators left by the coroutine may take to end."""
 
 HARD_CLOSING_S = 0.5
-"""The same, after the second SIGINT."""
+"""`CLOSING_S` after the second SIGINT."""
 
 _LOOP_MODULES = frozenset({"asyncio.base_events", "asyncio.windows_events", __name__})
-"""An interrupt here could skip the lines with which the loop leaves `run_forever`. The loop could then not be closed."""
+"""An interrupt in these modules could skip cleanup code of `run_forever`. The loop could then not be closed."""
 
 
 def run_interruptible(main: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run `main()` in a new event loop and return its result.
 
-    Raises KeyboardInterrupt if a SIGINT arrived, also if the coroutine ended with a result. Signals are handled in the main
-    thread only, and only if Python's default SIGINT handler is installed; otherwise they are left alone.
+    Raises KeyboardInterrupt if a SIGINT arrived, even if the coroutine returned a result. SIGINT is handled only in the
+    main thread, and only if Python's default SIGINT handler is installed.
     """
     return _Runner(main).run()
 
 
 class _Runner(Generic[T]):
-    """One event loop, the task it runs, and the SIGINTs that arrive meanwhile."""
+    """One event loop, its main task, and the SIGINTs received."""
 
     def __init__(self, main: Callable[[], Coroutine[object, object, T]]) -> None:
         self._main = main
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[T] | None = None
         self._error: BaseException | None = None
-        """KeyboardInterrupt or SystemExit, raised inside a callback."""
+        """A KeyboardInterrupt or SystemExit raised inside a callback."""
         self._interrupts = 0
         self._leaving = False
         """Whether the loop must stop although its task has not ended."""
@@ -77,7 +77,7 @@ class _Runner(Generic[T]):
         task = self._task
         assert task is not None
         if task.done() and not task.cancelled():
-            # Retrieved, or asyncio logs it.
+            # asyncio logs exceptions that are never retrieved.
             task.exception()
         if self._interrupts:
             raise KeyboardInterrupt
@@ -88,12 +88,12 @@ class _Runner(Generic[T]):
     def _run_task(self, loop: asyncio.AbstractEventLoop) -> None:
         self._task = loop.create_task(self._main())
         if self._interrupts:
-            # It arrived before there was a loop to tell.
+            # A SIGINT arrived before the loop existed.
             loop.call_soon(self._react)
         self._drive(loop, self._task)
 
     def _end_others(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel what the coroutine left and run the loop until it has ended, for a bounded time."""
+        """Cancel the tasks that the coroutine left, and run the loop for a bounded time until they end."""
         hard = self._interrupts > 1 or self._error is not None
         seconds = HARD_CLOSING_S if hard else CLOSING_S
         if hard:
@@ -122,7 +122,7 @@ class _Runner(Generic[T]):
 
     @contextlib.contextmanager
     def _handling(self) -> Generator[None]:
-        """Inside, SIGINT calls `_on_sigint`, which raises nothing that could hit a line of ours."""
+        """Inside the block, SIGINT calls `_on_sigint`, which never raises inside remit's own code."""
         handled = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -136,13 +136,13 @@ class _Runner(Generic[T]):
         try:
             yield
         finally:
-            # Code that ran meanwhile may have installed a handler of its own.
+            # Code inside the block may have installed its own handler.
             if handled and signal.getsignal(signal.SIGINT) == self._on_sigint:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _on_sigint(self, _number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            # A forked child: the loop is not running there.
+            # In a forked child the loop is not running.
             raise KeyboardInterrupt
         if self._watchdog.fired():
             if self._in_loop and frame is not None and frame.f_globals.get("__name__") not in _LOOP_MODULES:
@@ -151,7 +151,7 @@ class _Runner(Generic[T]):
         self._interrupts += 1
         if self._loop is None or self._loop.is_closed():
             return
-        # Here the handler may have interrupted any line, so the loop acts later.
+        # The handler may have interrupted any line, so the loop reacts later.
         self._loop.call_soon_threadsafe(self._react)
         if self._interrupts > 1:
             self._watchdog.start()
@@ -182,7 +182,7 @@ class _Watchdog:
             self._thread.start()
 
     def allow(self, seconds: float) -> None:
-        """Let the loop run for this time before its callbacks are interrupted."""
+        """Let the loop run for this long before its callbacks are interrupted."""
         self._deadline = monotonic() + seconds + PATIENCE_S
 
     def fired(self) -> bool:
@@ -191,7 +191,7 @@ class _Watchdog:
         return sent
 
     def end(self) -> None:
-        # With the lock, no SIGINT is sent after this returns: it would reach the caller's code.
+        # The lock ensures that no SIGINT is sent after this returns: it would reach the caller's code.
         with self._lock:
             self._over.set()
 
@@ -212,7 +212,7 @@ def _interrupt_main_thread() -> None:
     if sys.platform == "win32":
         signal.raise_signal(signal.SIGINT)
     else:
-        # Sent to that thread, it also ends a system call such as a sleep.
+        # Sent to that thread, SIGINT also interrupts a system call such as a sleep.
         ident = threading.main_thread().ident
         assert ident is not None
         signal.pthread_kill(ident, signal.SIGINT)
@@ -222,8 +222,8 @@ def _interrupt_main_thread() -> None:
 def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Generator[None]:
     """Let every signal wake the loop.
 
-    Python runs a handler between two bytecodes. A signal that arrives after the last bytecode before `select()` does not end
-    `select()`: without a file descriptor that the signal makes readable, its handler runs when the loop next wakes up.
+    Python runs a handler between two bytecodes. A signal that arrives after the last bytecode before `select()` does not
+    interrupt `select()`: without a file descriptor that it makes readable, its handler runs when the loop next wakes up.
     """
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         # On Windows, asyncio's loop sets such a file descriptor itself.
@@ -248,7 +248,7 @@ def _drain(here: socket.socket) -> None:
 
 
 async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the other tasks, wait for them, then close async generators: as `asyncio.run` does."""
+    """Cancel the other tasks, wait for them, then close async generators, as `asyncio.run` does."""
     tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in tasks:
         task.cancel()
@@ -264,7 +264,7 @@ async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
 def _discard(loop: asyncio.AbstractEventLoop) -> None:
     """Close the loop without waiting for tasks or for threads of its executor."""
     if left := asyncio.all_tasks(loop):
-        # Never freed: Python would print that they are pending, and run their `finally` blocks in no loop.
+        # Never freed: Python would print that they are pending and run their `finally` blocks without a loop.
         keep_for_ever(*left)
         loop.set_exception_handler(_ignore)
     asyncio.set_event_loop(None)
@@ -272,4 +272,4 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """An exception handler for a loop that was stopped at once."""
+    """An exception handler for a loop that was stopped by force."""

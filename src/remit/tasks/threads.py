@@ -1,7 +1,7 @@
-"""Daemon threads for functions that block: sync tools run here.
+"""Daemon threads for functions that block, such as sync tools.
 
-Not `asyncio.to_thread` and not anyio's workers: their threads are not daemons, so one function that
-never returns keeps the process alive. How many abandoned jobs are too many is the caller's to say.
+`asyncio.to_thread` and anyio do not use daemon threads, so one function that never returns would keep the process alive.
+The caller limits the number of abandoned jobs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_AT_ONCE = 256
-"""Threads that work at once; further jobs wait in order. A model can ask for any number of calls."""
+"""Threads that work at once; further jobs wait in order. A model can request any number of calls."""
 
 IDLE_KEPT = 32
-"""Idle threads kept for the next jobs; those above it end."""
+"""Idle threads kept for the next jobs; further idle threads end."""
 
 
 class NeverBegan(Exception):
@@ -33,7 +33,7 @@ class NeverBegan(Exception):
 
 
 class Job(Generic[T]):
-    """One function in a thread of its own. Made by `start`."""
+    """One function that runs in a thread. Created by `start`."""
 
     def __init__(
         self,
@@ -44,27 +44,27 @@ class Job(Generic[T]):
     ) -> None:
         self.name = name
         self.on_begin = on_begin
-        """Called on the loop when it has a thread; at once, when it need not wait for one."""
+        """Called on the loop when the job gets a thread."""
         self.finished = False
         self.loop = loop
         self.done_future: asyncio.Future[None] = loop.create_future()
-        """Resolved on the loop when the function has ended, however it ended. Never has an exception."""
+        """Resolved on the loop when the function has returned or raised. Never has an exception."""
         self.error: BaseException | None = None
-        """What the function raised, `SystemExit` and `KeyboardInterrupt` included."""
+        """The exception that the function raised, including `SystemExit` and `KeyboardInterrupt`."""
         self._fn: Callable[[], T] | None = fn
         self._context = contextvars.copy_context()
         self._value: T | None = None
         self._ended = False
 
     async def wait(self) -> None:
-        """Returns when the function has ended. May be cancelled and called again: the job goes on."""
+        """Wait until the function has ended. Cancelling this wait does not affect the job."""
         await asyncio.shield(self.done_future)
 
     def result(self) -> T:
-        """What the function returned.
+        """The function's return value.
 
-        Raises what the function raised (look at `error` first where that may be `SystemExit`), and
-        RuntimeError before the end.
+        Raises the function's exception, which may be `SystemExit` (check `error` first), and RuntimeError before the
+        function has ended.
         """
         if self.error is not None:
             raise self.error
@@ -73,27 +73,27 @@ class Job(Generic[T]):
         return cast(T, self._value)
 
     def withdraw(self) -> None:
-        """Takes it back if it still waits for a thread: it ends at once, with `NeverBegan`. On the loop's thread."""
+        """If the job still waits for a thread, end it with `NeverBegan`. Call on the loop's thread."""
         if _pool.withdraw(cast("Job[object]", self)):
-            self.error = NeverBegan(f"{self.name} never began")
+            self.error = NeverBegan(f"{self.name} was withdrawn before it started")
             self._ended = True
             self._resolve()
 
     def begin(self) -> None:
-        """Tells that a job which had to wait has its thread now."""
+        """Report that a waiting job now has a thread."""
         if self.on_begin is not None:
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.on_begin)
 
     def abandon(self) -> None:
-        """Drops the result: nobody may wait for it any more. Does nothing when the function has ended.
+        """Drop the result: no caller may wait for it any more. Does nothing if the function has ended.
 
-        The function cannot be stopped; its thread ends with it and is not used again.
+        The function cannot be stopped; its thread ends when the function ends.
         """
         _pool.abandon(cast("Job[object]", self))
 
     def run(self) -> None:
-        """Calls the function, on the worker's thread."""
+        """Call the function on the worker's thread."""
         fn, self._fn = self._fn, None
         assert fn is not None
         try:
@@ -102,7 +102,7 @@ class Job(Generic[T]):
             self.error = error
 
     def announce(self) -> None:
-        """Resolves the future on its loop; a loop that is closed has nobody left to tell."""
+        """Resolve the future on its loop, unless the loop is closed."""
         self._ended = True
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._resolve)
@@ -119,13 +119,13 @@ _Inbox: TypeAlias = "SimpleQueue[Job[object]]"
 
 
 class _Pool:
-    """Who runs what. One lock guards every field; it is never held while foreign code runs."""
+    """The threads and their jobs. One lock guards every field; it is never held while foreign code runs."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Starts anew, in a forked process: the threads stayed behind, and the lock may be held by one."""
+        """Reset in a forked process: a fork does not copy the threads, and one of them may hold the lock."""
         self.lock = threading.Lock()
         self.idle: list[_Inbox] = []
         self.running: dict[Job[object], None] = {}
@@ -135,7 +135,7 @@ class _Pool:
         self.numbers = itertools.count(1)
 
     def take(self, job: Job[object], *, urgent: bool) -> bool:
-        """Has a worker run it; False when it waits for one."""
+        """Give the job to a worker; False if it must wait for one."""
         with self.lock:
             self.running[job] = None
             inbox = self.idle.pop() if self.idle else None
@@ -164,7 +164,7 @@ class _Pool:
             return True
 
     def step_aside(self) -> None:
-        """One thread less counts: it only waits, or is lost. Another one may work in its place."""
+        """Do not count one thread, which only waits or is lost, and start a waiting job in its place."""
         with self.lock:
             following = self.waiting.popleft() if self.waiting else None
             self.threads -= following is None
@@ -173,12 +173,12 @@ class _Pool:
             self._new_worker(following)
 
     def step_back(self) -> None:
-        """It counts again, at once: for a moment there may be one more than `MOST_AT_ONCE`."""
+        """Count the thread again. For a moment there may be more threads than `MOST_AT_ONCE`."""
         with self.lock:
             self.threads += 1
 
     def _new_worker(self, job: Job[object]) -> None:
-        from queue import SimpleQueue  # noqa: PLC0415 - for those who have anything run in threads
+        from queue import SimpleQueue  # noqa: PLC0415 - not needed without threads
 
         inbox: _Inbox = SimpleQueue()
         inbox.put(job)
@@ -201,9 +201,10 @@ class _Pool:
             lost = job not in self.running
             if lost:
                 self.abandoned.pop(job, None)
-            # Idle, or with the next job, before the loop is told: whoever waited finds this worker.
+            # The worker becomes idle or takes its next job before the loop learns of the result, so that the code
+            # waiting for the result can use this worker for its next job.
             stays = not lost and (bool(self.waiting) or len(self.idle) < IDLE_KEPT)
-            # There are too many while somebody who stepped aside is back.
+            # There may be too many threads after step_back().
             stays = stays and self.threads <= MOST_AT_ONCE
             if stays and self.waiting:
                 following = self.waiting.popleft()
@@ -216,27 +217,27 @@ class _Pool:
         if lost:
             job.drop()
             return False
-        # Told before it stops counting as busy: virtual time must never jump between the two.
+        # Announced before it stops counting as busy: virtual time must not jump in between.
         job.announce()
         with self.lock:
-            # From both: it may have been abandoned since.
+            # Removed from both: the job may have been abandoned meanwhile.
             self.running.pop(job, None)
             self.abandoned.pop(job, None)
         return stays
 
     def abandon(self, job: Job[object]) -> None:
         with self.lock:
-            # One that has finished only waits for its loop to hear of it: its worker is not lost.
+            # The worker of a finished job is not lost, even if the loop has not seen the result yet.
             if job not in self.running or job.finished:
                 return
             del self.running[job]
             self.abandoned[job] = None
-        # Its thread is lost for good as far as anybody knows, so it keeps nobody waiting.
+        # The thread may never end, so a waiting job gets its place.
         self.step_aside()
 
 
 class _Here(threading.local):
-    """What is known of the current thread."""
+    """Data of the current thread."""
 
     is_worker = False
 
@@ -256,9 +257,9 @@ def start(
     urgent: bool = False,
     on_begin: Callable[[], None] | None = None,
 ) -> Job[T]:
-    """Runs `fn` in a daemon thread, with a copy of the caller's context variables.
+    """Run `fn` in a daemon thread with a copy of the caller's context variables.
 
-    Call it on the loop's own thread. Beyond `MOST_AT_ONCE` it waits for its turn, unless it is `urgent`.
+    Call this on the loop's thread. Above `MOST_AT_ONCE` jobs, the new job waits in order unless it is `urgent`.
     """
     job = Job(fn, loop, name or getattr(fn, "__qualname__", repr(fn)), on_begin)
     if _pool.take(cast("Job[object]", job), urgent=urgent) and on_begin is not None:
@@ -268,7 +269,7 @@ def start(
 
 @contextlib.contextmanager
 def aside() -> Generator[None, None, None]:
-    """For a thread that waits for a run: it takes up no place meanwhile, or runs in runs could use up all threads."""
+    """Do not count this thread while it waits for a run: otherwise nested runs could use up all threads."""
     if not _here.is_worker:
         yield
         return
@@ -280,7 +281,7 @@ def aside() -> Generator[None, None, None]:
 
 
 def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:
-    """How many jobs run that nobody abandoned; with `loop`, only those started from it."""
+    """The number of running jobs that are not abandoned; with `loop`, only those started from that loop."""
     with _pool.lock:
         if loop is None:
             return len(_pool.running)
@@ -288,7 +289,7 @@ def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:
 
 
 def abandoned() -> list[str]:
-    """Names of the jobs that were abandoned and still run, oldest first."""
+    """Names of abandoned jobs that still run, oldest first."""
     with _pool.lock:
         return [job.name for job in _pool.abandoned]
 

@@ -1,4 +1,4 @@
-"""What remit's own tests use, for yours: a scripted model, virtual time, and what a store must do."""
+"""Test helpers, also used by remit's own tests: a scripted model, virtual time, and checks for stores."""
 
 from remit.testing.conformance import StoreBattery
 from remit.testing.scripted import (

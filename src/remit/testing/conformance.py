@@ -1,11 +1,11 @@
-"""What a store must do, as checks that anyone can run against theirs.
+"""Checks that every store must pass. Run them against your own store:
 
     battery = StoreBattery(make)
     for name in battery.names():
         await battery.check(name)
 
-With pytest: `@pytest.mark.parametrize("name", StoreBattery.names())`. A check that fails raises
-AssertionError. Stores with threads or sockets of their own need a real clock, not virtual time.
+With pytest: `@pytest.mark.parametrize("name", StoreBattery.names())`. A failed check raises AssertionError. Stores that
+use threads or sockets need a real clock, not virtual time.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from remit.types.outcome import Status
 from remit.types.ports import Posted, Store
 
 TOGETHER_S = 10.0
-"""How long something may take that another store has to notice."""
+"""Timeout for a change to become visible to another store."""
 
 TRICKY = "ä€𝄞\0\r\n\t\x7f\u2028\ufeff\"'\\"
-"""Characters that stores have lost before."""
+"""Characters that stores often lose."""
 
 
 class StoreBattery:
-    """The checks. `make` opens the store anew; each call must open the same place.
+    """The checks. Each call of `make` must open the same location again.
 
-    For a store that keeps nothing between two openings, `names(reopens=False)` leaves out the checks whose names
-    begin with `again_`: those open the place a second time. Every check uses trees of its own, so the place may
-    hold others.
+    The checks whose names begin with `again_` open the location a second time; `names(reopens=False)` omits them, for a
+    store that keeps nothing between two openings. Every check creates its own trees, so the location may hold others.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Store]]) -> None:
@@ -59,22 +58,22 @@ class StoreBattery:
 
     @classmethod
     def names(cls, *, reopens: bool = True) -> list[str]:
-        """The checks there are, in the order of reading."""
+        """The names of the checks, in the order of the source."""
         found = [name for name in vars(cls) if name.startswith(("check_", "again_"))]
         return [name for name in found if reopens or not name.startswith("again_")]
 
     async def check(self, name: str) -> None:
-        """Raises AssertionError when the store fails it."""
+        """Run one check. Raises AssertionError if the store fails it."""
         store = await self._make()
         try:
             await getattr(self, name)(store)
         finally:
             await store.close()
 
-    # Events.
+    # --- Events
 
     async def check_events_come_back_in_order(self, store: Store) -> None:
-        """What was appended is read as it was, in order."""
+        """Appended events are read back unchanged and in order."""
         root = await new_tree(store)
         given = [started(root, 1), *(warned(root, seq, f"{TRICKY} {seq}") for seq in range(2, 1203))]
         for event in given:
@@ -83,7 +82,7 @@ class StoreBattery:
         assert await read_events(store, root) == given
 
     async def check_gaps_in_seq_are_kept(self, store: Store) -> None:
-        """A `seq` need not follow the last one; `after` counts in `seq`, not in events."""
+        """`seq` may have gaps; `after` refers to `seq`, not to a number of events."""
         root = await new_tree(store)
         for seq in (2, 5, 1_000_000_007):
             store.append(warned(root, seq))
@@ -100,7 +99,7 @@ class StoreBattery:
         assert [event.seq for event in await read_events(store, root)] == [1]
 
     async def check_trees_are_kept_apart(self, store: Store) -> None:
-        """An event is in its own tree only, however the events of several are mixed."""
+        """An event belongs to its own tree only, even if events of several trees alternate."""
         roots = [await new_tree(store) for _ in range(3)]
         for seq in range(1, 31):
             for root in roots:
@@ -110,11 +109,11 @@ class StoreBattery:
             assert await read_events(store, root) == [warned(root, seq, root) for seq in range(1, 31)]
 
     async def check_an_unknown_tree_has_no_events(self, store: Store) -> None:
-        """Reading a tree that does not exist gives nothing."""
+        """Reading an unknown tree returns no events."""
         assert await read_events(store, new_id()) == []
 
     async def check_flush_with_nothing_to_do(self, store: Store) -> None:
-        """Flushing is fine before anything was written, and twice."""
+        """Flushing works before anything was written, and twice in a row."""
         await store.flush()
         root = await new_tree(store)
         store.append(started(root, 1))
@@ -122,7 +121,7 @@ class StoreBattery:
         await store.flush()
 
     async def check_append_needs_a_claim(self, store: Store) -> None:
-        """Nothing is added to a tree that is not claimed, not any more, or not known."""
+        """An event of an unknown, unclaimed or released tree is refused."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -132,13 +131,13 @@ class StoreBattery:
             except StoreError as error:
                 speaks(error, event.root)
             else:
-                raise AssertionError("an event of a tree that is not claimed was taken")
+                raise AssertionError("the store accepted an event of a tree that is not claimed")
         assert [event.seq for event in await read_events(store, root)] == [1]
 
-    # Claims.
+    # --- Claims
 
     async def check_claim_new_twice(self, store: Store) -> None:
-        """A new tree needs a new name."""
+        """A new tree needs an unused id."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await refused(store.claim(root, new=True), root)
@@ -146,20 +145,20 @@ class StoreBattery:
         await refused(store.claim(root, new=True), root)
 
     async def check_claim_unknown(self, store: Store) -> None:
-        """A tree that does not exist cannot be taken up."""
+        """An unknown tree cannot be claimed."""
         root = new_id()
         error = await refused(store.claim(root, new=False), root)
         assert not isinstance(error, TreeOwned)
 
     async def check_claim_what_is_owned(self, store: Store) -> None:
-        """A tree has one owner at a time, also within one process."""
+        """A tree has one owner at a time, even within one process."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.flush()
         await refused(store.claim(root, new=False), root, TreeOwned)
 
     async def check_release_and_claim_again(self, store: Store) -> None:
-        """What was released can be taken up, and goes on where it ended."""
+        """A released tree can be claimed again and continues after its last event."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -169,7 +168,7 @@ class StoreBattery:
         assert [event.seq for event in await read_events(store, root)] == [1, 2]
 
     async def check_release_what_is_not_owned(self, store: Store) -> None:
-        """Releasing what is not owned, or does not exist, does nothing."""
+        """Releasing a tree that is unknown or not owned does nothing."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -177,14 +176,14 @@ class StoreBattery:
         await store.release(new_id())
 
     async def check_an_unused_claim_leaves_nothing(self, store: Store) -> None:
-        """A new tree that got no event is gone when it is released, and its name is free."""
+        """A released tree without events disappears, and its id can be used again."""
         root = await new_tree(store)
         assert await info(store, root) is None
         await store.release(root)
         await store.claim(root, new=True)
 
     async def again_claim_from_elsewhere(self, store: Store) -> None:
-        """What one store owns, another cannot take; what was released, it can."""
+        """Another store cannot claim an owned tree, but can claim a released tree."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.flush()
@@ -198,7 +197,7 @@ class StoreBattery:
         assert [event.seq for event in await read_events(store, root)] == [1, 2]
 
     async def again_only_one_claims(self, store: Store) -> None:
-        """Of several that take up a tree at once, exactly one does."""
+        """If several stores claim a tree at once, exactly one succeeds."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -218,7 +217,7 @@ class StoreBattery:
         assert len(won) == 1
 
     async def again_events_survive_closing(self, store: Store) -> None:
-        """What was appended before `close` is there when the place is opened again."""
+        """Events appended before `close` are there when the location is opened again."""
         root = await new_tree(store)
         given = [started(root, 1), *(warned(root, seq) for seq in range(2, 50))]
         for event in given:
@@ -228,17 +227,17 @@ class StoreBattery:
             assert await read_events(other, root) == given
             await other.claim(root, new=False)
 
-    # Artifacts.
+    # --- Artifacts
 
     async def check_artifacts_come_back(self, store: Store) -> None:
-        """Any text is kept to the character: empty, with NUL, of any script, a megabyte."""
+        """Any text is stored exactly: empty, with NUL, in any script, one megabyte."""
         root = await new_tree(store)
         for name, text in {"empty": "", "tricky": TRICKY, "long": (TRICKY + "x" * 1000) * 1000}.items():
             await store.save_artifact(root, name, text)
             assert await store.load_artifact(root, name, 0, len(text) + 1) == text
 
     async def check_artifact_ranges(self, store: Store) -> None:
-        """A part is counted in characters; past the end there is nothing; no such artifact is None."""
+        """Ranges count characters; a range past the end is empty; an unknown artifact is None."""
         root = await new_tree(store)
         text = "".join(chr(0x100 + n % 5000) for n in range(200_000))
         await store.save_artifact(root, "a", text)
@@ -257,7 +256,7 @@ class StoreBattery:
         assert await store.load_artifact(new_id(), "a", 0, 10) is None
 
     async def check_artifacts_are_streamed(self, store: Store) -> None:
-        """Pieces of any size make one text."""
+        """Streamed pieces of any size form one text."""
         root = await new_tree(store)
         pieces = ["", "a", TRICKY, "b" * 70_000, "", "c" * 300_000, "end"]
         await store.save_artifact(root, "a", stream(pieces))
@@ -267,14 +266,14 @@ class StoreBattery:
         assert await store.load_artifact(root, "none", 0, 1) == ""
 
     async def check_artifacts_are_replaced(self, store: Store) -> None:
-        """One of the same name takes the place of the other, whole."""
+        """A new artifact replaces an artifact of the same name completely."""
         root = await new_tree(store)
         await store.save_artifact(root, "a", "x" * 200_000)
         await store.save_artifact(root, "a", "short")
         assert await store.load_artifact(root, "a", 0, 200_000) == "short"
 
     async def check_artifacts_are_whole_or_not_there(self, store: Store) -> None:
-        """A stream that fails leaves what was there before."""
+        """A stream that fails leaves the previous artifact unchanged."""
         root = await new_tree(store)
 
         async def broken() -> AsyncIterator[str]:
@@ -289,11 +288,11 @@ class StoreBattery:
             except RuntimeError:
                 pass
             else:
-                raise AssertionError("what the stream raised was swallowed")
+                raise AssertionError("the store swallowed the exception of the stream")
             assert await store.load_artifact(root, name, 0, 10) == before
 
     async def check_artifacts_need_a_claim(self, store: Store) -> None:
-        """Nothing is kept for a tree that is not claimed."""
+        """An artifact of a tree that is not claimed is refused."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -301,17 +300,17 @@ class StoreBattery:
         assert await store.load_artifact(root, "a", 0, 10) is None
 
     async def again_artifacts_are_seen_elsewhere(self, store: Store) -> None:
-        """An artifact can be read by whoever opens the place."""
+        """Another store at the same location can read an artifact."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.save_artifact(root, "a", TRICKY)
         async with second(self._make) as other:
             assert await other.load_artifact(root, "a", 0, 100) == TRICKY
 
-    # Commands.
+    # --- Commands
 
     async def check_commands_are_numbered(self, store: Store) -> None:
-        """Commands come back as they were posted, numbered from 1, those above `after`."""
+        """Commands above `after` are returned unchanged, numbered from 1."""
         root = await new_tree(store)
         given: list[AnyCommand] = [
             Send(id="a", at=1.5, by="me", run=root, text=TRICKY),
@@ -326,7 +325,7 @@ class StoreBattery:
         assert await store.commands(root, 3, wait=False) == []
 
     async def check_commands_are_waited_for(self, store: Store) -> None:
-        """With `wait` there is no answer before there is a command."""
+        """With `wait`, `commands` returns only when there is a command."""
         root = await new_tree(store)
         found: list[Posted] = []
 
@@ -343,7 +342,7 @@ class StoreBattery:
         assert [posted.command.id for posted in found] == ["a"]
 
     async def check_a_wait_can_be_cancelled(self, store: Store) -> None:
-        """A wait for commands that is cancelled ends at once, and the next one works."""
+        """A cancelled wait for commands ends at once, and the next wait works."""
         root = await new_tree(store)
         with anyio.move_on_after(0.05) as scope:
             await store.commands(root, 0, wait=True)
@@ -352,13 +351,13 @@ class StoreBattery:
         assert len(await store.commands(root, 0, wait=True)) == 1
 
     async def check_commands_of_an_unknown_tree(self, store: Store) -> None:
-        """Nothing can be asked of a tree that does not exist."""
+        """A command for an unknown tree is refused."""
         root = new_id()
         await refused(store.post(root, send(root, "a")), root)
         await refused(store.commands(root, 0, wait=False), root)
 
     async def check_commands_need_no_owner(self, store: Store) -> None:
-        """A tree that nobody runs can be asked something; whoever takes it up finds it."""
+        """A command for a tree without an owner waits for the next owner."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.release(root)
@@ -367,7 +366,7 @@ class StoreBattery:
         assert len(await store.commands(root, 0, wait=True)) == 1
 
     async def again_commands_cross_over(self, store: Store) -> None:
-        """What another store posts reaches the owner, in the order of arrival, each once."""
+        """Commands from another store reach the owner once each, in the order of arrival."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.flush()
@@ -379,10 +378,10 @@ class StoreBattery:
             found = await store.commands(root, 0, wait=True)
         assert [(posted.number, posted.command.id) for posted in found] == [(1, "a"), (2, "b"), (3, "c")]
 
-    # What there is.
+    # --- Listing and deleting
 
     async def check_trees_say_what_they_are(self, store: Store) -> None:
-        """One line about a tree: whose, what, how it ended, since when, how much, and who runs it."""
+        """A tree's summary has its agent, task, status, times, sizes and owner."""
         root = await new_tree(store)
         store.append(started(root, 1, task="count the birds"))
         store.append(warned(root, 2))
@@ -400,7 +399,7 @@ class StoreBattery:
         assert not (await known(store, root)).live
 
     async def check_trees_say_what_was_used(self, store: Store) -> None:
-        """A line counts runs, and what replies used; money only where every price is known, and nothing is known too."""
+        """A tree's summary counts runs and usage; `usd` is None if any price is unknown, and 0 without usage."""
         root = await new_tree(store)
         store.append(started(root, 1))
         assert (await known(store, root)).usd == 0
@@ -413,7 +412,7 @@ class StoreBattery:
         assert (await known(store, root)).usd is None
 
     async def check_trees_say_how_the_root_ended(self, store: Store) -> None:
-        """The status is the root's, whatever came after it; resuming takes it back."""
+        """The status is the root's, even if events follow its end; a resume clears the status."""
         root = await new_tree(store)
         store.append(started(root, 1))
         store.append(ended(root, 2, run=f"{root}.1"))
@@ -427,7 +426,7 @@ class StoreBattery:
         assert (await known(store, root)).status is Status.COMPLETED
 
     async def check_trees_are_listed_newest_first(self, store: Store) -> None:
-        """The list begins with the tree that started last, whatever was claimed first."""
+        """Trees are listed by their start, newest first, not by their claim."""
         roots = [await new_tree(store) for _ in range(3)]
         for root, seq in zip(roots, (2, 3, 1), strict=True):
             store.append(started(root, seq))
@@ -435,7 +434,7 @@ class StoreBattery:
         assert listed == [roots[1], roots[0], roots[2]]
 
     async def check_delete(self, store: Store) -> None:
-        """A deleted tree is gone with everything of it; an unknown one is no mistake."""
+        """Deleting a tree deletes its events, artifacts and commands; deleting an unknown tree does nothing."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.save_artifact(root, "a", "x" * 100_000)
@@ -452,7 +451,7 @@ class StoreBattery:
         assert await store.commands(root, 0, wait=False) == []
 
     async def again_delete_from_elsewhere(self, store: Store) -> None:
-        """A tree that another store owns is seen to be live, and is not deleted."""
+        """A tree that another store owns is listed as live and cannot be deleted."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.flush()
@@ -463,10 +462,10 @@ class StoreBattery:
             assert not (await known(other, root)).live
             await other.delete(root)
 
-    # Closing.
+    # --- Closing
 
     async def check_close_twice(self, store: Store) -> None:
-        """Closing is done once, however often it is asked for."""
+        """A store can be closed twice."""
         root = await new_tree(store)
         store.append(started(root, 1))
         await store.close()
@@ -495,4 +494,4 @@ class StoreBattery:
             store.append(warned(root, 2))
         except StoreError:
             return
-        raise AssertionError("a closed store took an event")
+        raise AssertionError("a closed store accepted an event")

@@ -1,4 +1,4 @@
-"""Small events, commands and helpers that the store battery is told with."""
+"""Sample events, commands and helpers for the checks of stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Head(TypedDict):
 
 
 def head(root: str, seq: int, run: str = "") -> Head:
-    """The fields of an event of the root, or of a run right below it. Event 7 happens at 1007 seconds."""
+    """The header of an event of the root or of its child. Event 7 happens at 1007 seconds."""
     if run and run != root:
         where = Where(run, root, root, 1, ("lead", "worker"), "worker")
     else:
@@ -66,7 +66,7 @@ def new_id() -> str:
 
 
 async def new_tree(store: Store) -> str:
-    """One that is claimed and has no events."""
+    """A claimed tree without events."""
     root = new_id()
     await store.claim(root, new=True)
     return root
@@ -87,19 +87,19 @@ async def known(store: Store, root: str) -> TreeInfo:
 
 
 async def refused(use: Awaitable[object], name: str = "", kind: type[StoreError] = StoreError) -> StoreError:
-    """The StoreError that it raises."""
+    """Await something that must raise, and return its StoreError."""
     try:
         await use
     except kind as error:
         speaks(error, name)
         return error
-    raise AssertionError(f"it was not refused with {kind.__name__}")
+    raise AssertionError(f"the store did not raise {kind.__name__}")
 
 
 def speaks(error: StoreError, name: str) -> None:
-    """A StoreError is a sentence that names the tree."""
+    """Check that an error's message is a sentence that names the tree."""
     assert name in str(error), f"the message does not name {name}: {error}"
-    assert " " in str(error), f"the message says nothing: {error}"
+    assert " " in str(error), f"the message is not a sentence: {error}"
 
 
 async def stream(pieces: Iterable[str]) -> AsyncIterator[str]:
@@ -109,7 +109,7 @@ async def stream(pieces: Iterable[str]) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def second(make: Callable[[], Awaitable[Store]]) -> AsyncGenerator[Store]:
-    """The same place, opened once more."""
+    """Open the same location again."""
     store = await make()
     try:
         yield store
@@ -118,7 +118,7 @@ async def second(make: Callable[[], Awaitable[Store]]) -> AsyncGenerator[Store]:
 
 
 async def together(work: Iterable[Coroutine[object, object, None]]) -> None:
-    """All at once, until the last is done."""
+    """Run all coroutines concurrently until the last has ended."""
 
     async def one(part: Coroutine[object, object, None]) -> None:
         await part

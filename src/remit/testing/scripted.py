@@ -1,6 +1,6 @@
-"""A model that plays scripts, and the steps scripts are made of.
+"""A model that plays scripts, and the steps of a script.
 
-Each run plays its agent's script from the start; a script that does not fit what happened is an error.
+Each run plays its agent's script from the start. A request without a step, or a step without a request, is an error.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from remit.types.messages import (
 from remit.types.ports import Emit, Price
 
 STEP_USAGE = Usage(requests=1, input_tokens=10, output_tokens=5)
-"""What a step costs unless it says otherwise; a `Reply` used as a step is taken as it is."""
+"""The default usage of a step; a `Reply` used as a step keeps its own usage."""
 
 
 class Answer(Struct, frozen=True):
-    """A reply. Calls without an id are numbered when it is played."""
+    """A reply. Calls without an id get one when the step is played."""
 
     reply: Reply
     delay: float = 0.0
@@ -43,14 +43,14 @@ class Answer(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """An exception, made anew each time it is raised."""
+    """An exception, created again each time it is raised."""
 
     make: Callable[[], BaseException]
     delay: float = 0.0
 
 
 class Pause(Struct, frozen=True):
-    """Silence, then another step."""
+    """A wait, then another step."""
 
     seconds: float
     then: Step | None = None
@@ -59,11 +59,11 @@ class Pause(Struct, frozen=True):
 Step = Answer | Failure | Pause
 Line = Step | Reply | str
 Script = Sequence[Line | Callable[[Request], Line]] | Callable[[Request], Line]
-"""A list of steps, of which any may be a function of the request; or one such function, which never ends."""
+"""A list of steps, each of which may be a function of the request; or one function that answers every request."""
 
 
 class ScriptError(AssertionError):
-    """Raised when a script and what happened do not fit."""
+    """Raised when a request has no step or a step was not used."""
 
 
 def say(
@@ -75,18 +75,18 @@ def say(
     delay: float = 0.0,
     thinking: str = "",
 ) -> Answer:
-    """Answers with text. With `chunks` it is emitted in that many pieces (none empty) across the delay."""
+    """Answer with text. With `chunks`, the text is emitted in that many non-empty pieces during the delay."""
     thoughts = (Thinking(thinking),) if thinking else ()
     return Answer(Reply(text, (), thoughts, stop, usage or STEP_USAGE), delay, chunks)
 
 
 def wrapped(text: str, *, usage: Usage | None = None, delay: float = 0.0) -> Answer:
-    """Answers a request that allows no calls (a wrap-up or a summary), and is played for no other."""
+    """Answer a request that allows no calls (a wrap-up or a summary); skipped for other requests."""
     return Answer(Reply(text, usage=usage or STEP_USAGE), delay, wrap_up=True)
 
 
 def refuse(text: str, *, usage: Usage | None = None, delay: float = 0.0) -> Answer:
-    """Declines to answer."""
+    """Decline to answer."""
     return say(text, stop="refusal", usage=usage, delay=delay)
 
 
@@ -101,15 +101,14 @@ def call(
     usage: Usage | None = None,
     **named: Json,
 ) -> Answer:
-    """Calls one tool, after the text `said`. Other keywords are the tool's arguments.
+    """Call one tool, after the text `said`. Other keywords are the tool's arguments.
 
-    A tool with a parameter `id`, `said`, `delay` or `usage` gets it through `args`.
-
-    A string as `args` stands for arguments as they came: the text of a JSON object, or of something else.
+    Use `args` for tool parameters named `id`, `said`, `delay` or `usage`. A string as `args` is passed on as raw text,
+    which may be invalid JSON.
     """
     if isinstance(args, str):
         if named:
-            raise TypeError(f"call({tool!r}) has its arguments as a string and by name: choose one.")
+            raise TypeError(f"call({tool!r}): pass the arguments either as a string or by name, not both.")
         arguments: JsonObject | str = args
     else:
         arguments = {**(args or {}), **named}
@@ -118,10 +117,12 @@ def call(
 
 
 def calls(*steps: Answer, said: str = "", delay: float = 0.0, usage: Usage | None = None) -> Answer:
-    """Several calls in one reply."""
+    """Make several calls in one reply."""
     for step in steps:
         if not step.reply.calls or step.reply.text or step.delay or step.reply.usage is not STEP_USAGE:
-            raise TypeError("calls() takes call() steps; give said, delay and usage to calls() itself.")
+            raise TypeError(
+                "calls() takes call() steps. Pass said, delay and usage to calls(), not to call()."
+            )
     asked = tuple(one for step in steps for one in step.reply.calls)
     return Answer(Reply(said, asked, stop="calls", usage=usage or STEP_USAGE), delay)
 
@@ -135,43 +136,43 @@ def fail(
     delay: float = 0.0,
     usage: Usage | None = None,
 ) -> Failure:
-    """The provider fails: ModelError."""
+    """Raise ModelError, as if the provider failed."""
 
     def make() -> ModelError:
         return ModelError(message, kind=kind, retryable=retryable, retry_after=retry_after, usage=usage)
 
-    # Once at once: what is wrong with it is said where the script is written.
+    # Called once here, so that an invalid argument raises where the script is written.
     make()
     return Failure(make, delay)
 
 
 def crash(problem: BaseException | str = "a bug in the model", *, delay: float = 0.0) -> Failure:
-    """The model has a bug: raises the exception given, or a RuntimeError with these words."""
+    """Raise the given exception, or a RuntimeError with the given text, as if the model had a bug."""
     if isinstance(problem, str):
         return Failure(lambda: RuntimeError(problem), delay)
     return Failure(lambda: problem.with_traceback(None), delay)
 
 
 def wait(seconds: float, then: Step | Reply | str | None = None) -> Pause:
-    """Is silent for a while, and then plays `then`, or the step after this one."""
-    return Pause(seconds, None if then is None else _as_step(then, "what follows wait()"))
+    """Wait, then play `then` or the next step."""
+    return Pause(seconds, None if then is None else _as_step(then, "the step after wait()"))
 
 
 class _Playing:
-    """How far one run has come in its script."""
+    """The position of one run in its script."""
 
     def __init__(self, script: Script, request: Request) -> None:
         self.agent = request.agent
         self.script = script
         self.next = 0
         self.used: set[int] = set()
-        # A conversation that is continued has calls already, and ids must not repeat in it.
+        # A continued conversation already has calls, and ids must not repeat.
         self.numbered = sum(len(m.calls) for m in request.messages if isinstance(m, AssistantMessage))
 
     def take(self, request: Request) -> Step | None:
-        """The step for this request; None past the end."""
+        """The step for this request; None after the last step."""
         if callable(self.script):
-            return _as_step(self.script(request), f"what the script of {self.agent!r} gave")
+            return _as_step(self.script(request), f"the result of the script of {self.agent!r}")
         at = self._position(request.tool_choice == "none")
         if at >= len(self.script):
             return None
@@ -179,7 +180,7 @@ class _Playing:
         self.used.add(at)
         line = self.script[at]
         which = f"step {at + 1} of the script of {self.agent!r}"
-        return _as_step(line(request), f"what {which} gave") if callable(line) else _as_step(line, which)
+        return _as_step(line(request), f"the result of {which}") if callable(line) else _as_step(line, which)
 
     def _position(self, wrapping_up: bool) -> int:
         script = cast("Sequence[object]", self.script)
@@ -204,12 +205,11 @@ class _Playing:
 
 
 class ScriptedModel:
-    """A `Model` that plays scripts: by agent name, or one for every agent.
+    """A `Model` that plays scripts: one per agent name, or one for every agent.
 
-    Contract: the script belongs to the agent, the place in it to the run. Steps are played in order,
-    one per request; `wrapped` steps wait for a request that allows no calls, which skips to the next
-    of them. Every reply yields to the loop at least once. As a context manager it calls
-    `assert_finished` at the end of a block that raised nothing.
+    Contract: each run plays its agent's script from the start, one step per request. A request that allows no calls
+    skips to the next `wrapped` step; other requests skip `wrapped` steps. Every reply yields to the loop at least once.
+    As a context manager, it calls `assert_finished` at the end of a block that raised nothing.
     """
 
     price: Price | None = None
@@ -223,17 +223,17 @@ class ScriptedModel:
         streams: bool = False,
     ) -> None:
         self.name = name
-        # One that a class derived from this has stays, as for any other model.
+        # A subclass may set its own price, as any other model.
         if price is not None:
             self.price = price
         self.streams = streams
         self.requests: list[Request] = []
-        """Every request, in the order they came."""
+        """Every request, in order."""
         self.complaints: list[str] = []
-        """Requests that no step was written for."""
+        """Messages about requests without a step."""
         self.in_flight = 0
         self.peak = 0
-        """The most replies that were in flight at once."""
+        """The highest number of replies in flight at once."""
         self._scripts: Mapping[str, Script] | None = None
         self._for_all: Script = ()
         if isinstance(scripts, Mapping):
@@ -247,7 +247,7 @@ class ScriptedModel:
 
     @property
     def calls_made(self) -> int:
-        """How many requests came."""
+        """The number of requests."""
         return len(self.requests)
 
     async def reply(self, request: Request, emit: Emit) -> Reply:
@@ -269,13 +269,13 @@ class ScriptedModel:
             self.in_flight -= 1
 
     def assert_finished(self) -> None:
-        """Raises ScriptError for requests without a step, steps nobody used and agents that never ran."""
+        """Raises ScriptError for requests without a step, unused steps and agents that never ran."""
         problems = list(self.complaints)
         ran = {playing.agent for playing in self._playing.values()}
         if self._scripts is None and not ran:
             problems.append("the script was never started")
         problems += [
-            f"agent {agent!r} has a script and never ran" for agent in self._scripts or () if agent not in ran
+            f"agent {agent!r} has a script but never ran" for agent in self._scripts or () if agent not in ran
         ]
         for run_id, playing in self._playing.items():
             if unused := playing.unused():
@@ -305,7 +305,7 @@ class ScriptedModel:
             return self._for_all
         if request.agent not in self._scripts:
             known = ", ".join(self._scripts) or "none"
-            raise self._complaint(request, f"has no script (there are: {known})")
+            raise self._complaint(request, f"has no script (agents with a script: {known})")
         return self._scripts[request.agent]
 
     def _take(self, playing: _Playing, request: Request) -> Step:
@@ -313,7 +313,7 @@ class ScriptedModel:
         if step is None:
             many = len(playing.used)
             played = f"{many} step was" if many == 1 else f"{many} steps were"
-            raise self._complaint(request, f"asked again after its script ended; {played} played")
+            raise self._complaint(request, f"sent a request after its script ended; {played} played")
         return step
 
     def _complaint(self, request: Request, problem: str) -> ScriptError:
@@ -338,20 +338,20 @@ async def _speak(step: Answer, emit: Emit) -> None:
 
 
 def _pieces(text: str, count: int) -> list[str]:
-    """`text` in `count` pieces of nearly the same length; fewer where a piece would be empty."""
+    """`text` in `count` pieces of nearly equal length; fewer if a piece would be empty."""
     count = max(1, min(count, len(text)))
     cuts = [len(text) * i // count for i in range(count + 1)]
     return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def _check_script(script: object, which: str) -> None:
-    """Raises TypeError for what cannot be played, before anybody asks for it."""
+    """Raises TypeError for an invalid script, before any request."""
     if callable(script):
         return
     if isinstance(script, str) or not isinstance(script, Sequence):
         hint = " Put it in a list." if isinstance(script, Line) else ""
         what = type(script).__name__
-        raise TypeError(f"{which} must be a list of steps, or a function of the request, not {what}.{hint}")
+        raise TypeError(f"{which} must be a list of steps or a function of the request, not {what}.{hint}")
     for number, line in enumerate(cast("Sequence[object]", script), 1):
         if not callable(line):
             _as_step(line, f"step {number} of {which}")
@@ -365,8 +365,8 @@ def _as_step(line: object, which: str) -> Step:
     if isinstance(line, Step):
         return line
     raise TypeError(
-        f"{which} is {_cut(repr(line))}, which is no step. Steps are text, a Reply, and what say(), call(), fail(),"
-        " wait() and the like make."
+        f"{which} is {_cut(repr(line))}, which is not a step. A step is a text, a Reply, or the result of say(), call(),"
+        " calls(), wrapped(), refuse(), fail(), crash() or wait()."
     )
 
 

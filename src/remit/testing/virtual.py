@@ -1,6 +1,6 @@
-"""Virtual time: an event loop whose clock jumps to the next timer when there is nothing else to do.
+"""Virtual time: an event loop whose clock jumps to the next timer when nothing else is ready.
 
-asyncio's and anyio's deadlines follow the loop's clock, so nothing else has to know.
+Deadlines of asyncio and anyio use the loop's clock, so other code needs no change.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ class _Selector(selectors.DefaultSelector):
         return self._decide(timeout)
 
     def wait(self, seconds: float) -> _Ready:
-        """What is ready now or within `seconds`, for real."""
+        """The events that are ready within `seconds` of real time."""
         return super().select(seconds)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose `time()` starts at 0 and moves only when nothing is ready to run.
 
-    While worker threads of this loop are out, it waits for them up to `grace_s` real seconds before
-    each jump. With no timer and no thread it waits `stuck_s` real seconds and then raises
-    RuntimeError out of `run_until_complete`. After `timeout_s` real seconds it raises TimeoutError
-    there; only a callback that never returns to the loop escapes that.
+    While worker threads of this loop are busy, the loop waits for them up to `grace_s` real seconds before each jump.
+    With no timer and no thread, it waits `stuck_s` real seconds; then `run_until_complete` raises RuntimeError. After
+    `timeout_s` real seconds, `run_until_complete` raises TimeoutError, unless a callback never returns to the loop.
     """
 
-    # Declared, not ours: asyncio's heap of timers, and how early it may fire one. The stubs have neither.
+    # Private fields of asyncio, missing in its stubs: the heap of timers, and how early a timer may fire.
     _scheduled: list[asyncio.TimerHandle]
     _clock_resolution: float
 
@@ -72,11 +71,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def wall(self) -> float:
-        """Seconds since 1970, had virtual time begun at `EPOCH`."""
+        """Virtual time in seconds since 1970, counted from `EPOCH`."""
         return EPOCH + self._now
 
     def allow_real(self, seconds: float) -> None:
-        """Sets the real time left before TimeoutError."""
+        """Set the real time left before TimeoutError."""
         self._timeout_s = seconds
         self._stop_at = time.monotonic() + seconds
 
@@ -87,7 +86,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             return ready
         if timeout is None or self._scheduled[0].when() == math.inf:
             return self._wait_for_real()
-        # Asked before the poll: a thread reports to the loop first and stops being busy afterwards.
+        # Checked before the poll: a thread reports to the loop before it stops being busy.
         patience = self._grace_s if threads.busy(self) else 0
         ready = self._real.wait(patience)
         if not ready:
@@ -95,8 +94,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return ready
 
     def _jump(self) -> None:
-        # To the timer itself: adding up timeouts would drift. asyncio fires what is due before
-        # `time() + resolution`, which must differ from `time()` also when virtual time is large.
+        # Set to the timer's time: adding timeouts would drift. asyncio fires timers before `time() + resolution`, which
+        # must differ from `time()` even if virtual time is large.
         self._now = max(self._now, self._scheduled[0].when())
         self._clock_resolution = max(_RESOLUTION, math.ulp(self._now))
 
@@ -113,15 +112,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since >= self._stuck_s:
                 raise RuntimeError(
-                    "nothing is scheduled: every task waits for something that cannot happen"
-                    + _listing(asyncio.all_tasks(self))
+                    "deadlock: nothing is scheduled, and every task waits" + _listing(asyncio.all_tasks(self))
                 )
 
     def _check_real_time(self) -> None:
         if time.monotonic() < self._stop_at:
             return
         spent = self._timeout_s
-        # Whoever catches this still has to cancel the tasks on this loop.
+        # The code that catches this must still cancel the tasks of this loop.
         self.allow_real(_CLOSING_S)
         raise TimeoutError(
             f"not finished after {spent:g} real seconds, at virtual time {self._now:g}"
@@ -136,11 +134,10 @@ def run_virtual(
     stuck_s: float = 5.0,
     allow: Callable[[asyncio.Task[object]], bool] | None = None,
 ) -> T:
-    """Runs a coroutine, or an async function with `args`, to its end in virtual time; root ids are r1, r2, ...
+    """Run a coroutine, or an async function with `args`, to its end in virtual time; root ids are r1, r2, ...
 
-    Raises TimeoutError after `timeout_s` real seconds, RuntimeError when nothing can happen any more and
-    nothing did for `stuck_s` of them, and AssertionError when tasks are still alive at the end, those that
-    `allow` accepts excepted. Whatever happens, the tasks left are cancelled.
+    Raises TimeoutError after `timeout_s` real seconds, RuntimeError after a deadlock of `stuck_s` real seconds, and
+    AssertionError if tasks that `allow` does not accept are alive at the end. Remaining tasks are always cancelled.
     """
     loop = VirtualTimeLoop(timeout_s=timeout_s, stuck_s=stuck_s)
     runner = asyncio.Runner(loop_factory=lambda: loop)
@@ -160,7 +157,7 @@ def run_virtual(
 
 @contextmanager
 def fixed_ids(prefix: str = "r") -> Generator[None]:
-    """Root runs started inside are called `<prefix>1`, `<prefix>2`, ..."""
+    """Root runs started inside the block get the ids `<prefix>1`, `<prefix>2`, ..."""
     numbers = itertools.count(1)
     token = new_root_id.set(lambda: f"{prefix}{next(numbers)}")
     try:

@@ -1,8 +1,8 @@
-"""Built-in tools: what an agent can do in a folder, and cannot do outside it.
+"""Built-in tools. They work inside the run's `workspace` and cannot leave it.
 
-An agent may name them, `Agent(tools=["read", "grep"])`, or carry them, `Agent(tools=remit.tools.read_only())`. They work
-in the run's `workspace`; without one, in the current directory at the start of each call. Tools of MCP servers are in
-`remit.tools.mcp`; commands and pages with settings of one's own in `make_terminal` and `make_fetch`.
+List them by name, `Agent(tools=["read", "grep"])`, or as objects, `Agent(tools=remit.tools.read_only())`. If the run has no
+workspace, each call uses the current directory at its start. `remit.tools.mcp` has the tools of MCP servers. `make_terminal`
+and `make_fetch` make these two tools with your own settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["McpServer", "all", "built_in", "make_fetch", "make_terminal", "read_only"]
 
-# By name, so that naming the package costs nothing until one of them is wanted.
+# Imported on first use, so that importing the package is cheap.
 _LATER = {
     "McpServer": "mcp",
     "make_fetch": "builtin.web.fetch",
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
 
 def built_in() -> Mapping[str, Tool]:
     """Every built-in tool by its name."""
-    # Here, so that naming the package costs nothing until a tool is wanted.
+    # Imported here, so that importing the package is cheap.
     from remit.tools.builtin.files.read_write_edit import edit, read, write  # noqa: PLC0415 - see above
     from remit.tools.builtin.search.grep import grep  # noqa: PLC0415 - see above
     from remit.tools.builtin.search.ls_glob import glob, ls  # noqa: PLC0415 - see above
@@ -48,12 +48,12 @@ def built_in() -> Mapping[str, Tool]:
 
 
 def read_only() -> list[Tool]:
-    """The tools that only look: read, ls, glob, grep."""
+    """The tools that only read: read, ls, glob, grep."""
     from remit.tools.tool import Tier  # noqa: PLC0415 - see above
 
     return [tool for tool in built_in().values() if tool.tier is Tier.OBSERVE]
 
 
 def all() -> list[Tool]:  # noqa: A001 - it is written remit.tools.all()
-    """Every built-in tool; those that change things, run commands or use the network ask first."""
+    """Every built-in tool. Tools that change files, run commands or use the network need approval by default."""
     return list(built_in().values())

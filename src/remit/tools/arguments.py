@@ -1,6 +1,6 @@
-"""Reading what a model wrote into a call of the runtime's own tools: known fields, aliases, clear words otherwise.
+"""Read a model's arguments for remit's own tools: known fields, aliases, and a clear message for bad input.
 
-A model's output is untrusted: every value may be of any type. Nothing here spends anything.
+A model's output is untrusted: every value may be of any type. Reading arguments spends no budget.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from remit.types.outcome import Rejection, RejectionKind
 from remit.types.text import text_of
 
 MOST_PROMPT = 1_000_000
-"""Characters; a longer brief is a mistake."""
+"""Characters of a prompt."""
 MOST_LABEL = 200
 
 
 class Field(Struct, frozen=True):
-    """One field of a surface: its name and what else models call it."""
+    """One field of a surface: its name, and other names that models use for it."""
 
     name: str
     aliases: tuple[str, ...] = ()
 
 
 class Bad(Exception):
-    """What is wrong with the input, in words for the model."""
+    """Raised for invalid input; `problem` is the message for the model."""
 
     def __init__(self, problem: str, kind: RejectionKind = "invalid_input") -> None:
         super().__init__(problem)
@@ -40,7 +40,7 @@ class Bad(Exception):
 
 
 def gather(args: JsonObject, fields: Sequence[Field]) -> dict[str, Json]:
-    """The values by their proper names. Raises Bad for unknown keys and for aliases that disagree."""
+    """The values by field name. Raises Bad for unknown keys, and for aliases of one field with different values."""
     owner = _owners(tuple(fields))
     unknown = [key for key in args if key not in owner]
     if unknown:
@@ -76,7 +76,7 @@ def text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT) -> str:
 
 
 def optional_text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT) -> str:
-    """A string, or "" when it was left out, null or blank."""
+    """A string, or "" if the field is absent, null or blank."""
     value = values.get(name)
     if value is None:
         return ""
@@ -86,7 +86,7 @@ def optional_text(values: Mapping[str, Json], name: str, most: int = MOST_PROMPT
 
 
 def names(values: Mapping[str, Json], name: str) -> list[str] | None:
-    """A list of strings, or None when it was left out or null."""
+    """A list of strings, or None if the field is absent or null."""
     value = values.get(name)
     if value is None:
         return None
@@ -97,7 +97,7 @@ def names(values: Mapping[str, Json], name: str) -> list[str] | None:
 
 
 def whole(values: Mapping[str, Json], name: str, least: int, most: int) -> int | None:
-    """A whole number within bounds, or None when it was left out or null."""
+    """A whole number within bounds, or None if the field is absent or null."""
     value = values.get(name)
     if value is None:
         return None

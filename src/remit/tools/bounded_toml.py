@@ -1,4 +1,4 @@
-"""TOML of files that may be hostile: measured before the standard library reads it."""
+"""Parse TOML that may be hostile: check its size and depth before the standard library reads it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 import tomllib
 
 DEEPEST = 32
-"""How far keys, lists and tables may be nested; nobody's are."""
+"""The deepest nesting of keys, lists and tables."""
 MOST_MARKS = 50_000
-"""Dots, signs of equality, commas and opening brackets outside strings: what keys and values are made of."""
+"""The most dots, equals signs, commas and opening brackets outside strings: about the number of keys and values."""
 
-# What a document is made of, as far as its size and depth go; nothing of it is gone over twice.
+# The tokens that decide size and depth. Possessive quantifiers: the pattern reads each character once.
 _PIECE = re.compile(
     r"""
     (?P<long>   "{3} (?: [^"\\]++ | \\. | "(?!"") )*+ "{3,5}  |  '{3} (?: [^']++ | '(?!'') )*+ '{3,5} )
@@ -24,7 +24,7 @@ _PIECE = re.compile(
 
 
 class TooLarge(Exception):
-    """Raised for a document that would become far larger than it is; `text` says why, for people."""
+    """Raised for a document that would need far more memory than its own size; `text` gives the reason."""
 
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class TooLarge(Exception):
 
 
 def parse(text: str) -> dict[str, object]:
-    """The values of a document. Raises TooLarge, and what `tomllib` raises: ValueError and RecursionError."""
+    """The values of a document. Raises TooLarge, and from `tomllib` ValueError and RecursionError."""
     _measure(text)
     return tomllib.loads(text)
 
@@ -43,9 +43,9 @@ def too_deep() -> str:
 
 
 def _measure(text: str) -> None:
-    """Every part of a dotted key is a table, and the parser keeps every beginning of every key.
+    """Raise TooLarge beyond the bounds: each part of a dotted key is a table, and the parser keeps every prefix of every key.
 
-    Invalid TOML is measured up to where it ceases to be valid, which is as far as it is read.
+    In invalid TOML, counting stops at the first unclosed string: the parser stops there too.
     """
     line, marks, dots, depth = 1, 0, 0, 0
     for piece in _PIECE.finditer(text):

@@ -1,4 +1,4 @@
-"""What code of the user's is given while it runs: `ToolContext` for a tool, `ProgramContext` for a program."""
+"""The contexts that remit passes to user code: `ToolContext` to a tool, `ProgramContext` to a program."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from remit.types.ports import ModelChoice
     from remit.types.task_message import Task
 else:
-    # For code that reads type hints at run time: pathlib takes too long to import for a hint.
+    # Type hints can be read at run time, and importing pathlib is slow.
     from os import PathLike as Path
 
 AllowedBy = Literal["default", "pattern", "person"]
-"""A person approved this call, or a rule with a pattern allowed it; otherwise its tool may be used for anything."""
+"""Why a call may run: a person approved it, a rule with a pattern allowed it, or ("default") its tool is allowed in general."""
 
 T = TypeVar("T")
 
 
 class Delegating(Protocol):
-    """Asks for children of a run from code: `engine/run/from_code.py` has it."""
+    """Starts children of a run from code. Implemented in `engine/run/from_code.py`."""
 
     @property
     def left(self) -> Left: ...
@@ -58,12 +58,12 @@ class Delegating(Protocol):
     ) -> Awaitable[list[Outcome | Rejection]]: ...
 
     def from_thread(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Run something on the event loop of the tree and wait for it, in the thread of a sync tool."""
+        """From a sync tool's thread: run an awaitable on the tree's event loop and wait for its result."""
         ...
 
 
 class CodeContext:
-    """What tools and programs have in common: who they work for, and how they delegate."""
+    """Shared by tools and programs: the run they work for, and delegation."""
 
     __slots__ = ("_cancelled", "_code", "_emit", "deps", "depth", "path", "run_id", "sandbox", "workspace")
 
@@ -88,18 +88,18 @@ class CodeContext:
         self.deps = deps
         """The caller's own object, as given to `run(deps=...)`."""
         self.sandbox = sandbox
-        """What the run's tools may touch. Tools of your own should respect it."""
+        """What the run's tools may touch. Your own tools should respect it."""
         self._emit = emit
         self._cancelled = cancelled
         self._code = code
 
     def emit(self, text: str) -> None:
-        """Tell people who watch the run how far the work is. The model does not read it."""
+        """Report progress to people who watch the run. The model does not see it."""
         self._emit(clean(text))
 
     @property
     def cancelled(self) -> bool:
-        """True once the run is to stop: a long sync tool should check it, and return."""
+        """True once the run must stop. A long sync tool should check this and return."""
         return self._cancelled()
 
     async def delegate(
@@ -112,11 +112,12 @@ class CodeContext:
         model: ModelChoice | None = None,
         key: str | None = None,
     ) -> Outcome | Rejection:
-        """Let a child of this run do a task, and wait for it.
+        """Start a child of this run on a task, and wait for it.
 
-        `agent` is an Agent or the name of one of the run's subagents; with `limits`, the tighter of both apply. `key` names
-        the child when the tree is resumed (default: made from the prompt). Whatever becomes of the child is an Outcome, and a
-        child that cannot start is a Rejection; both have `ok`, `text` and `reason`. Raises UsageError for wrong arguments.
+        `agent` is an Agent or the name of one of the run's subagents. Of `limits` and the agent's own limits, the tighter
+        apply. `key` identifies the child when the tree resumes (default: made from the prompt). However the child ends, the
+        result is an Outcome; a child that cannot start is a Rejection. Both have `ok`, `text` and `reason`. Raises UsageError
+        for wrong arguments.
         """
         return await self._delegating().delegate(
             agent, prompt, label=label, limits=limits, model=model, key=key
@@ -133,26 +134,26 @@ class CodeContext:
         limits: Limits | None = None,
         model: ModelChoice | None = None,
     ) -> list[Outcome | Rejection]:
-        """Let a child do each of several tasks, at most `concurrency` at once; the results in the order of the prompts."""
+        """Start one child per prompt, at most `concurrency` at once. The results are in the order of the prompts."""
         return await self._delegating().map(
             agent, prompts, keys=keys, concurrency=concurrency, label=label, limits=limits, model=model
         )
 
     @property
     def left(self) -> Left:
-        """What children of this run may still spend."""
+        """The limits that children of this run have left."""
         return self._delegating().left
 
     def _delegating(self) -> Delegating:
         if self._code is None:
             raise UsageError(
-                "This context cannot delegate: a preview may start nothing, and there is no run outside a tree."
+                "This context cannot delegate: previews, and contexts made outside a run, cannot start children."
             )
         return self._code()
 
 
 class ToolContext(CodeContext):
-    """What a tool may know of the run that called it; a parameter with this annotation is given one."""
+    """A tool's view of the run that called it. remit passes one to the parameter with this annotation."""
 
     __slots__ = ("allowed_by", "approved")
 
@@ -183,9 +184,9 @@ class ToolContext(CodeContext):
             code=code,
         )
         self.approved = approved
-        """What `must_ask` named, once a person has approved it for this very call; empty otherwise."""
+        """The text that `must_ask` returned, once a person has approved it for this call; otherwise empty."""
         self.allowed_by = allowed_by
-        """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern says."""
+        """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern covers."""
 
     def delegate_sync(
         self,
@@ -226,7 +227,7 @@ class ToolContext(CodeContext):
 
 
 class ProgramContext(CodeContext):
-    """What a program knows of its run, and how it works: its task, its children, its recorded steps."""
+    """A program's view of its run: its task, its children, its recorded steps."""
 
     __slots__ = ("_step", "prompt", "task")
 
@@ -257,7 +258,7 @@ class ProgramContext(CodeContext):
             code=code,
         )
         self.prompt = prompt
-        """The task as it was given, with images and files if it has any."""
+        """The task as given, including images and files."""
         self.task = prompt.text
         """The task as text."""
         self._step = step
@@ -265,8 +266,8 @@ class ProgramContext(CodeContext):
     async def step(self, name: str, function: Callable[..., object], /, *args: object) -> Json:
         """Run a function, async or not, and record its JSON result, so that a resumed program does not run it again.
 
-        `name` is the step's name in this run and may be used once. A process that dies between the function's effect and the
-        record runs it twice. What the function raises passes through and is not recorded. Raises UsageError for a result that
-        is not JSON.
+        `name` must be unique among the run's steps. If the process dies after the function ran and before the result is
+        recorded, the function runs again. Exceptions of the function pass through and are not recorded. Raises UsageError for
+        a result that is not JSON.
         """
         return await self._step(name, function, args)

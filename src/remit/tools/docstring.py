@@ -76,7 +76,7 @@ class _Reader:
             self._more("")
 
     def _more(self, line: str) -> None:
-        """A line of the open entry. Without an entry, a section about parameters cannot be read, and its text stays."""
+        """Add a line to the open entry; in a parameter section without an entry, keep the line in the description."""
         for name in self._names:
             self.notes[name].append(line)
         if self._wanted and not self._names:

@@ -1,7 +1,7 @@
-"""Allow, ask or deny: rules about tools, and a person's answers.
+"""Policies: allow, ask or deny a tool call. Also the requests to, and the answers of, the person who approves.
 
-Rules are strings, `"ask terminal"`, `"deny subagent_*"`, or one function of the call and the scope. Within
-one set of rules the strictest that matches wins. A child's rules only narrow its parent's.
+A policy is a list of rules, `"ask terminal"`, `"deny subagent_*"`, or one function of the call and the scope. Within one
+list, the strictest matching rule wins. A child's policy only narrows its parent's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ANSWERS = ("allow", "ask", "deny")
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """What a person is asked. `path` says who asks, from the root down."""
+    """A request to a person to approve a call. `path` holds the agent names from the root down to the asking run."""
 
     id: str
     path: tuple[str, ...]
@@ -55,11 +55,11 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     tool: str
     args: JsonObject
     total_usage: Usage
-    """What the whole tree has spent so far."""
+    """The usage of the whole tree so far."""
     preview: str = ""
-    """What the call would change, where its tool can tell: a diff."""
+    """The change that the call would make, as a diff, if its tool can show one."""
     rules: tuple[str, ...] = ()
-    """Why this is asked: rules, or that it cannot be told what it does; none when the tool's tier has it asked."""
+    """Why approval is needed: rules, or that the command is unclear. Empty if the tool's tier requires approval."""
 
 
 class Decision(Struct, frozen=True):
@@ -71,22 +71,19 @@ class Decision(Struct, frozen=True):
 
 
 def allow(scope: Literal["once", "run", "tree"] = "once") -> Decision:
-    """Yes: to this call, to this tool for the rest of the run, or for the rest of the tree."""
+    """Approve this call, or this tool for the rest of the run or of the tree."""
     if scope not in ("once", "run", "tree"):
         raise UsageError(f'allow(scope=...) must be "once", "run" or "tree", not {scope!r}.')
     return Decision(allowed=True, scope=scope)
 
 
 def deny(reason: str = "") -> Decision:
-    """No; the model reads the reason."""
+    """Deny this call. The model reads the reason."""
     return Decision(allowed=False, reason=clean(safe_str(reason)))
 
 
 def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
-    """Rules as a function that answers "allow" for what no rule matches; None for no rules.
-
-    Raises UsageError for a rule that cannot be read.
-    """
+    """A policy as a function; None if there is no policy. Raises UsageError for an invalid rule."""
     if policy is None or callable(policy):
         return policy
     if isinstance(policy, str) or not isinstance(cast(object, policy), Sequence):
@@ -96,7 +93,7 @@ def compile_policy(policy: Policy | None, where: str) -> PolicyFunction | None:
 
 
 class Rules:
-    """A list of rules as a policy. It has no opinion on what no rule matches."""
+    """A list of rules as a policy. It has no answer for a call that no rule matches."""
 
     def __init__(self, rules: list[Rule]) -> None:
         self.rules = rules
@@ -108,7 +105,7 @@ class Rules:
         return decide(rules, tool.subjects(call.args, scope.workspace))
 
     def __call__(self, call: Call, scope: Scope) -> Answer:
-        """By the tools' names alone: for those who call it like any other policy."""
+        """Decide by tool name alone, for callers that treat this as a policy function."""
         del scope
         ruling = decide([rule for rule in self.rules if rule.names(call.name)], ())
         return "allow" if ruling is None else ruling.answer
@@ -121,24 +118,24 @@ _ALLOWED = Ruling("allow", ())
 def judge(call: Call, tool: Tool, scope: Scope, policies: Sequence[PolicyFunction | None]) -> Ruling:
     """The answer for this call: the caller's rules, else the root agent's, else the tier's default; then narrowed.
 
-    `policies` are the caller's, the root agent's, and those of the agents below it.
+    `policies` holds the caller's policy, the root agent's, then the policies of the agents below the root.
     """
     caller, root, *narrower = policies
-    ruling = _asked(caller, call, tool, scope)
+    ruling = _consult(caller, call, tool, scope)
     if ruling is not None:
         narrower.append(root)
     else:
-        ruling = _asked(root, call, tool, scope)
+        ruling = _consult(root, call, tool, scope)
     if ruling is None:
         ruling = _BY_TIER if tool.tier is Tier.CONFIRM and not tool.delegates else _ALLOWED
     for policy in narrower:
         if policy is not None:
-            ruling = _stricter(ruling, _asked(policy, call, tool, scope))
+            ruling = _stricter(ruling, _consult(policy, call, tool, scope))
     return ruling
 
 
 def _stricter(one: Ruling, other: Ruling | None) -> Ruling:
-    """Where both say the same, it is for the reasons of both."""
+    """The stricter ruling; if both give the same answer, with the reasons of both."""
     if other is None:
         return one
     if one.answer == other.answer != "deny":
@@ -147,8 +144,8 @@ def _stricter(one: Ruling, other: Ruling | None) -> Ruling:
     return one if _ANSWERS.index(other.answer) <= _ANSWERS.index(one.answer) else other
 
 
-def _asked(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
-    """None where a policy has no opinion."""
+def _consult(policy: PolicyFunction | None, call: Call, tool: Tool, scope: Scope) -> Ruling | None:
+    """The policy's ruling; None if it has none for this call."""
     if policy is None:
         return None
     if isinstance(policy, Rules):

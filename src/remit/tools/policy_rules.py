@@ -1,10 +1,10 @@
-"""Rules of a policy, `allow terminal(git status*)`: what a call is about, and which rules match it.
+"""Policy rules such as `allow terminal(git status*)`: a call's subjects, and the rules that match them.
 
-`*` and `?` match any characters, a slash too. A pattern that ends with `:*` is a command and whatever follows it. In a
-pattern for addresses (`domain:example.com`, `https://docs.example.com/guide/*`, `example.com`) host and path are matched
-apart: a star that stands for a part of a host never reaches into the path.
+`*` and `?` match any characters, including a slash. A pattern that ends with `:*` matches a command with any arguments. In
+a pattern for addresses (`domain:example.com`, `https://docs.example.com/guide/*`, `example.com`) host and path are matched
+separately: a star in the host never matches part of the path.
 
-Tools say what a call is about (`subjects=`), or it is read from the call's arguments.
+A tool names the subjects of a call (`subjects=`); otherwise they are the texts among its arguments.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_TEXTS = 1000
-"""Texts of a call that rules look at; what has more is asked about."""
+"""The most texts of a call that rules are matched against. A call with more is unclear."""
 ANYTHING = "\0"
-"""In a reading of a subject: text that is known only when the call runs. No command or path contains this character."""
+"""A placeholder in `Subject.also` for text known only when the call runs. No command or path contains this character."""
 
 
 class Subject(Struct, frozen=True):
-    """One thing that a call is about, for rules such as `terminal(git status*)`."""
+    """One text that rules such as `terminal(git status*)` are matched against: a command, a path, an address."""
 
     text: str
     also: tuple[str, ...] = ()
-    """Other ways to read it: only rules that ask or deny are matched with these. They may hold `ANYTHING`."""
+    """Other readings of the text, for rules that ask or deny only. They may contain `ANYTHING`."""
     clear: bool = True
-    """Whether it can be told what it would do; what is not clear no pattern allows."""
+    """False if the effect is unknown before the call runs. No pattern allows an unclear subject."""
     host: str = ""
     """The host of an address, in lower case, for patterns such as `domain:example.com`."""
     assigned: tuple[str, ...] = ()
-    """Variables that are set for a command. A pattern that allows the command must name each of them: `NAME=`."""
+    """Variables set for the command. A pattern that allows the command must contain each of them as `NAME=`."""
 
 
 def texts(args: JsonObject) -> tuple[Subject, ...]:
-    """Every text among the arguments, however deep; numbers as they are written. Beyond the bound it is unclear."""
+    """Every text among the arguments at any depth; numbers as text. Beyond `MOST_TEXTS`, an unclear subject is added."""
     found: list[Subject] = []
     left: list[Json] = list(args.values())
     while left and len(found) < MOST_TEXTS:
@@ -59,7 +59,7 @@ def texts(args: JsonObject) -> tuple[Subject, ...]:
 
 
 def place(path: str, workspace: Path | None) -> Subject:
-    """Where a path really leads, from the workspace; a link must not go round a rule."""
+    """A path relative to the workspace with symlinks resolved, so that a symlink cannot bypass a rule."""
     root = os.path.realpath(workspace or ".")
     try:
         real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)  # noqa: PTH118 - as the tool will
@@ -74,7 +74,7 @@ _RULE = r"(?s)(?P<answer>allow|ask|deny)\s+(?P<name>[^\s()]+)(\((?P<pattern>.*)\
 
 
 class Rule(Struct, frozen=True):
-    """One rule. Without a pattern it is about every call of the tools it names."""
+    """One rule. Without a pattern it matches every call of the tools it names."""
 
     answer: Answer
     name: str
@@ -84,7 +84,7 @@ class Rule(Struct, frozen=True):
         return _matches(tool, self.name)
 
     def matches(self, subject: Subject) -> bool:
-        """An allowing pattern needs to know what it allows; the others look at every way to read it."""
+        """Whether the rule matches. An allowing pattern needs a clear subject; ask and deny try every reading."""
         if not self.pattern:
             return True
         if self.answer == "allow":
@@ -93,7 +93,7 @@ class Rule(Struct, frozen=True):
         return any(self._fits(text, subject.host) for text in (subject.text, *subject.also))
 
     def may_match(self, subject: Subject) -> bool:
-        """Whether a rule that asks or denies could match something that is known only when the call runs."""
+        """Whether an ask or deny rule could match text that is known only when the call runs."""
         if not self.pattern or self.answer == "allow":
             return False
         return not subject.clear or any(_overlaps(text, self.pattern) for text in subject.also)
@@ -111,7 +111,7 @@ class Rule(Struct, frozen=True):
 
 
 def _matches(text: str, pattern: str) -> bool:
-    import fnmatch  # noqa: PLC0415 - for those who have rules
+    import fnmatch  # noqa: PLC0415 - needed only for rules
 
     return fnmatch.fnmatchcase(text, pattern)
 
@@ -120,9 +120,9 @@ _BRACKETS = re.compile(r"\[!?\]?[^\]]*\]")
 
 
 def _overlaps(text: str, pattern: str) -> bool:
-    """Whether a text with `ANYTHING` in it could become one that the pattern matches.
+    """Whether the pattern could match the text once its `ANYTHING` is known.
 
-    Only the two ends have to agree: between them, both can stand for whatever the other needs.
+    Comparing both ends is enough: in the middle, `ANYTHING` or `*` can match what the other side has.
     """
     if ANYTHING not in text:
         return False
@@ -143,10 +143,10 @@ def _agree(pattern: str, text: str) -> bool:
 
 
 def parse(rule: object, where: str) -> Rule:
-    """Raises UsageError for what is no rule."""
+    """Read a rule. Raises UsageError for an invalid one."""
     found = re.fullmatch(_RULE, rule.strip()) if isinstance(rule, str) else None
     if found is None and isinstance(rule, str) and "(" in rule and not rule.rstrip().endswith(")"):
-        raise UsageError(f"{where}: policy rule {rule!r} has no closing bracket at its end.")
+        raise UsageError(f"{where}: policy rule {rule!r} must end with a closing bracket.")
     if found is None:
         raise UsageError(
             f'{where}: policy rule {rule!r} must be "allow", "ask" or "deny" and a tool name or pattern, such as'
@@ -154,35 +154,35 @@ def parse(rule: object, where: str) -> Rule:
         )
     pattern = found["pattern"]
     if pattern is not None and not pattern.strip():
-        raise UsageError(f"{where}: policy rule {rule!r} has nothing between its brackets.")
+        raise UsageError(f"{where}: policy rule {rule!r} has an empty pattern between its brackets.")
     answer: Answer = "allow" if found["answer"] == "allow" else "ask" if found["answer"] == "ask" else "deny"
-    # Everything is everything, also what cannot be told apart.
+    # `(*)` covers every call, unclear ones too, so it equals a rule without a pattern.
     return Rule(answer, found["name"], "" if pattern in (None, "*") else pattern.strip())
 
 
 class Ruling(Struct, frozen=True):
-    """What rules say of a call, and why: the rules as they are written.
+    """The answer for a call, and the reasons: the matching rules as they are written.
 
-    Where they ask, also `NO_RULE` for a part that no rule allows, and `UNCLEAR` for one that cannot be told apart. "" is
-    for a tool whose tier has it asked, `SETTINGS` for a change that no rule can allow.
+    Reasons to ask also include `NO_RULE` for a part that no rule allows, `UNCLEAR` for an unclear part, `SETTINGS` for a
+    change that no rule can allow, and "" for a tool whose tier requires approval.
     """
 
     answer: Answer
     reasons: tuple[str, ...]
     by_pattern: bool = False
-    """Whether it allows the call for what it does: a rule without a pattern would not have had to look."""
+    """True if a rule with a pattern allows the call."""
 
 
 NO_RULE = "no rule allows all of this"
-SETTINGS = "remit reads this file as settings, so that a person must approve each change"
-UNCLEAR = "it cannot be told what this does, and a rule has a pattern that may speak of it"
+SETTINGS = "remit reads this file as settings, so a person must approve each change"
+UNCLEAR = "the effect is unknown before it runs, and an ask or deny rule might match it"
 
 
 def decide(rules: Sequence[Rule], subjects: Sequence[Subject]) -> Ruling | None:
-    """What the rules say of a call; None when they have no opinion on all of it.
+    """The ruling on a call; None if no rule denies or asks, and not every subject is allowed.
 
-    The strictest that matches any part of the call wins, and an allowance holds only where every part has one.
-    What cannot be told apart is asked about where a pattern would ask or deny.
+    The strictest rule that matches any subject wins; "allow" needs a rule for every subject.
+    An unclear subject is asked about if an ask or deny rule has a pattern.
     """
     if not subjects:
         found = [_strictest([rule for rule in rules if not rule.pattern])]
@@ -206,7 +206,7 @@ _ORDER = ("deny", "ask", "allow")
 
 
 def _strictest(rules: Sequence[Rule]) -> Rule | None:
-    """Of several that allow, the one without a pattern: it allows more."""
+    """The strictest rule; among allowing rules, one without a pattern comes first."""
     return min(rules, key=_strictness, default=None)
 
 
@@ -220,7 +220,7 @@ _SCHEME = r"(?i)\s*(?:([a-z*?]+)://)?"
 
 
 def _fits_address(pattern: str, address: str, host: str, *, strict: bool) -> bool:
-    """Whether a pattern speaks of an address. `strict`: without a path it means the start page alone, not all pages."""
+    """Whether a pattern matches an address. `strict`: a pattern with a scheme and no path matches the start page only."""
     if pattern.startswith(_DOMAIN):
         wanted = _host(_split_address(pattern.removeprefix(_DOMAIN))[1]).removeprefix("*.")
         return bool(wanted) and (host == wanted or host.endswith(f".{wanted}"))
@@ -243,13 +243,13 @@ def _split_address(text: str) -> tuple[str, str, str]:
     found = re.match(_SCHEME, text)
     assert found is not None
     rest = text[found.end() :].strip()
-    # In a pattern a question mark stands for a character: only a slash ends its host.
+    # In a pattern a question mark matches one character, so it does not end the host.
     at = min((place for place in (rest.find("/"), rest.find("#")) if place >= 0), default=len(rest))
     return (found[1] or "").lower(), rest[:at].lower(), rest[at:]
 
 
 def _host(authority: str, scheme: str = "", *, keep_port: bool = False) -> str:
-    """An authority as addresses have it: in punycode, without a port that goes without saying."""
+    """An authority as in a parsed address: in punycode, without the scheme's default port."""
     name, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
     if not colon or not (port.isdigit() or port in ("*", "")):
         name, port = authority, ""

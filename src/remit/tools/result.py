@@ -1,4 +1,4 @@
-"""What came of a call, made from whatever a tool returned or raised. Never fails over either."""
+"""The result of a tool call, made from any value that a tool returned or raised."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from remit.types.sizes import MOST_MEDIA, MOST_TEXT, weigh
 from remit.types.text import FOREIGN, clean, safe_str, text_of, to_json
 
 FAILURE_CHARS = 2000
-"""How much of an exception's message a model reads."""
+"""The most characters of an exception's message that a model reads."""
 
 
 class ToolResult(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What came of a call."""
+    """The result of a tool call."""
 
     content: str
-    """What the model reads: data, never instructions."""
+    """The text for the model: data, never instructions."""
     ok: bool = True
     details: Json = None
-    """More, for people and programs; no model reads it."""
+    """More data for people and programs; models do not see it."""
     note: str = ""
-    """The runtime's own words, kept apart so that content cannot forge them."""
+    """remit's own note to the model, separate so that content cannot forge it."""
     parts: tuple[ImagePart | FilePart, ...] = ()
-    """Images and documents that the model sees besides the content."""
+    """Images and documents for the model, in addition to the content."""
 
 
 def render(value: object) -> ToolResult:
-    """What a tool returned, as a result; it never fails.
+    """Turn a tool's return value into a result. Never raises.
 
-    Text stays as it is; everything else is JSON, and a value whose JSON is a string is that string.
+    A string is kept. Other values become JSON; if that JSON is a string, the result is the string itself.
     """
     if type(value) is str:
         return ToolResult(value if value.isascii() else clean(value))
@@ -45,17 +45,17 @@ def render(value: object) -> ToolResult:
 
 
 def _not_awaited(value: Coroutine[object, object, object]) -> ToolResult:
-    """For a model it would be an answer that says nothing, for who wrote the tool a slip that is hard to see."""
+    """A failed result: the tool's author forgot an `await`."""
     with suppress(*FOREIGN):
         value.close()
     return ToolResult(
-        f"TypeError: the tool returned a coroutine, which was not run. Write `await {value.__name__}(...)`.",
+        f"TypeError: the tool returned a coroutine that was never awaited. Write `await {value.__name__}(...)`.",
         ok=False,
     )
 
 
 def failure(error: BaseException) -> ToolResult:
-    """What a tool raised, as a result: the kind and the message, without a traceback."""
+    """Turn a tool's exception into a result: its type and message, without a traceback."""
     return ToolResult(clean(_error_text(error)[:FAILURE_CHARS]), ok=False)
 
 
@@ -71,11 +71,11 @@ def _error_text(error: BaseException) -> str:
 def _checked_result(result: ToolResult) -> ToolResult:
     content, details = text_of(cast(object, result.content)), result.details
     if weigh(details, MOST_TEXT) > MOST_TEXT:
-        details = {"left_out": f"The details have more than {MOST_TEXT:,} characters."}
+        details = {"left_out": f"The details were omitted: more than {MOST_TEXT:,} characters."}
     parts = [p for p in cast("Iterable[object]", result.parts) if isinstance(p, ImagePart | FilePart)]
     small = [p for p in parts if weigh(p.data, MOST_MEDIA) <= MOST_MEDIA]
     if len(small) < len(parts):
-        content = f"{content}\n(Images or documents of more than {MOST_MEDIA:,} bytes were left out.)"
+        content = f"{content}\n(Images or documents over {MOST_MEDIA:,} bytes were omitted.)"
     return ToolResult(
         content=content,
         ok=bool(result.ok),
@@ -86,7 +86,7 @@ def _checked_result(result: ToolResult) -> ToolResult:
 
 
 def _is_media(part: ImagePart | FilePart) -> bool:
-    """Whether it can be shown to a model and written down."""
+    """Whether the part can be encoded as JSON."""
     try:
         msgspec.json.encode(part)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Shapes: what JSON must look like, and what is wrong with it in words a model can act on.
+"""Shapes validate JSON and report problems in words that a model can act on.
 
 A shape comes from Python types (pydantic) or from a JSON schema (jsonschema); both libraries are
-imported with the first shape that needs them. Structured answers are at the end; how a function's
-signature becomes fields is in `tool.py`.
+imported on first use. Structured answers are at the end. `signature.py` turns a function's
+signature into fields.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, ValidationError
 
 MOST_PROBLEMS = 12
-"""How many problems are told at once; the rest are counted."""
+"""The most problems listed in one message; the rest are counted."""
 
 MOST_LOOKED_FOR = 50
-"""With so many problems found, a value is not looked at further."""
+"""Checking stops after this many problems."""
 
 _KEPT = 256
-"""Shapes of output types and schemas kept for the next answer."""
+"""The size of the caches of output shapes."""
 
 _MOST_NAMES = 100
 _LIST_CHARS = 2_000
 
 
 class ShapeError(Exception):
-    """Raised when a value does not have the shape; `problems` is one line each."""
+    """Raised when a value does not fit a shape; `problems` holds one line per problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(clean(p) for p in dict.fromkeys(problems))
@@ -56,7 +56,7 @@ class ShapeError(Exception):
 
 
 class Shape(Protocol):
-    """A JSON schema and the way to read a value by it. `read` raises ShapeError."""
+    """A JSON schema, and `read`, which validates a value and raises ShapeError."""
 
     schema: JsonObject
 
@@ -67,7 +67,7 @@ class Shape(Protocol):
 
 
 class TypeShape:
-    """The shape of anything pydantic understands; `read` gives instances of it."""
+    """The shape of a type that pydantic supports; `read` returns an instance."""
 
     def __init__(self, kind: object, name: str) -> None:
         from pydantic import TypeAdapter  # noqa: PLC0415 - as the module says
@@ -81,22 +81,22 @@ class TypeShape:
             adapter = TypeAdapter(cast(type[object], kind))
             schema = adapter.json_schema(schema_generator=Untitled)
         except Exception as error:
-            raise UsageError(f"{name}: a type here has no JSON schema. {_first_line(error)}") from error
+            raise UsageError(f"{name}: a type has no JSON schema. {_first_line(error)}") from error
         self.schema: JsonObject = cast(JsonObject, schema)
-        # The compiled validator itself: the adapter's own method costs more than the check.
+        # The compiled validator: the adapter's own method costs more than the validation.
         self._quick = cast("Callable[[object], object]", adapter.validator.validate_python)
         self._from_json = cast("Callable[[bytes], object]", adapter.validator.validate_json)
 
     def read(self, value: Json) -> object:
         try:
             return self._quick(value)
-        except Exception:  # noqa: BLE001 - validators are the user's code; the slow way sorts it out
+        except Exception:  # noqa: BLE001 - validators are user code; the slow path reports the error
             return self._read_slowly(value)
 
     def _read_slowly(self, value: Json) -> object:
-        """As `read`, in pydantic's JSON mode, which has the last word.
+        """Validate again in pydantic's JSON mode, which decides.
 
-        It takes what strict types refuse from Python objects, and its errors speak of JSON.
+        JSON mode accepts values that strict types reject as Python objects, and its errors name JSON types.
         """
         from pydantic import ValidationError  # noqa: PLC0415 - as the module says
 
@@ -105,11 +105,11 @@ class TypeShape:
         except ValidationError as error:
             raise ShapeError(_type_problems(error, value, self.schema)) from None
         except Exception as error:
-            raise ShapeError([f"could not be checked: {_first_line(error)}"]) from error
+            raise ShapeError([f"validation failed: {_first_line(error)}"]) from error
 
 
 class Field(Struct, frozen=True):
-    """One named part of an object, as a function's parameter declares it."""
+    """One field of an object, from a function's parameter."""
 
     annotation: object
     default: object = inspect.Parameter.empty
@@ -121,9 +121,9 @@ class Field(Struct, frozen=True):
 
 
 def fields_shape(fields: Mapping[str, Field], known: Mapping[str, object], name: str) -> TypeShape:
-    """The shape of an object with these fields and no others; `read` leaves out what was not given.
+    """The shape of an object with exactly these fields; `read` omits absent optional fields.
 
-    `known` is where names in annotations are looked up. Raises UsageError.
+    `known` is the namespace for names in annotations. Raises UsageError.
     """
     from pydantic import ConfigDict  # noqa: PLC0415 - as the module says
     from typing_extensions import TypedDict  # noqa: PLC0415 - comes with pydantic, not with us
@@ -152,21 +152,21 @@ def field_type(name: str, key: str, field: Field, known: Mapping[str, object]) -
     except Exception as error:
         raise UnknownName(
             f"{name}: the annotation of {key}, {field.annotation!r}, cannot be resolved ({error}). "
-            "Types of parameters must be importable at run time, not only for type checkers."
+            "Parameter types must be importable at run time, not only under TYPE_CHECKING."
         ) from error
     if field.default is None:
-        # `x: str = None` is common, and a model that reads the default sends null.
+        # `x: str = None` is common, and a model that sees this default sends null.
         kind = cast(Mapping[object, object], Optional)[kind]
     return kind if field.required else NotRequired[kind]
 
 
 def resolve(annotation: object, known: Mapping[str, object], local: Mapping[str, object]) -> object:
-    """The annotation without forward references, or as it is while a name in it is not defined."""
+    """The annotation with forward references resolved, or unchanged if a name in it is not defined yet."""
     if annotation is inspect.Parameter.empty:
         return object
     try:
         return _evaluate(annotation, known, local)
-    except Exception:  # noqa: BLE001 - evaluated text; tried again, and reported, when the schema is built
+    except Exception:  # noqa: BLE001 - evaluates user text; building the schema tries again and reports
         return annotation
 
 
@@ -195,7 +195,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def _type_problems(error: ValidationError, value: Json, schema: JsonObject) -> list[str]:
-    # A union reports each of its members under one path: those are alternatives, told as one problem.
+    # pydantic reports each member of a union under the same path: they are alternatives, so one problem.
     by_path: dict[str, list[str]] = {}
     got: dict[str, str] = {}
     for detail in error.errors(include_url=False):
@@ -216,7 +216,7 @@ def _type_words(detail: ErrorDetails, schema: JsonObject) -> str:
         return "required, but missing"
     if kind in _UNKNOWN:
         top = len(detail["loc"]) == 1
-        return unknown_name(_object(schema.get("properties"))) if top else "not a known name here"
+        return unknown_name(_object(schema.get("properties"))) if top else "unknown name"
     if kind in _TYPE_WORDS:
         return _TYPE_WORDS[kind]
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -224,7 +224,7 @@ def _type_words(detail: ErrorDetails, schema: JsonObject) -> str:
 
 
 def _real_path(loc: Sequence[int | str], value: Json, *, named: bool) -> str:
-    """The path in the value. pydantic mixes names of union members and the like into its own."""
+    """The path in the value. pydantic's own path also contains names of union members."""
     parts: list[int | str] = []
     for index, part in enumerate(loc):
         if isinstance(value, dict) and part in value:
@@ -241,7 +241,7 @@ def _real_path(loc: Sequence[int | str], value: Json, *, named: bool) -> str:
 
 
 class SchemaError(Protocol):
-    """What is used of jsonschema's errors; an error of another checker may look so too."""
+    """The attributes used of jsonschema's errors. Errors of other validators may provide them too."""
 
     validator: str
     validator_value: Json
@@ -256,7 +256,7 @@ class _Validator(Protocol):
 
 
 class SchemaShape:
-    """The shape a JSON schema describes; `read` gives the value itself. Nothing is ever fetched for a $ref."""
+    """The shape of a JSON schema; `read` returns the value itself. A $ref is never fetched."""
 
     def __init__(self, schema: Mapping[str, Json], name: str) -> None:
         try:
@@ -271,10 +271,10 @@ class SchemaShape:
             for error in self._validator.iter_errors(value):
                 problems |= dict.fromkeys(itertools.islice(schema_problems(error), MOST_LOOKED_FOR))
                 if len(problems) >= MOST_LOOKED_FOR:
-                    # A schema may have thousands of properties, and jsonschema tells of each that is missing.
+                    # A schema may have thousands of properties, and jsonschema reports each missing one.
                     break
         except Exception as error:
-            raise ShapeError([f"could not be checked: {_first_line(error)}"]) from error
+            raise ShapeError([f"validation failed: {_first_line(error)}"]) from error
         if problems:
             raise ShapeError(problems)
         return value
@@ -289,7 +289,7 @@ def _validator(schema: JsonObject, name: str) -> _Validator:
         _check_refs(schema)
     except Exception as error:
         raise UsageError(f"{name}: not a valid JSON schema. {_first_line(error)}") from error
-    # An explicit registry: jsonschema's default one fetches what it does not know from the network.
+    # An explicit registry: jsonschema's default one fetches unknown references from the network.
     return cast(_Validator, kind(schema, registry=referencing.Registry()))
 
 
@@ -327,7 +327,7 @@ _KEYWORDS = {
 
 
 def schema_problems(error: SchemaError) -> Iterable[str]:
-    """What is wrong, one line each."""
+    """One line per problem of an error."""
     path = list(error.absolute_path)
     schema, instance = _object(error.schema), _object(error.instance)
     if error.validator == "required":
@@ -385,9 +385,9 @@ def _problem(path: str, words: str) -> str:
 
 
 def unknown_name(known: Iterable[str]) -> str:
-    """What is wrong with a name that is not one of these."""
+    """The message about a name that is not in `known`."""
     names = shorten(", ".join(known), _LIST_CHARS, _LIST_CHARS - 3)
-    return f"not a known name; the names are: {names}" if names else "not a known name; none are taken here"
+    return f"unknown name; valid names: {names}" if names else "unknown name; no names are valid here"
 
 
 # --- Structured answers --------------------------------------------------------------------------
@@ -427,21 +427,18 @@ def _output_shape(output: object) -> Shape:
 
 
 MOST_CANDIDATES = 20
-"""Pieces of an answer that are tried as JSON."""
+"""The most parts of an answer that are tried as JSON."""
 
 
 def output_schema(output: object) -> JsonObject | None:
-    """The JSON schema of an agent's `output`: a type, a JSON schema, or None.
-
-    Raises UsageError when it is none of these.
-    """
+    """The JSON schema of an agent's `output`. Raises UsageError unless it is a type, a JSON schema or None."""
     return None if output is None else _output_shape(output).schema
 
 
 def parse_output(output: object, text: str) -> tuple[object, str]:
-    """The structured answer in a model's text, and what is wrong with it (empty when nothing is).
+    """The structured answer in a model's text, and the problem with it ("" if it is valid).
 
-    The JSON is the whole text or a fenced block of it; of several blocks the last that fits.
+    The JSON is the whole text or a fenced block in it; among several blocks, the last valid one.
     """
     if output is None or output is str:
         return clean(text), ""
@@ -458,7 +455,7 @@ def parse_output(output: object, text: str) -> tuple[object, str]:
 
 
 def _candidates(text: str) -> list[str]:
-    """The whole text, its fenced blocks from the last to the first, and a fence that is the whole text."""
+    """The whole text, its fenced blocks from last to first, and the inside of a fence around the whole text."""
     text = text.strip()
     found = [text, *reversed(_blocks(text))]
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
@@ -468,7 +465,7 @@ def _candidates(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[str]:
-    """Line by line: a pattern over the whole text would take quadratic time on a hostile one."""
+    """The fenced blocks. Read line by line: a regex over the whole text takes quadratic time on hostile input."""
     blocks: list[str] = []
     begun: list[str] | None = None
     for line in text.splitlines():

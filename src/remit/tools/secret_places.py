@@ -1,4 +1,4 @@
-"""Places that matter to a sandbox: where people keep secrets, and where others find programs and settings to obey."""
+"""Paths that matter to a sandbox: secrets to hide, and settings of other programs to protect from changes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SECRETS = (
     ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history",
     ".claude.json", ".claude/.credentials.json", ".codex/auth.json", ".config/remit", ".local/state/remit",
 )
-"""In a home: nobody in a sandbox sees these."""
+"""Relative to a home folder; hidden in a sandbox."""
 
 MOVED = {
     ".config": "XDG_CONFIG_HOME", ".local/share": "XDG_DATA_HOME", ".local/state": "XDG_STATE_HOME",
     ".cache": "XDG_CACHE_HOME",
 }
-"""Folders of a home that a variable can put elsewhere, with what is in them."""
+"""Folders of a home that an environment variable can move, together with their contents."""
 
 NAMED: dict[str, tuple[str, ...]] = {
     "REMIT_HOME": ("",), "GNUPGHOME": ("",), "PASSWORD_STORE_DIR": ("",), "NETRC": ("",),
@@ -52,28 +52,28 @@ NAMED: dict[str, tuple[str, ...]] = {
         ("*CREDENTIALS_FILE", "*PASSWORD_FILE", "*PASSPHRASE_FILE", "*SECRET_FILE", "*TOKEN_FILE", "*_KEY_FILE"), ("",)
     ),
 }
-"""Variables, or patterns of their names, that name a place of secrets; and what is secret in it, "" for all of it."""
+"""Environment variables (or patterns) that name a path with secrets, and the secret entries in it; "" means all of it."""
 
 SYSTEM_SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
 )
 
 PROTECTED_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
-"""In a git folder, for reading only: git outside would run, or obey, what is planted there."""
+"""Read-only in a git folder: git outside the sandbox would run or follow files planted there."""
 
 PROTECTED = (
     ".remit", ".claude", ".agents", ".opencode", ".qwen", ".codex", ".gemini", ".cursor", ".kiro", ".roo", ".vscode", ".idea",
     ".envrc",
 )
-"""The same for other programs, in a workspace and wherever else a repository begins. For remit: `settings_files.py`."""
+"""The same for other programs, in the workspace and at the top of every repository. For remit: `settings_files.py`."""
 
 SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var")
-"""A workspace that holds one of these cannot be contained: the system itself would be written."""
+"""A workspace that contains one of these cannot be sandboxed: commands could write to the system."""
 # fmt: on
 
 
 def secrets(environ: Mapping[str, str], workspace: Path) -> Iterator[Path]:
-    """Every place that nobody in a sandbox sees, whether it exists or not."""
+    """Every path that a sandbox hides, whether it exists or not."""
     yield from map(Path, SYSTEM_SECRETS)
     for home in homes():
         yield from (home / name for name in SECRETS)
@@ -85,7 +85,7 @@ def secrets(environ: Mapping[str, str], workspace: Path) -> Iterator[Path]:
             )
     for variable, value in environ.items():
         names = next((NAMED[one] for one in NAMED if fnmatch.fnmatchcase(variable.upper(), one)), ())
-        # Some are lists of files, or have a kind before the file: FILE:/tmp/krb5cc_0.
+        # Some values are lists of files, or have a prefix before the file: FILE:/tmp/krb5cc_0.
         for written in dict.fromkeys((value, *value.split(os.pathsep))) if names else ():
             with suppress(RuntimeError):
                 place = Path(written).expanduser().absolute()
@@ -93,14 +93,14 @@ def secrets(environ: Mapping[str, str], workspace: Path) -> Iterator[Path]:
 
 
 def may_hide(place: Path, workspace: Path) -> bool:
-    """Whether commands still work without a place: it holds neither the workspace, nor a home, nor the system."""
+    """Whether commands still work with this path hidden: it contains no workspace, home or system folder."""
     needed = (workspace, *homes(), *map(Path, SYSTEM))
     real = Path(os.path.realpath(place))
     return not any(one.is_relative_to(real) for one in needed)
 
 
 def homes() -> list[Path]:
-    """Where this user's secrets are: by the environment, and by the system."""
+    """The user's home folders, from the environment and from the password database."""
     found: list[Path] = []
     with suppress(RuntimeError, OSError):
         found.append(Path.home().resolve())

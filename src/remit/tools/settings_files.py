@@ -1,7 +1,7 @@
-"""Which files remit reads as settings, agents, servers or trust, in whatever folder of a workspace it is started.
+"""The files that remit reads as settings, agents, servers or trust, from any folder of a workspace.
 
-One answer for sandboxed commands (`tools/builtin/sandbox/protected_files.py`) and for `write` and `edit` (`tools/builtin/files/read_write_edit.py`). The readers in
-`remit.definitions` take their names from here.
+Used by sandboxed commands (`tools/builtin/sandbox/protected_files.py`) and by `write` and `edit`
+(`tools/builtin/files/read_write_edit.py`). The readers in `remit.definitions` take the file names from here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from remit.tools.secret_places import homes
 FILE = "remit.toml"
 SERVERS_FILE = ".mcp.json"
 TABLE_FILE = "pyproject.toml"
-"""Settings only where it mentions the table."""
+"""A settings file only if it mentions the table."""
 TABLE = "tool.remit"
 AGENT_FOLDERS = (
     ".remit/agents",
@@ -38,22 +38,22 @@ AGENT_FOLDERS = (
     ".cursor/agents",
     ".kiro/agents",
 )
-"""In this order; the first that has an agent of a name has it."""
+"""In order of precedence: for each agent name, the first folder that has it wins."""
 USER_AGENT_FOLDERS = ("remit/agents", "opencode/agents", "opencode/agent")
-"""The same in the folder of the user's configuration."""
+"""The same, relative to the user's configuration folder."""
 OPENCODE_FILES = ("opencode.json", "opencode.jsonc")
 ROO_FILE = ".roomodes"
 AGENT_FILES = (*(f"{folder}{name}" for folder in ("", ".opencode/") for name in OPENCODE_FILES), ROO_FILE)
-"""Files with several agents each, behind the folders."""
+"""Files with several agents each; read after the folders."""
 USER_AGENT_FILES = tuple(f"opencode/{name}" for name in OPENCODE_FILES)
 KIRO_FOLDER = ".kiro/agents"
 KIRO_NAME = "file://"
-"""What stands before the name of a file, where Kiro takes an agent's instructions from one."""
+"""The prefix of a file name in Kiro's agents, for instructions read from a file."""
 
 MOST_BYTES = 1_000_000
-"""No agent file and no settings file is larger."""
+"""The largest agent or settings file."""
 MOST_IN_FOLDERS = 10_000
-"""Entries of agent folders that are looked at in search of links."""
+"""The most entries of agent folders that are searched for symlinks."""
 
 Parts = tuple[str, ...]
 
@@ -63,7 +63,7 @@ _INNER = {
     for outer in (name.split("/")[0] for name in AGENT_FOLDERS)
 }
 NAMES = frozenset({*_FILES, TABLE_FILE, *_INNER})
-"""Names in a folder, in lower case, behind which there may be settings. Some disks do not tell cases apart."""
+"""Names, in lower case, of files and folders that may hold settings. Some file systems ignore case."""
 
 _STRING = re.compile(r'"(?:[^"\\\n]++|\\.)*+"')
 _OPENCODE_NAME = re.compile(r"\{file:([^{}\n]+)\}")
@@ -73,40 +73,40 @@ _remembered: dict[Path, None] = {}
 
 
 def remember(path: Path) -> None:
-    """Note a file or folder that this process reads agents from because somebody named it."""
+    """Record a file or folder that the user named as a source of agents."""
     with suppress(OSError, RuntimeError):
         _remembered[path.resolve()] = None
 
 
 def config_folder(home: Path, environ: Mapping[str, str]) -> Path:
-    """Where a user's configuration is: $XDG_CONFIG_HOME, else ~/.config."""
+    """The user's configuration folder: $XDG_CONFIG_HOME, else ~/.config."""
     given = environ.get("XDG_CONFIG_HOME", "")
-    # The standard says that a relative one is to be ignored.
+    # The XDG standard says to ignore a relative path.
     return Path(given) if Path(given).is_absolute() else home / ".config"
 
 
 def by_name(path: Path) -> bool:
-    """Whether an absolute path is settings whatever its content is."""
+    """Whether an absolute path is a settings file by its name alone."""
     parts = [part.casefold() for part in path.parts]
     inside = any(inner in _INNER.get(outer, ()) for outer, inner in pairwise(parts))
     return inside or not _FILES.isdisjoint(parts)
 
 
 def mentions_us(data: bytes) -> bool:
-    """Whether a pyproject.toml is settings, in any encoding in which it would be read."""
+    """Whether a pyproject.toml mentions remit's table, in any encoding that remit reads."""
     return any(TABLE.encode(encoding) in data for encoding in ("utf-8", *_MARKS.values()))
 
 
 class SettingsFiles:
-    """What remit would read, started in a workspace or in any folder below it."""
+    """The settings files that remit would read if started in a workspace or in any folder below it."""
 
     def __init__(self, top: Path, listed: Iterable[tuple[Parts, str]]) -> None:
-        """`listed` are the folders and the names in them that are among `NAMES`."""
+        """`listed` holds folders, each with an entry of it whose name is in `NAMES`."""
         self.top = top
         self.found: set[Parts] = set()
-        """What is there and is settings by its name."""
+        """Existing paths that are settings by their names."""
         self.tables: dict[Parts, bytes] = {}
-        """Every pyproject.toml that is not settings, and its content."""
+        """Every pyproject.toml without remit's table, and its content."""
         for parts, name in listed:
             self._look(parts, name)
 
@@ -121,11 +121,11 @@ class SettingsFiles:
 
     @cached_property
     def named(self) -> frozenset[Path]:
-        """Places that are settings because something names them: paths, programs of servers, targets of links."""
+        """Paths that are settings because something refers to them: agent paths, server programs, symlink targets."""
         files = [self.top.joinpath(*parts) for parts in self.found]
         named = {*_remembered, *_users(self.top), *(path.resolve() for path in files if path.is_symlink())}
         above = _above(self.top)
-        # A link above the workspace may lead into it: remit follows the link when it is started here.
+        # A symlink above the workspace may point into it, and remit follows that symlink when it starts here.
         named |= {place for path in above for place in _place(path.parent, path.name)}
         for path in (*files, *above):
             named |= {*_named_by(path, self.top)}
@@ -133,12 +133,12 @@ class SettingsFiles:
         return frozenset(named.union(_targets(folders)))
 
     def covers(self, path: Path) -> bool:
-        """Whether an absolute path, links resolved, is settings whatever its content is."""
+        """Whether an absolute path, with symlinks resolved, is a settings file whatever its content."""
         key = _key(path)
         return by_name(path) or any(key[: len(place)] == place for place in map(_key, self.named))
 
     def is_change(self, path: Path, old: bytes | None, new: bytes) -> bool:
-        """Whether new content of a file would change settings; `old` is None for a file that is not there."""
+        """Whether writing `new` to a file would change settings; `old` is None for a new file."""
         if self.covers(path):
             return True
         targets = (self.top.joinpath(*parts).resolve() for parts in (*self.tables, *self.found))
@@ -151,7 +151,7 @@ def _key(path: Path) -> Parts:
 
 
 def _names_in(folder: Path, names: frozenset[str]) -> list[str]:
-    """Those of some names that a folder has. A link has all of them: what it leads to may change."""
+    """The names that exist in a folder. For a symlink, all of them: its target may change."""
     if folder.is_symlink():
         return list(names)
     with suppress(OSError), os.scandir(folder) as entries:
@@ -160,7 +160,7 @@ def _names_in(folder: Path, names: frozenset[str]) -> list[str]:
 
 
 def read_small(path: Path) -> bytes:
-    """A settings file, cut where it is too large to be one; empty for everything that is no file. Never waits."""
+    """The content of a settings file, truncated after `MOST_BYTES` + 1; empty if it is not a regular file. Never blocks."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with os.fdopen(fd, "rb") as file:
@@ -169,16 +169,16 @@ def read_small(path: Path) -> bytes:
     return b""
 
 
-# --- What is named --------------------------------------------------------------------------------
+# --- Paths that settings refer to ------------------------------------------------------------------
 
 
 def _users(top: Path) -> Iterator[Path]:
-    """The user's own settings, agents and trust, and what is named in them and in the environment."""
+    """The user's own settings, agents and trust, and the paths that they and the environment refer to."""
     for home in homes():
         config = config_folder(home, os.environ)
         for name in ("remit", *USER_AGENT_FOLDERS, *USER_AGENT_FILES):
             yield from _place(config, name)
-        # People link these to a repository of their own settings, which may be the workspace.
+        # People symlink these to a repository with their settings, which may be the workspace.
         for name in AGENT_FOLDERS:
             yield from _place(home, name)
         for name in ("remit/config.toml", *USER_AGENT_FILES):
@@ -191,7 +191,7 @@ def _users(top: Path) -> Iterator[Path]:
 
 
 def _above(top: Path) -> list[Path]:
-    """Settings files and folders of agents in the folders above, up to the root of the repository."""
+    """Settings files and agent folders in the folders above, up to the top of the repository."""
     found: list[Path] = []
     for folder in (top, *top.parents):
         if folder != top:
@@ -203,7 +203,7 @@ def _above(top: Path) -> list[Path]:
 
 
 def _named_by(path: Path, top: Path) -> Iterator[Path]:
-    """Agents, texts and programs that a settings file names."""
+    """Agents, prompts and programs that a settings file refers to."""
     yield from _prompts(path)
     if not path.name.casefold().endswith((".toml", ".json")):
         return
@@ -220,13 +220,13 @@ def _named_by(path: Path, top: Path) -> Iterator[Path]:
 
 
 def _prompts(path: Path) -> Iterator[Path]:
-    """Files whose text is an agent's instructions, named by an opencode.json or by Kiro's agents."""
+    """Files with an agent's instructions that an opencode.json or a Kiro agent refers to."""
     if path.name.casefold() in OPENCODE_FILES or "/".join(path.parts[-2:]).casefold() == KIRO_FOLDER:
         yield from _prompts_in(path)
 
 
 def _prompts_in(path: Path) -> Iterator[Path]:
-    """The same for a JSON file, or for those in a folder."""
+    """The same for one JSON file, or for every JSON file in a folder."""
     for file in islice(path.rglob("*.json*"), MOST_IN_FOLDERS) if path.is_dir() else (path,):
         if file.suffix.casefold() in (".json", ".jsonc"):
             for word in named_files(_text(read_small(file))):
@@ -234,7 +234,7 @@ def _prompts_in(path: Path) -> Iterator[Path]:
 
 
 def named_files(text: str) -> Iterator[str]:
-    """The files that the strings of a JSON document name: `{file:./prompt.txt}`, `file://./prompt.md`."""
+    """The files that strings of a JSON document refer to: `{file:./prompt.txt}`, `file://./prompt.md`."""
     for found in _STRING.finditer(text):
         with suppress(ValueError):
             value = str(cast(object, json.loads(found[0], strict=False)))
@@ -253,7 +253,7 @@ def _values(name: str, data: bytes) -> dict[str, object]:
 
 
 def _table(data: bytes | None) -> object:
-    """What a pyproject.toml says to remit; None where it says nothing, the whole of it where it cannot be read."""
+    """remit's table in a pyproject.toml; None if it has none, the raw content if it cannot be parsed."""
     if data is None or not mentions_us(data):
         return None
     with suppress(ValueError, RecursionError, TooLarge):
@@ -275,7 +275,7 @@ def _tables(*values: object) -> list[dict[str, object]]:
 
 
 def _programs(server: dict[str, object], folder: Path) -> Iterator[Path]:
-    """Files among the words that a server is started with: commands could change what is run outside."""
+    """Files in a server's command line: a command that changed them would change a program run outside the sandbox."""
     args = server.get("args")
     words = [server.get("command"), *(cast("list[object]", args) if isinstance(args, list) else [])]
     for base in _place(folder, server.get("cwd") or "."):
@@ -290,7 +290,7 @@ def _place(folder: Path, name: object) -> list[Path]:
 
 
 def _targets(folders: Iterable[Path]) -> Iterator[Path]:
-    """Where the links in folders of agents lead, and those in folders that they lead to."""
+    """The targets of symlinks in agent folders, and in the folders that these symlinks point to."""
     todo, seen, left = list(folders), set[Path](), MOST_IN_FOLDERS
     while todo and left > 0:
         folder = todo.pop()
@@ -309,7 +309,7 @@ def _targets(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def shared_files(places: Iterable[Path]) -> dict[Path, bytes]:
-    """Settings files that have a second name, by which their content can be changed, and that content."""
+    """Settings files with a second hard link, through which their content can change; and that content."""
     todo, found, left = list(places), dict[Path, bytes](), MOST_IN_FOLDERS
     while todo and left > 0:
         path = todo.pop()

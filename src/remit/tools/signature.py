@@ -1,4 +1,4 @@
-"""What a tool's function takes: the parameters that a model fills in, and the context that remit gives it."""
+"""Read the signature of a tool's function: the parameters for the model, and the context that remit passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Signature(Struct, frozen=True):
     parameters: dict[str, Field]
     context: str | None
     is_open: bool
-    """Whether it takes any keyword (**kwargs)."""
+    """Whether the function takes any keyword (**kwargs)."""
 
 
 def called(fn: Function) -> Function:
@@ -34,11 +34,11 @@ def called(fn: Function) -> Function:
 
 def source_of(fn: Function) -> Function:
     if inspect.isclass(fn) or not callable(fn):
-        raise UsageError(f"A tool is made of a function, not of {fn!r}.")
+        raise UsageError(f"A tool is made from a function, not from {fn!r}.")
     source = inspect.unwrap(called(fn))
     if inspect.isasyncgenfunction(source) or inspect.isgeneratorfunction(source):
         raise UsageError(
-            f"{name_of(fn)} yields: a tool returns one value. Collect the values and return them."
+            f"{name_of(fn)} is a generator, and a tool must return one value. Collect the values and return them."
         )
     return source
 
@@ -66,10 +66,8 @@ def read_signature(
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"Tool {name}: Python does not know the signature of {fn!r}. Wrap it in a def."
-        ) from error
-    # What a partial fixes by keyword is the caller's decision: no model may see or change it.
+        raise UsageError(f"Tool {name}: {fn!r} has no readable signature. Wrap it in a def.") from error
+    # Keywords that a partial fixes are the caller's decision: models neither see nor change them.
     fixed = cast("functools.partial[object]", fn).keywords if isinstance(fn, functools.partial) else ()
     found: dict[str, Field] = {}
     contexts: list[str] = []
@@ -83,7 +81,9 @@ def read_signature(
         else:
             found[key] = Field(annotation, parameter.default, notes.get(key, ""))
     if len(contexts) > 1:
-        raise UsageError(f"Tool {name}: {' and '.join(contexts)} are both a ToolContext. One is enough.")
+        raise UsageError(
+            f"Tool {name}: only one parameter may be a ToolContext, not {' and '.join(contexts)}."
+        )
     is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return Signature(found, contexts[0] if contexts else None, is_open)
 
@@ -91,24 +91,24 @@ def read_signature(
 def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise UsageError(
-            f"Tool {name}: {parameter} has no names a model could be told. "
-            "Write the parameters out, or take **kwargs and give parameters= (a JSON schema)."
+            f"Tool {name}: {parameter} does not name its parameters, so the model cannot know them. "
+            "Write them out, or take **kwargs and pass parameters= (a JSON schema)."
         )
     if parameter.kind is parameter.POSITIONAL_ONLY:
         raise UsageError(
-            f"Tool {name}: {key} is positional-only, and tools are called by name. Remove the /."
+            f"Tool {name}: {key} is positional-only, but remit passes arguments by name. Remove the /."
         )
     if key == "ctx" and parameter.annotation is parameter.empty:
         raise UsageError(
-            f"Tool {name}: annotate ctx as remit.ToolContext, or the model would have to give it."
+            f"Tool {name}: ctx has no annotation. Annotate it as remit.ToolContext, so that remit passes it."
         )
     if key in ("self", "cls") and parameter.annotation is parameter.empty:
         raise UsageError(
-            f"Tool {name}: {key} is not bound. Make the tool from the object: tool(thing.{name})."
+            f"Tool {name}: {key} is not bound. Make the tool from an instance: tool(instance.{name})."
         )
     if type(parameter.default).__module__ == "pydantic.fields":
         raise UsageError(
-            f"Tool {name}: write {key}: Annotated[<type>, Field(...)] instead of a Field as default."
+            f"Tool {name}: a Field cannot be the default of {key}. Write {key}: Annotated[<type>, Field(...)]."
         )
 
 
@@ -117,14 +117,14 @@ _CONTEXT_TEXT = r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?"
 
 def _is_context(annotation: object) -> bool:
     if isinstance(annotation, str):
-        # Imported for type checkers only, so the text is all there is.
+        # The type is imported for type checkers only, so only its text is available.
         return bool(re.fullmatch(_CONTEXT_TEXT, annotation.strip("'\" ")))
     wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
     return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))
 
 
 def is_plain(annotation: object) -> bool:
-    """Whether a type surely has a JSON schema, so that none need be built to know."""
+    """Whether a type is known to have a JSON schema, without building one."""
     if annotation in (str, int, float, bool, None, type(None), object, inspect.Parameter.empty):
         return True
     if get_origin(annotation) is Literal:
@@ -135,7 +135,7 @@ def is_plain(annotation: object) -> bool:
 
 
 def without_schema(name: str, fields: Mapping[str, Field], known: Mapping[str, object]) -> str:
-    """The message about the first parameter whose type has no JSON schema; empty if each has one."""
+    """The message about the first parameter whose type has no JSON schema; empty if every type has one."""
     for key, field in fields.items():
         try:
             fields_shape({key: field}, known, name)

@@ -1,7 +1,7 @@
-"""Tools that are known only once something was opened, an MCP server for one.
+"""Tool sources: tools that are known only after something was opened, such as an MCP server.
 
-What a source opens is opened once per tree, by the first run that has it, borrowed by every other one, and closed
-when the tree ends, or when nobody has borrowed it for a while.
+The first run that needs a source opens it; the other runs of the tree share that opening. It is closed when the tree
+ends, or when no run has used it for `LINGER_S`.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from remit.types.text import clean, describe_error, one_line, shorten
 if TYPE_CHECKING:
     from pathlib import Path
 else:
-    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    # Type hints can be read at run time, and importing pathlib is slow.
     from os import PathLike as Path
 
 log = logging.getLogger("remit")
 
 LINGER_S = 60.0
-"""How long what nobody borrows stays open: the next child may want it."""
+"""Seconds that an unused opening stays open, since the next child may need it."""
 
 
 TROUBLE_CHARS = 2_000
-"""The most that a run is told of what it does not get from one source."""
+"""The longest message about tools missing from one source."""
 
 
 class Choice(Struct, frozen=True):
-    """What an agent gets of what was opened, and in words what it should have got and did not."""
+    """The tools that an agent gets from an opening, and a message about tools that it should have got and did not."""
 
     tools: Sequence[Tool]
     trouble: str = ""
 
 
-def _told(trouble: str) -> str:
-    """Trouble as the runtime may say it: whoever has it may have it from somebody who cannot be trusted."""
+def _safe(trouble: str) -> str:
+    """The message, made safe for a note by remit: its text may come from an untrusted server."""
     return shorten(unforge(one_line(clean(trouble))), TROUBLE_CHARS, TROUBLE_CHARS - 3)
 
 
 class Opening(Protocol):
-    """Something that was opened. Contract: `close` returns when nothing of it is left, and never raises."""
+    """An open source. Contract: `close` returns when all its resources are released, and never raises."""
 
     @property
     def tools(self) -> Sequence[Tool]: ...
@@ -60,10 +60,10 @@ class Opening(Protocol):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Stands for tools in `Agent(tools=...)`.
+    """A source of tools in `Agent(tools=...)`.
 
-    Contract: sources with equal keys share one opening in a tree. `open` raises when it fails; the message is for
-    people and for the model. A cancelled `open` leaves nothing behind.
+    Contract: sources with equal keys share one opening in a tree. `open` raises when it fails; people and the model
+    read the message. A cancelled `open` leaves no resources open.
     """
 
     @property
@@ -74,23 +74,23 @@ class ToolSource(Protocol):
 
     @property
     def open_seconds(self) -> float:
-        """How long opening may take."""
+        """The timeout of `open`."""
         ...
 
     @property
     def observes(self) -> bool:
-        """Whether any of its tools may be of tier `observe`. If not, it is not opened for a read-only sandbox."""
+        """Whether any of its tools may have the tier `observe`. If not, a read-only sandbox does not open the source."""
         ...
 
     async def open(self, workspace: Path | None) -> Opening: ...
 
     def choose(self, tools: Sequence[Tool]) -> Choice:
-        """What the agent that carries this source gets of what its opening has."""
+        """The tools of the opening that the agent with this source gets."""
         ...
 
 
 class Sources:
-    """What the runs of one tree have opened."""
+    """The sources that the runs of one tree have opened."""
 
     def __init__(self, alarm: Alarm, workspace: Path | None) -> None:
         self._alarm = alarm
@@ -99,10 +99,10 @@ class Sources:
         self._shared: dict[Hashable, _Shared] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.made: dict[object, object] = {}
-        """What was made of the tools, so that every run of an agent need not make it again."""
+        """A cache of data made from the tools, shared by the runs of an agent."""
 
     async def borrow(self, source: ToolSource, phase: Phase) -> Choice:
-        """The tools that a run gets. It gives back what it borrowed whatever comes of it. Raises Stopped."""
+        """Open the source if needed, and return the run's tools. Always call `give_back` afterwards. Raises Stopped."""
         shared = self._shared.get(source.key)
         if shared is None:
             shared = self._shared[source.key] = _Shared(self._alarm)
@@ -116,9 +116,9 @@ class Sources:
             shared.waiters.append(waiter)
             await phase.wait(waiter)
         if shared.opening is None:
-            return Choice((), _told(shared.trouble))
+            return Choice((), _safe(shared.trouble))
         choice = source.choose(shared.opening.tools)
-        return Choice(choice.tools, _told(choice.trouble))
+        return Choice(choice.tools, _safe(choice.trouble))
 
     def give_back(self, source: ToolSource) -> None:
         shared = self._shared.get(source.key)
@@ -126,12 +126,12 @@ class Sources:
             return
         shared.borrowers -= 1
         if shared.borrowers <= 0:
-            # What did not open is not kept: the next one may have more luck.
+            # A failed opening is not kept, so that the next run tries again.
             wait = LINGER_S if shared.opening is not None else 0.0
             shared.timer = self._loop.call_later(wait, self._let_go, source.key)
 
     async def close(self) -> None:
-        """Close everything; returns when nothing of it is left. Never raises."""
+        """Close every opening; returns when all resources are released. Never raises."""
         for key in tuple(self._shared):
             self._let_go(key)
         while self._closing:
@@ -162,14 +162,14 @@ class Sources:
             known = isinstance(ended.error, RemitError)
             shared.trouble = str(ended.error) if known else describe_error(ended.error)
         else:
-            shared.trouble = f"it was not ready within {source.open_seconds:g} s"
+            shared.trouble = f"not ready within {source.open_seconds:g} s"
         shared.done = True
         for waiter in shared.waiters:
             wake(waiter)
 
 
 class _Shared:
-    """One opening, and who waits for it or has borrowed it."""
+    """One opening, with its waiters and the number of its borrowers."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.phase = Phase(alarm)
@@ -195,4 +195,4 @@ async def _close(shared: _Shared) -> None:
         try:
             await shared.opening.close()
         except Exception:
-            log.exception("what was opened for a tree was not closed in order")
+            log.exception("closing a tool source failed")

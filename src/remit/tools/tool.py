@@ -1,6 +1,6 @@
-"""Tools: what an agent can call. A function with a schema, a tier and the words that describe a call.
+"""Tools that an agent can call: a function with a schema, a tier, and functions that describe a call.
 
-Running a call (threads, timeouts, approval) is in `engine/run/tool_calls.py`; how arguments are checked is in `schema.py`.
+`engine/run/tool_calls.py` runs calls (threads, timeouts, approval); `schema.py` checks arguments.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from remit.types.text import (
 if TYPE_CHECKING:
     from pathlib import Path
 else:
-    # For those who read hints while the program runs: pathlib takes too long to import for a name in a hint.
+    # Type hints can be read at run time, and importing pathlib is slow.
     from os import PathLike as Path
 
 P = ParamSpec("P")
@@ -76,9 +76,9 @@ class Tier(StrEnum):
     """What a tool may do."""
 
     OBSERVE = "observe"
-    """It reads."""
+    """It only reads."""
     CONFIRM = "confirm"
-    """It changes things: ask first."""
+    """It changes things, so a call needs approval by default."""
 
 
 class BadArguments(RemitError):
@@ -94,40 +94,40 @@ def is_reserved(name: str) -> bool:
 
 
 class WorkedOut(Struct, frozen=True):
-    """What follows from a tool as it is, the same for every call of it: worked out with the first one."""
+    """Facts about a tool that are the same for every call, computed at the first call."""
 
     display_name: str
     delegates: bool
     tier_name: str
     asks: bool
-    """Whether its tier has a person asked about its calls where no policy has a say."""
+    """Whether its tier requires approval if no policy decides."""
     describer: Callable[[JsonObject], str] | None
-    """What says what `describe` says; None where that is always nothing."""
+    """Describes a call, as `describe` does; None if the description is always empty."""
     summariser: Callable[[str, bool], str] | None
-    """What says what `summarise` says, of a content and whether it is good; None where `summarise` has to be asked."""
+    """Summarises a result from its content and `ok`; None if `summarise` must be called."""
 
 
 class Tool:
     """A function an agent can call.
 
-    Contract: `check` then `invoke`; `describe` and `summarise` never raise. The schema is built with the first `spec` or
-    `check`, which raise UsageError when a type has none. `names` is where types that are not global are looked up.
-    `subjects` says what rules with a pattern look at, `paths` which parameters are paths in the workspace, for the same;
-    `preview` takes what the function takes, by name, and a `ctx`, and says what the call would do. `must_ask` takes the
-    same, and names what only a person may approve, whatever rules allow; empty for nothing. The function must check
-    `ctx.approved` itself. The runtime's own names are for `Tool` itself: `tool` refuses them.
+    Contract: call `check`, then `invoke`; `describe` and `summarise` never raise. The first `spec` or `check` builds the
+    schema, and raises UsageError if a type has none. `names` is the namespace for types that are not global. `subjects`
+    returns the texts that rules with a pattern are matched against; `paths` names the parameters that are paths in the
+    workspace, for the same purpose. `preview` and `must_ask` take the function's arguments by name, and a `ctx`. `preview`
+    returns what the call would do. `must_ask` returns what a person must approve whatever the rules allow, or ""; the
+    function itself must check `ctx.approved`. `tool` rejects the names of remit's own tools, `Tool` accepts them.
     """
 
     __slots__ = ("__dict__", "__weakref__", "worked_out")
     worked_out: WorkedOut | None
-    """None until they are worked out, and after every change. Found by place, not by name: each call looks."""
+    """None until computed, and after every change of the tool. A slot, since every call reads it."""
     delegates: bool = False
-    """True for the runtime's own tools that start children."""
+    """True for remit's own tools that start children."""
     gate: Gate | None = None
-    """How many of its calls run at once in this process, all runs together, if few can."""
+    """Limits how many of its calls run at once in this process, over all runs; None for no limit."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """However it comes to be: a copy that was only given the attributes of another was never set any."""
+        """Set the slot here too: a copy is made without `__init__`."""
         made = super().__new__(cls)
         object.__setattr__(made, "worked_out", None)
         return made
@@ -152,7 +152,7 @@ class Tool:
         inline_chars: int | None = None,
     ) -> None:
         if isinstance(fn, Tool):
-            raise UsageError(f"{fn!r} is a tool already.")
+            raise UsageError(f"{fn!r} is already a tool.")
         source = source_of(fn)
         self.name = _checked_name(name if name is not None else name_of(fn))
         doc, notes = read_docstring(docstring_of(fn))
@@ -167,7 +167,7 @@ class Tool:
         self.is_async = inspect.iscoroutinefunction(called(fn)) or inspect.iscoroutinefunction(source)
         self._fn = fn
         self.inline_chars = _checked_chars(self.name, inline_chars)
-        """How much of a result the model reads; the rest it reads with `read_artifact`. None: remit's own limit."""
+        """How many characters of a result the model reads inline; `read_artifact` has the rest. None: remit's own limit."""
         self._subjects = subjects
         self._paths = tuple(paths)
         self._preview = preview
@@ -186,15 +186,15 @@ class Tool:
         return f"<tool {self.name}>"
 
     def __setattr__(self, name: str, value: object) -> None:
-        """What is worked out once is worked out anew after a change: above all, a tier that was raised asks."""
+        """Discard the computed facts after a change, so that a changed tier takes effect."""
         super().__setattr__(name, _checked_tier(self.name, cast(str, value)) if name == "tier" else value)
         super().__setattr__("worked_out", None)
 
     def work_out(self) -> WorkedOut:
-        """What is `worked_out`, for whoever finds nothing there."""
+        """Compute `worked_out`."""
         manner, asks = manner_of(self.name), self.tier is Tier.CONFIRM and not self.delegates
-        describes = self._describe is not None or self._is_own("describe")
-        summarises = self._summarise is not None or self._is_own("summarise")
+        describes = self._describe is not None or self._replaces("describe")
+        summarises = self._summarise is not None or self._replaces("summarise")
         made = WorkedOut(
             self.display_name,
             self.delegates,
@@ -206,19 +206,19 @@ class Tool:
         super().__setattr__("worked_out", made)
         return made
 
-    def _is_own(self, method: str) -> bool:
-        """Whether a subclass, or somebody who set it, has its own."""
+    def _replaces(self, method: str) -> bool:
+        """Whether a subclass or the instance replaces a method."""
         return getattr(type(self), method) is not getattr(Tool, method) or method in self.__dict__
 
     @functools.cached_property
     def spec(self) -> ToolSpec:
-        """The tool as a model is told of it."""
+        """The tool's description for a model."""
         return ToolSpec(self.name, self.description, self._shape.schema)
 
     def check_schema(self) -> None:
-        """Raises UsageError if a parameter has a type without a JSON schema, or `parameters` is not one.
+        """Raise UsageError if a parameter has a type without a JSON schema, or `parameters` is not a JSON schema.
 
-        A type that is defined further down in its module is looked up again when the tool is first used.
+        A type that is not defined yet is looked up again when the tool is first used.
         """
         fields = self._signature.parameters
         if self._parameters is None and all(is_plain(field.annotation) for field in fields.values()):
@@ -239,7 +239,7 @@ class Tool:
 
     @functools.cached_property
     def _read(self) -> Callable[[JsonObject], dict[str, object]]:
-        """How arguments are checked."""
+        """The function that checks arguments."""
         if self._parameters is not None:
             return self._check_raw
         return cast("Callable[[JsonObject], dict[str, object]]", self._shape.read)
@@ -249,14 +249,14 @@ class Tool:
         return manner_of(self.name)
 
     def check(self, args: JsonObject) -> dict[str, object]:
-        """The keyword arguments for `invoke`: clean, and sharing nothing that can change with `args`.
+        """The keyword arguments for `invoke`: valid Unicode, and no mutable value shared with `args`.
 
         Raises BadArguments with every problem at once.
         """
         if args.__class__ is not dict:
             raise BadArguments(f"Wrong arguments for {self.name}: they must be a JSON object.")
         for value in args.values():
-            # Only what can change, or can be broken, is worth a copy; plain arguments are the usual case.
+            # Copy only mutable values and text that may be invalid Unicode; most arguments are neither.
             if not value.isascii() if isinstance(value, str) else isinstance(value, (dict, list)):
                 args = cast(JsonObject, clean_json(args))
                 break
@@ -283,20 +283,20 @@ class Tool:
         return dict(args)
 
     def invoke(self, kwargs: dict[str, object], ctx: ToolContext) -> object:
-        """What the function returns: an awaitable when `is_async`. Whatever it raises passes through."""
+        """Call the function; returns an awaitable if `is_async`. Exceptions pass through."""
         if self._signature.context is None:
             return self._fn(**kwargs)
         return self._fn(**{**kwargs, self._signature.context: ctx})
 
     def describe(self, args: JsonObject | str) -> str:
-        """What a call is about, on one short line."""
+        """Describe a call on one short line."""
         if self._describe is not None and (own := _own_words(self._describe, args)) is not None:
             return own
         context = self._manner.context
         return context(args) if context is not None and isinstance(args, dict) else ""
 
     def subjects(self, args: JsonObject, workspace: Path | None = None) -> tuple[Subject, ...]:
-        """What a call is about, for rules with a pattern: by default every text among its arguments."""
+        """The texts that rules with a pattern are matched against: by default, every text among the arguments."""
         if self._paths:
             given = (args.get(key, ".") for key in self._paths)
             return tuple(place(value, workspace) for value in given if isinstance(value, str))
@@ -312,7 +312,7 @@ class Tool:
         return self._preview is not None
 
     def preview(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
-        """What the call would do, for the person who is asked; may look at files. Whatever it raises passes through."""
+        """What the call would do, for the person who approves; may read files. Exceptions pass through."""
         return "" if self._preview is None else self._preview(**kwargs, ctx=ctx)
 
     @property
@@ -320,11 +320,11 @@ class Tool:
         return self._must_ask is not None
 
     def must_ask(self, kwargs: dict[str, object], ctx: ToolContext) -> str:
-        """What in a call only a person may approve; may look at files. Whatever it raises passes through."""
+        """The part of a call that a person must approve, or ""; may read files. Exceptions pass through."""
         return "" if self._must_ask is None else self._must_ask(**kwargs, ctx=ctx)
 
     def summarise(self, result: ToolResult) -> str:
-        """What came of a call, on one short line."""
+        """Summarise a result on one short line."""
         if self._summarise is None:
             return self._manner.summary(result.content, result.ok)
         own = _own_words(self._summarise, result)
@@ -332,7 +332,7 @@ class Tool:
 
 
 def told(words: Callable[..., object], about: object) -> str:
-    """What a tool's own method says about a call or a result, on one short line; nothing where that fails."""
+    """Call a tool's `describe` or `summarise`: its text on one short line, or "" if it raises."""
     return _own_words(words, about) or ""
 
 
@@ -348,7 +348,7 @@ def _own_words(words: Callable[..., object], about: object) -> str | None:
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `tool` takes beside the function; the meaning is that of `Tool`'s arguments."""
+    """The options of `tool`; see the arguments of `Tool`."""
 
     name: str
     description: str
@@ -366,7 +366,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """What `@tool` makes: a tool that can still be called like the function."""
+    """A tool made by `@tool`; it can still be called like the function."""
 
     def __init__(
         self, fn: Callable[P, R], names: Mapping[str, object], **options: Unpack[ToolOptions]
@@ -391,14 +391,14 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionT
 def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> object:
     """Make a function a tool: `@tool`, `@tool(tier="observe", ...)` or `tool(fn, ...)`.
 
-    The schema comes from the signature and the docstring, or is `parameters`, a JSON schema.
-    Raises UsageError for what is wrong with the function or an option.
+    The schema comes from the signature and the docstring, or from `parameters`, a JSON schema.
+    Raises UsageError for an invalid function or option.
     """
     if unknown := sorted(set(options) - set(ToolOptions.__annotations__)):
         raise UsageError(
-            f"tool() has no option {unknown[0]!r}; it has: {', '.join(ToolOptions.__annotations__)}."
+            f"tool() has no option {unknown[0]!r}. Options: {', '.join(ToolOptions.__annotations__)}."
         )
-    # Types defined inside a function are only known by name there; annotations may be text.
+    # Annotations may be text that names types of the calling function's local scope.
     caller = cast(types.FrameType | None, getattr(inspect.currentframe(), "f_back", None))
     names: Mapping[str, object] = caller.f_locals if caller else {}
 
@@ -406,7 +406,7 @@ def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> objec
         made: FunctionTool[..., object] = FunctionTool(target, names, **options)
         if is_reserved(made.name):
             raise UsageError(
-                f"The tool name {made.name!r} belongs to remit's own tools. Choose another name."
+                f"The tool name {made.name!r} is reserved for remit's own tools. Choose another name."
             )
         made.check_schema()
         return made
@@ -417,7 +417,7 @@ def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> objec
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"A tool cannot be called {name!r}: a name is 1 to 64 letters, digits, _ or -. Give it one with name=."
+            f"Invalid tool name {name!r}: a name has 1 to 64 letters, digits, _ or -. Set one with name=."
         )
     return clean(name)
 
@@ -462,8 +462,12 @@ def _checked_parameters(made: Tool, parameters: object, signature: Signature) ->
         raise UsageError(f"Tool {made.name}: parameters must be the schema of an object with properties.")
     for key in cast(Mapping[str, Json], properties):
         if key == signature.context or not (signature.is_open or key in signature.parameters):
-            raise UsageError(f"Tool {made.name}: the schema has {key!r}, which the function does not take.")
+            raise UsageError(
+                f"Tool {made.name}: the schema has {key!r}, but the function does not accept it."
+            )
     for key, parameter in signature.parameters.items():
         if parameter.required and key not in properties:
-            raise UsageError(f"Tool {made.name}: the function needs {key!r}, which is not in the schema.")
+            raise UsageError(
+                f"Tool {made.name}: the function requires {key!r}, but the schema does not have it."
+            )
     return schema

@@ -1,4 +1,4 @@
-"""How the tools speak of files: names, sizes, and what went wrong. Everything is safe to print on one line."""
+"""Words for messages about files: names, sizes, errors. Every text is safe to print on one line."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ P = ParamSpec("P")
 
 
 class Refused(Exception):
-    """Raised when a tool does not do what it was asked; the message is for the model."""
+    """Raised when a tool refuses a call; the message is for the model."""
 
 
 def show(name: str) -> str:
-    """A name as it may be printed: what breaks lines or cannot be shown is escaped."""
+    """A name that is safe to print: line breaks and other unprintable characters are escaped."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def size(number: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes, readable for people."""
     if number < 1000:
         return f"{number} byte{'' if number == 1 else 's'}"
     amount, units = number / 1000, ["TB", "GB", "MB", "KB"]
@@ -39,12 +39,12 @@ def size(number: int) -> str:
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """A number and what it counts."""
+    """A number with its unit, singular or plural."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def counted(result: ToolResult, key: str, one: str, many: str = "") -> str:
-    """A result in a few words: the number its details have under `key`, or its first line."""
+    """A short summary: the number under `key` in the result's details, with its unit; else the first line."""
     about: object = result.details
     details = cast("dict[str, Json]", about) if isinstance(about, dict) else {}
     number = details.get(key)
@@ -56,7 +56,7 @@ def counted(result: ToolResult, key: str, one: str, many: str = "") -> str:
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "file"),
     (stat.S_ISDIR, "folder"),
-    (stat.S_ISLNK, "link"),
+    (stat.S_ISLNK, "symlink"),
     (stat.S_ISFIFO, "FIFO"),
     (stat.S_ISSOCK, "socket"),
     (stat.S_ISCHR, "device"),
@@ -65,36 +65,36 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 def kind(mode: int) -> str:
-    """What a name stands for."""
+    """The kind of file, as a word."""
     return next((word for test, word in _KINDS if test(mode)), "special file")
 
 
 _TROUBLE = {
-    errno.ENOENT: "There is no {}.",
+    errno.ENOENT: "{} does not exist.",
     errno.ENOTDIR: "A part of {} is not a folder.",
     errno.EISDIR: "{} is a folder.",
-    errno.EACCES: "{} may not be opened: permission denied.",
-    errno.EPERM: "{} may not be changed: the system does not permit it.",
-    errno.ENAMETOOLONG: "{} is too long for a name here.",
-    errno.ELOOP: "{} became a link while it was being opened. Look again.",
-    errno.ENXIO: "{} is not a file that can be read.",
+    errno.EACCES: "Cannot open {}: permission denied.",
+    errno.EPERM: "Cannot change {}: operation not permitted.",
+    errno.ENAMETOOLONG: "{}: the name is too long.",
+    errno.ELOOP: "{} became a symlink while it was being opened. Try again.",
+    errno.ENXIO: "{} is not a readable file.",
     errno.ENOSPC: "The disk is full; {} was not written.",
     errno.EDQUOT: "The disk quota is used up; {} was not written.",
-    errno.EROFS: "{} is on a disk that cannot be written.",
+    errno.EROFS: "{} is on a read-only file system.",
     errno.EMFILE: "Too many files are open; {} was not opened. Try again.",
 }
 
 
 def trouble(error: OSError, path: str) -> str:
-    """What an OSError means, in words."""
+    """The message for an OSError."""
     words = _TROUBLE.get(error.errno or 0)
     if words is None:
         return f"{show(path)}: {(error.strerror or str(error) or type(error).__name__).lower()}."
     return words.format(show(path))
 
 
-def in_words(fn: Callable[P, ToolResult]) -> Callable[P, ToolResult]:
-    """What a tool refuses, or the system does, as a failed result that the model reads."""
+def errors_as_results(fn: Callable[P, ToolResult]) -> Callable[P, ToolResult]:
+    """A decorator that turns Refused and OSError into a failed result for the model."""
 
     @functools.wraps(fn)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> ToolResult:

@@ -1,1 +1,1 @@
-"""Plain data that every floor speaks of: messages, events, limits, outcomes, commands, ports, text."""
+"""Plain data types used by the whole package: messages, events, limits, outcomes, commands, ports, text."""

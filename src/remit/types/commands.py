@@ -1,6 +1,6 @@
-"""What another process can ask of a running tree. Written to the store; the process that runs it obeys.
+"""Commands that another process writes to the store for the process that runs a tree.
 
-A command is obeyed once: the event that records it carries its id.
+Each command is obeyed once: the event that records it carries the command's id.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from msgspec import Struct
 
 
 class Command(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What every command has."""
+    """The fields that every command has."""
 
     id: str
-    """Unique within the tree; whoever writes it makes it up (`remit.types.ports.new_command_id`)."""
+    """Unique within the tree; the sender creates it with `remit.types.ports.new_command_id`."""
     at: float
     """Seconds since the epoch."""
     by: str = ""
-    """Who asks, for people."""
+    """The sender, as shown to people."""
 
 
 class Cancel(Command, frozen=True, kw_only=True, omit_defaults=True, tag="cancel"):
@@ -31,7 +31,7 @@ class Cancel(Command, frozen=True, kw_only=True, omit_defaults=True, tag="cancel
 
 
 class Send(Command, frozen=True, kw_only=True, omit_defaults=True, tag="send"):
-    """Have a message join a run's next turn."""
+    """Add a message to a run's next turn."""
 
     run: str
     text: str

@@ -1,4 +1,4 @@
-"""Events as JSON: what the journal has, and the flat form for programs that read a run's output."""
+"""Events as JSON: the journal's form, and the flat form for programs that read a run's output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from remit.types.messages import JsonObject
 
 @functools.cache
 def words() -> frozenset[str]:
-    """Words that stand in the JSON of any event: names of fields, kinds, and values from a closed set."""
+    """Every word of the event format itself: field names, kinds, and values from closed sets."""
     from msgspec import inspect  # noqa: PLC0415 - only stores with named secrets need it
 
-    # The type of a tier is any text, so that the tiers of later versions can be read.
+    # Tiers are typed as str, so that events with tiers of later versions can be read.
     found: set[str] = {"observe", "confirm"}
     seen: set[type] = set()
     left: list[object] = [inspect.type_info(AnyEvent)]
@@ -47,7 +47,7 @@ _encoder = msgspec.json.Encoder()
 
 @functools.cache
 def _decoder() -> msgspec.json.Decoder[AnyEvent]:
-    """Made on first use: it takes as long as the rest of this file, and most programs only write."""
+    # Created on first use: it takes as long as importing this file, and most programs only write events.
     return msgspec.json.Decoder(AnyEvent)
 
 
@@ -55,11 +55,11 @@ encode: Callable[[Event], bytes] = _encoder.encode
 """One event as JSON."""
 
 encode_lines: Callable[[Sequence[object]], bytes] = _encoder.encode_lines
-"""Many, a line each; what is JSON already is taken as it is."""
+"""Many events, one JSON line each; `msgspec.Raw` values are written unchanged."""
 
 
 def flat(event: Event) -> JsonObject:
-    """An event as a dictionary whose header fields stand beside its own: the form that programs read."""
+    """An event as a dictionary with the header's fields beside the event's own: the form that programs read."""
     fields = cast(JsonObject, msgspec.to_builtins(event))
     where = cast(JsonObject, fields.pop("where"))
     first = {name: fields.pop(name) for name in ("kind", "seq", "at")}
@@ -67,14 +67,14 @@ def flat(event: Event) -> JsonObject:
 
 
 def encode_flat(event: Event) -> bytes:
-    """The same as JSON."""
+    """The flat form as JSON."""
     return _encoder.encode(flat(event))
 
 
 def decode(data: bytes | str) -> AnyEvent:
     """The event that `encode` wrote, in this version or an older one.
 
-    Raises msgspec.DecodeError for anything else, whatever is wrong with it.
+    Raises msgspec.DecodeError, and nothing else, for any other data.
     """
     try:
         return _decode(data)
@@ -93,7 +93,7 @@ def _decode(data: bytes | str) -> AnyEvent:
 
 
 def _with_header(fields: JsonObject) -> JsonObject:
-    """An event of version 1, which had the fields of its header beside its own."""
+    """Convert an event of version 1, which had the header's fields beside the event's own."""
     where = {name: fields[name] for name in Where.__struct_fields__ if name in fields}
     own = {name: value for name, value in fields.items() if name not in where}
     return {**own, "where": where}
@@ -104,7 +104,7 @@ class _Numbered(Struct):
 
 
 def seq_of(data: bytes | str) -> int | None:
-    """The number of an event, also of one that `decode` does not know; None where it cannot be read."""
+    """The `seq` of an event, even of a kind that `decode` does not know; None if the data is unreadable."""
     try:
         return msgspec.json.decode(data, type=_Numbered).seq
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -116,7 +116,7 @@ def decode_lines(data: bytes | str) -> list[AnyEvent]:
     try:
         return _decoder().decode_lines(data)
     except msgspec.ValidationError:
-        # The lines of an older version are read one by one.
+        # Lines of version 1 need decode(), one by one.
         lines = data.split("\n") if isinstance(data, str) else data.split(b"\n")
         return [decode(line) for line in lines if line.strip()]
     except (UsageError, UnicodeError, RecursionError) as error:

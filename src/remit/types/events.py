@@ -1,7 +1,7 @@
-"""What happened, as frozen, versioned records. The journal is the list of these.
+"""Events: frozen, versioned records of what happened. The journal is the list of events.
 
 Every event has the header of its run (`Where`), so that a tree can be rebuilt from its events alone. Arguments and
-texts are stored once: a call's arguments are in the `ReplyReceived` that asked for it, a result in its `CallEnded`.
+texts are stored once: a call's arguments in the `ReplyReceived` that requested the call, its result in `CallEnded`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from remit.types.outcome import Artifact, Outcome, Rejection
 from remit.types.sandbox import Sandbox
 
 Purpose = Literal["turn", "wrap_up", "summary", "compact"]
-"""What a model call is for. All but turns are asides: a resumed run goes on from before them."""
+"""The purpose of a model call. A resumed run continues from before any wrap-up, summary or compact call."""
 
 VERSION = 2
-"""Raised when a recorded event would be read differently; `decode` still reads older versions."""
+"""Incremented when the meaning of a recorded event changes; `decode` still reads older versions."""
 
 
 class Where(Struct, frozen=True):
-    """The place of a run in its tree: made once per run, the header of each of its events."""
+    """The place of a run in its tree: created once per run, the header of each of its events."""
 
     run: str
     parent: str | None
@@ -35,7 +35,7 @@ class Where(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind"):
-    """The fields that every event has. Subclasses are in the past tense; their `kind` is their tag."""
+    """The fields that every event has. `kind` is the tag of the subclass."""
 
     seq: int
     """1, 2, 3... within the tree."""
@@ -43,10 +43,10 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind")
     """Seconds since the epoch."""
     where: Where
     v: int
-    """The version it was written with. No default, so that it is always written."""
+    """The `VERSION` that wrote the event. No default, so that it is always encoded."""
 
     live_only: ClassVar[bool] = False
-    """Whether only live readers see it: it is never journalled."""
+    """Whether the event is only streamed to live readers and never journalled."""
 
     @property
     def kind(self) -> str:
@@ -78,14 +78,14 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False, tag_field="kind")
 
 
 class Terms(Struct, frozen=True, omit_defaults=True):
-    """What the caller allowed a whole tree besides its limits: it holds when the tree is resumed too."""
+    """The caller's permissions for a whole tree besides its limits; a resumed tree keeps them."""
 
     sandbox: Sandbox | None = None
     workspace: str = ""
     policy: tuple[str, ...] | None = None
-    """The caller's rules; None when there were none, or a function."""
+    """The caller's rules; None without rules or with a policy function."""
     function: bool = False
-    """Whether the policy was a function, which cannot be written down."""
+    """Whether the policy was a function, which cannot be recorded."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -94,11 +94,11 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     task: UserMessage
     label: str = ""
     call: str = ""
-    """The id of the parent's call that asked for it; empty for the root and for children of a program."""
+    """The id of the parent's call that delegated; empty for the root and for children of a program."""
     key: str = ""
-    """Not empty if code asked for the run: its name among the children of that call or program."""
+    """The run's name among the children of the call or program whose code delegated; else empty."""
     program: bool = False
-    """Whether the run is a program: code instead of turns of a model."""
+    """Whether the run executes a program instead of model turns."""
     trace: str = ""
     """The root's trace (W3C `traceparent`), if the tree is traced."""
     nickname: str = ""
@@ -107,29 +107,29 @@ class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     tools: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     limits: Limits = Limits()
-    """Its own. What is not set here is bounded by the runs above it."""
+    """The run's own limits. The runs above bound every unset field."""
     history: tuple[Message, ...] = ()
     terms: Terms | None = None
-    """Only the root has them, if the caller set any."""
+    """Set only for the root, if the caller set any terms."""
 
 
 class ToolsOpened(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tools_opened"):
-    """A source of tools, an MCP server for one, was opened or borrowed for this run."""
+    """A tool source, for example an MCP server, was opened for this run or shared with it."""
 
     source: str
     tools: tuple[str, ...] = ()
     trouble: str = ""
-    """What is missing and why, in words."""
+    """A message that says which tools are missing and why."""
 
 
 class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """A run goes on that had ended short of its answer, or whose process died. `limits` hold from here on."""
+    """A run was resumed after it ended without an answer or its process died. `limits` apply from now on."""
 
     limits: Limits = Limits()
 
 
 class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
-    """The outcome, without its messages and its children: those have events of their own."""
+    """A run ended. The outcome has no messages and no children: other events record them."""
 
     outcome: Outcome
 
@@ -143,23 +143,23 @@ class TurnStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tur
     reserved: int = 0
     """Tokens."""
     input_tokens: int = 0
-    """Estimated; with its price, what is counted if the process dies before there is an answer."""
+    """Estimated. This and `input_usd` are counted as spent if the process dies before the reply."""
     input_usd: float | None = None
 
 
 class ReplyReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="reply_received"):
-    """A model call came back."""
+    """A model call returned a reply."""
 
     turn: int
     reply: Reply
     usage: Usage
     purpose: Purpose = "turn"
     again: bool = False
-    """Taken from the journal after a resume: it was paid for before, so its `usage` is zero."""
+    """Replayed from the journal after a resume: the reply was already paid for, so `usage` is zero."""
 
 
 class ModelCallFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_call_failed"):
-    """A model call did not come back with a reply: it failed, or it was stopped."""
+    """A model call failed or was stopped before its reply."""
 
     turn: int
     attempt: int
@@ -167,11 +167,11 @@ class ModelCallFailed(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     error_kind: str
     usage: Usage
     retry_in_s: float | None = None
-    """None when it is not tried again."""
+    """None if the call is not retried."""
 
 
 class ModelSwitched(Event, frozen=True, kw_only=True, omit_defaults=True, tag="model_switched"):
-    """A model failed for good, and the run turned to the next one in its order of preference."""
+    """A model failed permanently, and the run switched to the next model in its order of preference."""
 
     before: str
     model: str
@@ -179,7 +179,7 @@ class ModelSwitched(Event, frozen=True, kw_only=True, omit_defaults=True, tag="m
 
 
 class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delta_received"):
-    """A piece of a reply: the whole is in `ReplyReceived`."""
+    """A piece of a reply; `ReplyReceived` has the whole reply."""
 
     live_only: ClassVar[bool] = True
 
@@ -205,7 +205,7 @@ class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cal
 
 
 class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_progressed"):
-    """A running tool said something through `ctx.emit`."""
+    """A running tool reported progress through `ctx.emit`."""
 
     live_only: ClassVar[bool] = True
 
@@ -215,7 +215,7 @@ class CallProgressed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_ended"):
-    """A call has its result; also one that never ran (unknown, malformed, denied, rejected)."""
+    """A call has its result. Also recorded for a call that never ran (unknown, malformed, denied, rejected)."""
 
     call: str
     tool: str
@@ -231,7 +231,7 @@ class CallEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_
     count: int = 0
     tokens: int = 0
     unfinished: bool = False
-    """The run was stopped before the call had ended, so a resumed run takes it up again."""
+    """The run was stopped before the call finished; a resumed run starts the call again."""
     parts: tuple[ImagePart | FilePart, ...] = ()
 
 
@@ -242,34 +242,34 @@ class ResultCut(Event, frozen=True, kw_only=True, omit_defaults=True, tag="resul
     content: str
     note: str = ""
     place: int = -1
-    """Where in the conversation it stands; -1: the last result of that call."""
+    """The index of the result in the conversation; -1: the last result of that call."""
 
 
 class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="compacted"):
-    """The old part of a conversation gave way to a summary: the task, the summary and the last turn are left."""
+    """A summary replaced the old part of a conversation; the task, the summary and the last turn remain."""
 
     summary: str
     task_at: int
     kept_from: int
     kept_to: int
-    """The last turn stood from `kept_from` up to here."""
+    """The last turn was at `kept_from` up to, not including, `kept_to`."""
     before: int = 0
     after: int = 0
     """Estimated tokens."""
 
 
 class ChildQueued(Event, frozen=True, kw_only=True, omit_defaults=True, tag="child_queued"):
-    """A delegation waits for a place; `waiting` counts everybody in the tree who does, itself included."""
+    """A delegation waits for a slot; `waiting` counts all waiting runs of the tree, including this child."""
 
     call: str
     child: str
     waiting: int
     key: str = ""
-    """As `RunStarted.key`."""
+    """Same as `RunStarted.key`."""
 
 
 class DelegationRejected(Event, frozen=True, kw_only=True, omit_defaults=True, tag="delegation_rejected"):
-    """A delegation never started."""
+    """A delegation was rejected before it started."""
 
     call: str
     rejection: Rejection
@@ -284,11 +284,11 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     context: str = ""
     preview: str = ""
     reasons: tuple[str, ...] = ("",)
-    """Rules that have it asked; "" is the tool's tier."""
+    """The rules that require approval; "" stands for the tool's tier."""
 
 
 class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag="approval_answered"):
-    """The person, a rule or nobody answered."""
+    """An approval request was answered by a person or a rule, or its run was stopped."""
 
     request: str
     call: str
@@ -296,29 +296,29 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     scope: str = "once"
     reason: str = ""
     stopped: bool = False
-    """Nobody answered: the run was stopped while it waited."""
+    """The run was stopped before an answer arrived."""
     command: str = ""
-    """The command from another process that it came by."""
+    """The id of the command that brought the answer from another process."""
 
 
 class MessageSent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_sent"):
-    """Somebody in this process sent a message; it joins the run's next turn."""
+    """Code in this process sent a message; it joins the run's next turn."""
 
     message: UserMessage
 
 
 class MessageJoined(Event, frozen=True, kw_only=True, omit_defaults=True, tag="message_joined"):
-    """A message joined the conversation from outside the model: sent, or the runtime's own."""
+    """A user message was added to the conversation: a sent message, or one that remit wrote."""
 
     message: UserMessage
     origin: Literal["sent", "runtime"] = "sent"
     purpose: Purpose = "turn"
-    """For the runtime's own: what model call it asks for."""
+    """The purpose of the model call that remit's own message asks for."""
     command: str = ""
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="cancel_requested"):
-    """Somebody asked for this run and everything below it to stop."""
+    """A caller or another process asked to stop this run and everything below it."""
 
     by: str
     reason: str = ""
@@ -326,39 +326,39 @@ class CancelRequested(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class LimitMet(Event, frozen=True, kw_only=True, omit_defaults=True, tag="limit_met"):
-    """A soft limit was met: one wrap-up turn follows if there was ever a reply."""
+    """A soft limit was reached: one wrap-up turn follows if the run has had a reply."""
 
     limit: str
     detail: str = ""
 
 
 class Overran(Event, frozen=True, kw_only=True, omit_defaults=True, tag="overrun"):
-    """A provider reported more than was reserved. The account takes no new reservations."""
+    """A provider reported more usage than was reserved. The account accepts no new reservations."""
 
     reserved: int
     used: int
-    """Both in micro-dollars where the resource is `usd`."""
+    """`reserved` and `used` are in micro-dollars if `resource` is `usd`."""
     resource: str
 
 
 class ArtifactSaved(Event, frozen=True, kw_only=True, omit_defaults=True, tag="artifact_saved"):
-    """A long text was put in the store."""
+    """A long text was saved in the store."""
 
     artifact: Artifact
 
 
 class Warned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
-    """Something a person should know that did not change how the run goes on."""
+    """A warning for people. It does not change the run."""
 
     text: str
     above: bool = False
-    """Whether the root's outcome has it too."""
+    """Whether the root's outcome has the warning too."""
     until_resumed: bool = False
-    """Whether it is true only as long as the run does not go on."""
+    """Whether a resume makes the warning obsolete."""
 
 
 class EventsMissed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="events_missed"):
-    """This reader was too slow, and `missed` events were dropped for it."""
+    """This reader was too slow: `missed` events were dropped from its stream."""
 
     live_only: ClassVar[bool] = True
 

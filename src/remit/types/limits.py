@@ -1,7 +1,8 @@
-"""What a run may spend (`Limits`) and what it spent (`Usage`).
+"""`Limits` (how much a run may spend) and `Usage` (how much it spent).
 
-Who checks them: `engine/budget/ledger.py` (requests, tokens, usd, calls, delegations), `tasks/deadline.py` (seconds),
-`engine/budget/slots.py` (concurrency), `engine/run/loop.py` (turns), `engine/run/tool_calls.py` (calls_at_once), `engine/run/tool_run.py` (call_seconds).
+Limits are enforced in `engine/budget/ledger.py` (requests, tokens, usd, calls, delegations), `tasks/deadline.py`
+(seconds), `engine/budget/slots.py` (concurrency), `engine/run/loop.py` (turns), `engine/run/tool_calls.py`
+(calls_at_once) and `engine/run/tool_run.py` (call_seconds).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _REAL = ("usd", "seconds", "call_seconds", "stall_seconds")
 _AT_LEAST_ONE = ("concurrency", "turns", "calls_at_once")
 
 SHARED = ("depth", "delegations", "requests", "tokens", "usd", "calls", "seconds", "concurrency")
-"""A child draws on its parent's remainder; its own number only narrows."""
+"""A child draws on its parent's remainder; its own number can only narrow that."""
 
 OWN = (
     "turns",
@@ -48,7 +49,7 @@ OWN = (
     "context_tokens",
     "when_full",
 )
-"""Each run's own: the agent's number, else its parent's."""
+"""Limits of each run by itself: the agent's number, else its parent's."""
 
 OTHER_NAMES = {
     "max_turns": "turns",
@@ -65,10 +66,10 @@ OTHER_NAMES = {
     "max_concurrency": "concurrency",
     "max_parallel_calls": "calls_at_once",
 }
-"""What people call them; only suggested, so that there is one name for each."""
+"""Names that other systems use for these limits. They appear in suggestions only: each limit has one name."""
 
 HIGHEST = 10**15
-"""No real limit is above this; a larger number is a mistake (and would overflow 64-bit sums)."""
+"""The highest limit allowed: a larger number is a mistake and would overflow 64-bit sums."""
 
 
 def _check_whole(name: str, value: object) -> None:
@@ -76,9 +77,7 @@ def _check_whole(name: str, value: object) -> None:
     if value is UNSET or value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(
-            f"Limits.{name} must be a whole number, None (unlimited) or left out, not {value!r}."
-        )
+        raise UsageError(f"Limits.{name} must be a whole number, None (unlimited) or omitted, not {value!r}.")
     if not least <= value <= HIGHEST:
         raise UsageError(
             f"Limits.{name} must be from {least} to {HIGHEST:,}, or None for unlimited, not {value}."
@@ -89,7 +88,7 @@ def _check_real(name: str, value: object) -> None:
     if value is UNSET or value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"Limits.{name} must be a number, None (unlimited) or left out, not {value!r}.")
+        raise UsageError(f"Limits.{name} must be a number, None (unlimited) or omitted, not {value!r}.")
     if not 0 <= value <= HIGHEST:
         raise UsageError(f"Limits.{name} must be from 0 to {HIGHEST:,}, or None for unlimited, not {value}.")
 
@@ -104,17 +103,17 @@ def _smaller(a: object, b: object) -> object:
     return min(cast(float, a), cast(float, b))
 
 
-class _Named(StructMeta):
-    """Has words for names that are none. Limits that are read or replaced are not made by a call, and not looked at here."""
+class _ExplainsUnknownNames(StructMeta):
+    """Makes `Limits(...)` raise UsageError with suggestions for an unknown argument name. Decoding is not affected."""
 
-    # Type checkers know the fields, and this would hide them.
+    # Hidden from type checkers: this signature would hide the fields.
     if not TYPE_CHECKING:
 
         def __call__(self, *unnamed, **named):
             try:
                 return super().__call__(*unnamed, **named)
             except TypeError:
-                from remit.types.spelling import wrong_names  # noqa: PLC0415 - only for those who mistype
+                from remit.types.spelling import wrong_names  # noqa: PLC0415 - needed only for this error
 
                 known, example = self.__struct_fields__, "Limits(turns=...)"
                 wrong = wrong_names(
@@ -125,56 +124,57 @@ class _Named(StructMeta):
                 raise
 
 
-# What follows from limits is worked out once for each and found by it again, so its hash is kept.
+# cache_hash: limits are the keys of caches such as `caps_of`.
 class Limits(
     Struct,
-    metaclass=_Named,
+    metaclass=_ExplainsUnknownNames,
     frozen=True,
     kw_only=True,
     omit_defaults=True,
     repr_omit_defaults=True,
     cache_hash=True,
 ):
-    """What one run may spend. Three different things can be said of each field:
+    """How much one run may spend. Each field has three kinds of value:
 
     ================  ==========================================================
-    not written       inherit: the parent's, or the default at the root
-    ``None``          no limit of its own (the parent's still holds)
-    a number          that many; 0 means none at all
+    omitted           inherit the parent's limit, or the default at the root
+    ``None``          no limit of its own (the parent's limit still applies)
+    a number          at most that many; 0 means none at all
     ================  ==========================================================
     """
 
     depth: Whole = UNSET
-    """Levels below the run that carries it; 0 means it may not delegate. Default 3."""
+    """Levels of delegation below this run; 0 means that it may not delegate. Default 3."""
     delegations: Whole = UNSET
-    """Children started below it, in total. Default 64."""
+    """Children started below this run, in total. Default 64."""
     requests: Whole = UNSET
-    """Model calls, the run's own and all below. Default None."""
+    """Model calls of this run and its descendants. Default None."""
     tokens: Whole = UNSET
-    """Input plus output tokens, the run's own and all below. Default None."""
+    """Input plus output tokens of this run and its descendants. Default None."""
     usd: Real = UNSET
-    """Money, the run's own and all below. Needs a model whose price is known. Default None."""
+    """US dollars spent by this run and its descendants. Needs a model with a known price. Default None."""
     calls: Whole = UNSET
-    """Tool calls, the run's own and all below. Default None."""
+    """Tool calls of this run and its descendants. Default None."""
     seconds: Real = UNSET
-    """Wall clock; time spent waiting for a person does not count. Default 600."""
+    """Wall-clock time, excluding time spent waiting for a person. Default 600."""
     concurrency: Whole = UNSET
     """Runs working at once, this one included; a run that only waits is not working. Default 16."""
     when_full: WhenFull | UnsetType = UNSET
-    """What happens to a child when `concurrency` is used up: wait in order, or be rejected at once."""
+    """Whether a new child waits in order or is rejected when `concurrency` is used up. Default `queue`."""
     turns: Whole = UNSET
-    """Model calls of this run alone; wrap-up and summary turns not counted. Default 50."""
+    """Model calls of this run alone, excluding wrap-up and summary turns. Default 50."""
     call_seconds: Real = UNSET
-    """One ordinary tool call; not delegating ones, not while waiting for approval. Default 120."""
+    """Time for one tool call, excluding delegating calls and waits for approval. Default 120."""
     calls_at_once: Whole = UNSET
-    """Ordinary tool calls of this run that execute at once; further calls start in order. Delegating calls do not count.
+    """Tool calls of this run that execute at once; further calls start in order. Delegating calls do not count.
     Default 16."""
     stall_seconds: Real = UNSET
-    """Silence inside one streamed model call. Default 180."""
+    """Longest silence inside one streamed model call. Default 180."""
     result_chars: Whole = UNSET
-    """How much of a child's answer its parent reads inline. Default 8000."""
+    """Characters of a child's answer that its parent reads inline. Default 8000."""
     context_tokens: Whole = UNSET
-    """From this size on, or its model's window if that is smaller, a conversation is shortened; None: never."""
+    """Conversation size, at most the model's window, above which the conversation is shortened; None: never.
+    Default 1,000,000."""
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
@@ -185,12 +185,12 @@ class Limits(
             raise UsageError(f'Limits.when_full must be "queue" or "reject", not {self.when_full!r}.')
 
     def over(self, base: Limits) -> Limits:
-        """These limits, with what is unset here taken from `base`."""
+        """These limits, with unset fields taken from `base`."""
         unset = {f: getattr(base, f) for f in self.__struct_fields__ if getattr(self, f) is UNSET}
         return msgspec.structs.replace(self, **unset) if unset else self
 
     def tighter(self, other: Limits | None) -> Limits:
-        """Field by field the smaller of the two; where only one says something, that."""
+        """For each field, the smaller of both values, or the only one that is set."""
         if other is None:
             return self
         both = {f: _smaller(getattr(self, f), getattr(other, f)) for f in self.__struct_fields__}
@@ -198,7 +198,7 @@ class Limits(
 
 
 class Left(Struct, frozen=True, kw_only=True):
-    """What a run may still spend, the remainder of every run above it included; None is unlimited."""
+    """How much a run may still spend within its own limits and those of every run above; None: unlimited."""
 
     depth: int | None = None
     delegations: int | None = None
@@ -207,7 +207,7 @@ class Left(Struct, frozen=True, kw_only=True):
     usd: float | None = None
     calls: int | None = None
     seconds: float | None = None
-    """Until the run has to wrap up."""
+    """Time until the run must wrap up."""
 
 
 ROOT_DEFAULTS = Limits(
@@ -229,20 +229,20 @@ ROOT_DEFAULTS = Limits(
 )
 
 
-# Not looked at by the garbage collector: there is one for each model call, and numbers lead nowhere.
+# gc=False: there is one Usage per model call, and plain numbers cannot form reference cycles.
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What model calls cost. Recorded where it was spent; every total is a sum of these."""
+    """The cost of model calls. Recorded for the run that spent it; every total is a sum."""
 
     requests: int = 0
     input_tokens: int = 0
-    """All input, cached included."""
+    """All input, including cached input."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     usd: float | None = None
     """None means unknown, never zero."""
     estimated: bool = False
-    """True when the provider did not say and any part of this is our estimate."""
+    """True if the provider did not report usage and any part of this is an estimate."""
 
     @property
     def tokens(self) -> int:
@@ -253,7 +253,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def total(parts: Iterable[Usage]) -> Usage:
-    """The sum. Money is added in whole micro-dollars; it is unknown as soon as one paid part is."""
+    """The sum. `usd` is added in whole micro-dollars, and is None if the price of any part is unknown."""
     requests = inputs = outputs = reads = writes = micros = 0
     priced = unknown = estimated = False
     for part in parts:
@@ -277,7 +277,7 @@ def total(parts: Iterable[Usage]) -> Usage:
 
 
 def to_micros(usd: float) -> int:
-    """Whole micro-dollars of something spent, rounded up so that a limit is never passed by rounding."""
+    """An amount spent in whole micro-dollars, rounded up so that rounding never exceeds a limit."""
     if not usd:
         return 0
     whole = _nearly_whole(usd)
@@ -285,13 +285,13 @@ def to_micros(usd: float) -> int:
 
 
 def cap_micros(usd: float) -> int:
-    """Whole micro-dollars of a limit, rounded down."""
+    """A limit in whole micro-dollars, rounded down."""
     whole = _nearly_whole(usd)
     return math.floor(usd * 1_000_000) if whole is None else whole
 
 
 def _nearly_whole(usd: float) -> int | None:
-    """The whole number of micro-dollars that only the arithmetic of floats has moved away from."""
+    """The amount in whole micro-dollars, if only float rounding errors separate the two; else None."""
     micros = usd * 1_000_000
     near = round(micros)
     if near == micros:
@@ -300,11 +300,11 @@ def _nearly_whole(usd: float) -> int | None:
 
 
 NO_CAP = 10**30
-"""Stands for a cap where there is none: more than anything can use up."""
+"""The value of an absent cap: more than any run can use."""
 
 
 class Caps(NamedTuple):
-    """What limits say of what is counted, as whole numbers."""
+    """The countable limits as whole numbers."""
 
     requests: int = NO_CAP
     tokens: int = NO_CAP
@@ -315,7 +315,7 @@ class Caps(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def caps_of(limits: Limits) -> Caps | None:
-    """The caps that limits set; None if they set none."""
+    """The caps of some limits; None if none is set."""
     usd = limits.usd
     caps = Caps(
         _whole(limits.requests),

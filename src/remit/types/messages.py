@@ -1,7 +1,7 @@
-"""What a model sees and says: messages, calls, the request and the reply.
+"""Messages, calls, requests and replies: everything that a model reads and writes.
 
-Plain frozen records. How a provider wants them on the wire is the adapter's business. None is tracked by the garbage
-collector: what is frozen can only refer to what was there before it, and there are thousands of them.
+Plain frozen records; adapters convert them to a provider's wire format. They use `gc=False`: there are thousands of
+them, and a frozen record can only refer to older objects, so it cannot be part of a reference cycle.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from msgspec import Struct, field
 from remit.types.limits import Usage
 
 Json = object
-"""Any JSON value. What is inside is checked where it is used, never assumed."""
+"""Any JSON value. Code that uses the value checks its type."""
 
 JsonObject = dict[str, Json]
 
 
 MARK = "[remit]"
-"""Begins what the runtime itself says to a model."""
+"""The prefix of everything that remit itself writes to a model."""
 
 REDACTED = "[redacted]"
-"""Stands for a secret in what is stored."""
+"""Replaces a secret in stored text."""
 
 LEFT_OUT = "[remit] left out: "
-"""Begins the arguments of a call that were too long to be recorded, with the reason."""
+"""The prefix of the note that replaces a call's arguments when they are too long to record."""
 
-# Possessive: tried again from each place, a long run of spaces would take quadratic time.
+# Possessive (*+): with backtracking, a long run of spaces would take quadratic time.
 _UNSEEN = "[\\s\u00ad\u200b-\u200f\u2060-\u206f\ufeff]*+"
 _TAGS = "[\U000e0000-\U000e0fff]+"
-"""Letters that models read and people do not."""
+"""Tag characters: models read them, and people cannot see them."""
 
 
 def _spaced(word: str) -> str:
-    """The word, whatever that nobody sees stands between its letters."""
+    """A pattern of the word that allows invisible characters between its letters."""
     return _UNSEEN.join("[-_\u2010-\u2015 ]?" if letter == "-" else letter for letter in word)
 
 
 @functools.cache
 def _forged() -> re.Pattern[str]:
-    """What models take for a runtime's words: remit's mark, and the tag that some of them were trained to obey."""
+    """Text that a model may mistake for the runtime's: remit's mark, and the `system-reminder` tag."""
     return re.compile(
         f"[\\[\uff3b]{_UNSEEN}{_spaced('remit')}{_UNSEEN}[\\]\uff3d]|<{_UNSEEN}(/?){_UNSEEN}({_spaced('system-reminder')})",
         re.IGNORECASE,
@@ -51,7 +51,7 @@ def _forged() -> re.Pattern[str]:
 
 
 def unforge(text: str) -> str:
-    """Foreign text in which nothing looks like the words of a runtime."""
+    """Untrusted text, changed so that no part of it looks like a message from the runtime."""
     if not text.isascii():
         text = re.sub(_TAGS, "", text)
     elif "[" not in text and "<" not in text:
@@ -70,7 +70,7 @@ class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
 
 
 class ImagePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="image"):
-    """An image, as bytes or as an address the provider fetches."""
+    """An image, as bytes or as a URL that the provider fetches."""
 
     media_type: str = "image/png"
     data: bytes = b""
@@ -78,7 +78,7 @@ class ImagePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="ty
 
 
 class FilePart(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag="file"):
-    """A document, as bytes or as an address the provider fetches."""
+    """A document, as bytes or as a URL that the provider fetches."""
 
     name: str = ""
     media_type: str = "application/octet-stream"
@@ -95,11 +95,11 @@ class Call(Struct, frozen=True, gc=False):
     id: str
     name: str
     args: JsonObject | str = field(default_factory=dict[str, object])
-    """The arguments. In a model's reply also the text of a JSON object; a string that stays one could not be read as that."""
+    """The arguments. A model may reply with a JSON object as text; it stays text only if it cannot be parsed."""
 
 
 class Thinking(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A block of reasoning, kept so that the provider can be given it back unchanged."""
+    """A block of reasoning, kept so that it can be sent back to the provider unchanged."""
 
     text: str = ""
     signature: str = ""
@@ -107,7 +107,7 @@ class Thinking(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class UserMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"):
-    """What was asked: the task, something sent later, or the runtime's own request."""
+    """A user message: the task, a message sent later, or a request by remit itself."""
 
     content: tuple[Part, ...]
 
@@ -117,13 +117,13 @@ class UserMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="
 
 
 class AssistantMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="assistant"):
-    """What the model said."""
+    """A message from the model."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     details: JsonObject | None = None
-    """What its provider wants back with the next request; made and read by the model's adapter alone."""
+    """Data that the provider wants back with the next request; only the model's adapter reads and writes it."""
 
 
 class ToolMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="tool"):
@@ -132,16 +132,16 @@ class ToolMessage(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="
     call_id: str
     name: str
     content: str
-    """What the tool gave: data, never instructions."""
+    """The tool's output: data, never instructions."""
     ok: bool = True
     note: str = ""
-    """The runtime's own words, kept apart so that a tool cannot forge them."""
+    """A note by remit, kept separate from `content` so that a tool cannot forge it."""
     parts: tuple[ImagePart | FilePart, ...] = ()
-    """Images and documents, besides the text."""
+    """Images and documents besides the text."""
 
     @property
     def text(self) -> str:
-        """What the model reads. What looks like the words of a runtime in the content is not, and is changed."""
+        """The text that the model reads: the content, with forged marks changed (`unforge`), and the note."""
         content = unforge(self.content)
         return f"{content}\n\n{self.note}" if self.note else content
 
@@ -154,7 +154,7 @@ def user(text: str) -> UserMessage:
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as the model is told of it."""
+    """A tool as described to the model."""
 
     name: str
     description: str
@@ -182,18 +182,18 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Reply(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What came back from one model call."""
+    """The result of one model call."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     stop: Stop = "end"
     usage: Usage | None = None
-    """None when the provider did not say; it is then estimated and marked so."""
+    """None if the provider did not report it; remit then estimates it and marks it as estimated."""
     model: str = ""
-    """The model that really answered, where the provider says."""
+    """The model that answered, if the provider reports it."""
     details: JsonObject | None = None
-    """What the provider wants back with the next request: see `AssistantMessage.details`."""
+    """See `AssistantMessage.details`."""
 
 
 class Delta(Struct, frozen=True, gc=False, omit_defaults=True):

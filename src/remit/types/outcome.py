@@ -18,10 +18,10 @@ class Status(StrEnum):
     COMPLETED = "completed"
     """The model finished by itself with a non-empty answer."""
     INCOMPLETE = "incomplete"
-    """It stopped short; `reason` is `turns`, `length`, `empty` or `repeating`."""
+    """The run ended without a complete answer; `reason` is `turns`, `length`, `empty` or `repeating`."""
     TIMED_OUT = "timed_out"
     STALLED = "stalled"
-    """The model went silent in the middle of a reply, again after every retry."""
+    """The model stopped sending in the middle of a reply, also in every retry."""
     OVER_BUDGET = "over_budget"
     CANCELLED = "cancelled"
     REFUSED = "refused"
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 SHOWN_CHARS = 200
-"""Of an answer, where an outcome is shown to a programmer."""
+"""Most characters of a text in the repr of an outcome."""
 
 
 def _head(text: str) -> str:
@@ -40,20 +40,20 @@ def _head(text: str) -> str:
 
 
 class ToolCallLog(Struct, frozen=True, gc=False, omit_defaults=True):
-    """One requested call, in short: also unknown, malformed, denied and rejected ones."""
+    """A short record of one requested call, including unknown, malformed, denied and rejected calls."""
 
     name: str
     display_name: str
     context: str
-    """The argument that matters most, cut short."""
+    """The most important argument, shortened."""
     result: str
-    """What came of it, in a few words."""
+    """A few words about the result."""
     success: bool
     duration_ms: int | None = None
 
 
 class Artifact(Struct, frozen=True, gc=False):
-    """A text kept whole in the store because it was too long to be read inline."""
+    """A text that was too long to be read inline, saved whole in the store."""
 
     id: str
     name: str
@@ -68,7 +68,7 @@ RejectionKind = Literal[
 
 @final
 class Rejection(Struct, frozen=True, omit_defaults=True):
-    """A delegation that never started, and the numbers behind it. Nothing was spent on it."""
+    """A delegation that never started, with the numbers that explain why. Nothing was spent on it."""
 
     kind: RejectionKind
     message: str
@@ -77,7 +77,7 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """False, as for an outcome that is not `completed`: code that delegates may get either."""
+        """Always False. A delegation returns an `Outcome` or a `Rejection`, and both have `ok`."""
         return False
 
     @property
@@ -89,12 +89,12 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
         return self.message
 
     def raise_for_status(self) -> NoReturn:
-        """Raises OutcomeError."""
+        """Always raises OutcomeError."""
         raise OutcomeError(f"The delegation was rejected ({self.kind}): {self.message}", None)
 
 
 class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How one run ended, with everything it had. Whatever ended it, there is exactly one."""
+    """How one run ended, with all its results. Every run has exactly one outcome."""
 
     status: Status
     agent: str
@@ -102,9 +102,9 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     text: str = ""
     """The answer; empty unless `status` is `completed`."""
     partial: str = ""
-    """What there was when it ended otherwise: the wrap-up's words, or the last text it said."""
+    """If the run did not complete: its wrap-up text, or the last text of its model."""
     reason: str = ""
-    """Why it did not complete. For `incomplete` one of the codes above; empty when completed."""
+    """Why the run did not complete; for `incomplete`, a code (see `Status`). Empty if completed."""
     label: str = ""
     parent_id: str | None = None
     depth: int = 0
@@ -120,19 +120,19 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     messages: tuple[Message, ...] = ()
     """The whole conversation; give it to `run(history=...)` to continue it."""
     output: Json = None
-    """The structured answer, when the agent has `output=`."""
+    """The structured answer, if the agent has `output=`."""
     artifacts: tuple[Artifact, ...] = ()
     error: str | None = None
     failed_tool: str | None = None
-    """The tool whose call the run ended in. None when it ended in the model."""
+    """The tool that was running when the run ended; None if the run ended in a model call."""
     duration_s: float = 0.0
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        # In one line: asyncio asks for it at the end of a program, and all of a large tree takes longer than to run it.
+        # Short: asyncio calls repr() when a program ends, and the repr of a whole tree takes longer than the tree ran.
         return f"Outcome({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:  # as msgspec has it
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # Any: the signature in msgspec
         shown = [("status", str(self.status)), ("agent", self.agent), ("run_id", self.run_id)]
         shown += [("reason", _head(self.reason))] if self.reason else []
         shown += [("text", _head(self.text)) if self.ok else ("partial", _head(self.partial))]
@@ -144,10 +144,7 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
         return self.status is Status.COMPLETED
 
     def raise_for_status(self) -> Outcome:
-        """Itself when completed.
-
-        Raises OutcomeError otherwise.
-        """
+        """Return this outcome if it is completed. Raises OutcomeError otherwise."""
         if self.ok:
             return self
         why = self.reason or self.error or "no reason given"

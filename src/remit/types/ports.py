@@ -1,4 +1,4 @@
-"""The seams: what remit asks of a model and of a store. Adapters live in `models/` and `stores/`."""
+"""The interfaces of a model and of a store. Adapters are in `models/` and `stores/`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remit.types.messages import Delta, Reply, Request
 from remit.types.outcome import Status
 
 Emit = Callable[[str | Delta], None]
-"""Takes a piece of a reply: text, or a `Delta`. Never blocks, never raises."""
+"""Receives a piece of a reply: text, or a `Delta`. Never blocks, never raises."""
 
 
 class Price(Struct, frozen=True):
@@ -29,16 +29,16 @@ class Price(Struct, frozen=True):
 class Model(Protocol):
     """Answers requests.
 
-    Contract: one `reply` is exactly one request on the wire, without retries of its own. It raises
-    `ModelError` when the provider fails; any other exception is taken for a bug. It is called for
-    many runs at once. Deltas go to `emit` while the reply is written.
+    Contract: one `reply` sends exactly one request and does not retry. It raises `ModelError` when the provider
+    fails; remit treats any other exception as a bug. Many runs call it concurrently. It passes deltas to `emit`
+    while the reply arrives.
 
-    Optional attributes: `price` (a `Price`; needed for a `usd` limit), `streams` (True makes the
-    silence limit count from the start of the call instead of from the first delta), `lane` (requests of
-    models with the same one are limited together; otherwise the name), `in_flight` (how many of them at once).
+    Optional attributes: `price` (a `Price`; required by a `usd` limit), `streams` (True: `stall_seconds` counts from
+    the start of the call instead of from the first delta), `lane` (models with the same lane share one request limit;
+    defaults to the name), `in_flight` (how many requests of the lane may run at once).
 
-    A tree reads them once, before anything runs, and the class's own `reply` too: another one that is set on the model
-    meanwhile is for the next tree. One that the model finds elsewhere, by a property say, is looked for at every request.
+    A tree reads these attributes and the `reply` method of the class once, before it starts. A change to them applies
+    to the next tree. A `reply` that is not a method of the class, such as a property, is looked up for each request.
     """
 
     @property
@@ -48,26 +48,26 @@ class Model(Protocol):
 
 
 ModelChoice = str | Model | Sequence[str | Model]
-"""What stands for a model: its name, the model itself, or several in order of preference."""
+"""A model's name, a model, or several in order of preference."""
 
 
 def is_model(value: object) -> TypeGuard[Model]:
-    """Whether it has what a model needs; `isinstance` on the protocol costs fifty times as much."""
+    """Whether a value has the attributes of a model. `isinstance` with the protocol is fifty times slower."""
     try:
         found = callable(getattr(value, "reply", None)) and isinstance(getattr(value, "name", None), str)
-    except Exception:  # noqa: BLE001 - a property of somebody else's
+    except Exception:  # noqa: BLE001 - user code: a property may raise anything
         return False
-    # A class has what its objects have, and cannot be asked.
+    # A model class has the same attributes as a model.
     return found and not isinstance(value, type)
 
 
 def model_hint(value: object) -> str:
-    """What an object lacks that was meant for a model; empty for what has nothing of one."""
+    """A sentence about what an intended model lacks; empty if the value does not resemble a model."""
     if isinstance(value, type):
         return f" It is a class: write {value.__name__}(...)."
     try:
         name, reply = getattr(value, "name", None), getattr(value, "reply", None)
-    except Exception as error:  # noqa: BLE001 - a property of somebody else's
+    except Exception as error:  # noqa: BLE001 - user code: a property may raise anything
         return f" Reading its `name` or `reply` raised {type(error).__name__}."
     if callable(reply):
         return (
@@ -82,38 +82,38 @@ def model_hint(value: object) -> str:
     return ""
 
 
-EMPTY_MODEL = "model is empty. Name one, such as 'anthropic:claude-haiku-4-5', or leave it out."
+EMPTY_MODEL = "model is empty. Name a model, such as 'anthropic:claude-haiku-4-5', or omit model."
 
 
 class Posted(NamedTuple):
-    """A command as it stands in a store: numbered 1, 2, 3... within its tree, in the order of arrival."""
+    """A stored command with its number: 1, 2, 3... within its tree, in the order of arrival."""
 
     number: int
     command: AnyCommand
 
 
 class TreeInfo(Struct, frozen=True, kw_only=True):
-    """One line about a tree in a store."""
+    """A summary of one stored tree."""
 
     root: str
     agent: str
     task: str
-    """The beginning of it."""
+    """The beginning of the root's task."""
     status: Status | None
-    """How its root ended. None: it has not, or not since it was resumed."""
+    """How the root run ended. None: it has not ended, or not since it was resumed."""
     started_at: float
     last_at: float
-    """When its last event happened."""
+    """The time of the last event."""
     events: int
     bytes: int
-    """Its events and artifacts, as they are stored."""
+    """Stored size of the events and artifacts."""
     owner: str
-    """Which process runs it, in words; empty when no live process does."""
+    """A description of the process that runs the tree; empty if no live process does."""
     runs: int = 0
     requests: int = 0
     tokens: int = 0
     usd: float | None = None
-    """What its model calls cost; None where the price of one of them is not known."""
+    """The cost of its model calls; None if any price is unknown."""
 
     @property
     def live(self) -> bool:
@@ -122,86 +122,86 @@ class TreeInfo(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Store(Protocol):
-    """Keeps trees: their events and artifacts, who runs them, and what is asked of them from elsewhere.
+    """Stores trees: their events, artifacts, owners, and commands from other processes.
 
     Contract:
 
-    - A tree is claimed before anything of it is written, and has one owner at a time. The store keeps the
-      claim alive by itself, also while the event loop is busy, until `release` or `close`. A dead owner's
-      claim can be taken over; one that was taken over writes nothing more.
-    - `append` is the only write of history; it takes what it is given in order, without blocking and
-      without an await, and may buffer. What it took is written soon after, all of it in order: a crash
-      loses a tail, never a middle. `flush` returns when all that was appended is durable.
-    - Everything raises `StoreError`, which says where and what to do, and nothing else; `TreeOwned` where
-      another process owns the tree. After it, a run goes on without what could not be stored, and says so.
-    - Used from one event loop at a time; other processes may use the same place.
-    - Who can write a store can approve calls. One that commands in a sandbox might reach has besides `async def
-      exposed(self, sandboxes, workspace) -> str`: why they could, and what to do, or an empty text. A tree is not begun
-      where it gives a reason.
+    - A tree is claimed before anything of it is written, and has one owner at a time. The store renews the claim by
+      itself, even while the event loop is busy, until `release` or `close`. Another process can take over the claim
+      of a dead owner; the old owner then writes nothing more.
+    - `append` is the only way to write history. It accepts events in order, never blocks, and may buffer. Buffered
+      events are soon written, in order: a crash loses the last events, never earlier ones. `flush` returns when all
+      appended events are durable.
+    - Every method raises only `StoreError`, which names the store and says what to do, or `TreeOwned` if another
+      process owns the tree. The run then continues without the data that could not be stored, and warns.
+    - A store is used from one event loop at a time; other processes may open the same location.
+    - A process that can write to a store can approve calls. A store that sandboxed commands might reach also has
+      `async def exposed(self, sandboxes, workspace) -> str`, which returns why they could reach it and what to do, or
+      "". A tree does not start if the result is not empty.
     """
 
     async def claim(self, root: str, *, new: bool) -> None:
-        """Own a tree. Raises TreeOwned; StoreError if there is no such tree or, with `new`, if there is one."""
+        """Own a tree. Raises TreeOwned, or StoreError if the tree is unknown or, with `new`, already exists."""
         ...
 
     async def release(self, root: str) -> None:
-        """Flush, and own it no more. Does nothing for a tree that is not owned."""
+        """Flush and give up the claim. Does nothing for a tree that is not owned."""
         ...
 
     def append(self, event: Event) -> None:
-        """Take one event of a claimed tree. Its `seq` is above that of the last one, not always by one."""
+        """Accept one event of a claimed tree. Its `seq` is above the last event's, perhaps with gaps."""
         ...
 
     async def flush(self, root: str | None = None) -> None:
-        """Raises for what went wrong with that tree; without one, for any."""
+        """Wait until appended events are durable. Raises the failure of that tree, or of any if `root` is None."""
         ...
 
     def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
-        """What was appended, in order, from the first `seq` above `after`; nothing for an unknown tree."""
+        """The appended events with a `seq` above `after`, in order; none for an unknown tree."""
         ...
 
     async def save_artifact(self, root: str, artifact: str, data: str | AsyncIterable[str]) -> None:
-        """Keep a text of a claimed tree, whole or not at all; one of the same name is replaced."""
+        """Save a text of a claimed tree, whole or not at all; replaces an artifact of the same name."""
         ...
 
     async def load_artifact(self, root: str, artifact: str, start: int, length: int) -> str | None:
-        """Characters from `start`; None when there is no such artifact."""
+        """`length` characters from `start`; None for an unknown artifact."""
         ...
 
     async def post(self, root: str, command: AnyCommand) -> None:
-        """Ask something of a tree, whoever owns it; durable when it returns."""
+        """Send a command to the process that owns a tree; durable on return."""
         ...
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
-        """What was posted with a number above `after`; with `wait`, not before there is something."""
+        """The commands with a number above `after`; with `wait`, waits for the first."""
         ...
 
     async def trees(self) -> list[TreeInfo]:
-        """All of them, the newest first."""
+        """All trees, newest first."""
         ...
 
     async def delete(self, root: str) -> None:
-        """Forget a tree. Raises TreeOwned while any process owns it; does nothing for an unknown one."""
+        """Delete a tree. Raises TreeOwned while any process owns it; does nothing for an unknown tree."""
         ...
 
     async def close(self) -> None:
-        """Flush, release everything, and let go of the place. Never raises for what was already lost."""
+        """Flush, release every tree, and close the store. Does not raise for events that were already lost."""
         ...
 
 
 _ALPHABET = b"abcdefghjkmnpqrstuvwxyz23456789"
 _LETTERS = (_ALPHABET * 9)[:256]
 _UNEVEN = bytes(range(256 - 256 % len(_ALPHABET), 256))
-"""Bytes beyond the last whole round of the alphabet: with them its first letters would be likelier than the others."""
+"""Bytes beyond a multiple of the alphabet's length: using them would make its first letters more likely."""
 
 
 ID_CHARS = 10
 DRAWN = 64
-"""Ids that are drawn at a time: asking the system takes ten times as long as the rest."""
+"""Ids drawn per system call: the call takes ten times as long as the rest."""
 
 _drawn: list[str] = []
 if hasattr(os, "register_at_fork"):
-    # Two processes must not give out the same ones.
+    # A forked process must not hand out the same ids.
     os.register_at_fork(after_in_child=_drawn.clear)
 
 
@@ -213,7 +213,7 @@ def _random_id() -> str:
 
 
 def _draw() -> str:
-    # Twice what is needed: what comes out of the alphabet's last, uneven round is left out.
+    # Twice as many bytes as needed: translate() drops those in _UNEVEN.
     letters = os.urandom(2 * DRAWN * ID_CHARS).translate(_LETTERS, _UNEVEN).decode()
     first, *others = [letters[at : at + ID_CHARS] for at in range(0, DRAWN * ID_CHARS, ID_CHARS)]
     _drawn.extend(others)
@@ -225,4 +225,4 @@ def new_command_id() -> str:
 
 
 new_root_id: ContextVar[Callable[[], str]] = ContextVar("new_root_id", default=_random_id)
-"""Where root run ids come from. A child's id is its parent's and a number, so this is all there is."""
+"""Creates root run ids. A child's id is its parent's id and a number."""

@@ -1,4 +1,4 @@
-"""What the built-in tools of a run may touch of the machine: files and network. A child's is never wider than its parent's."""
+"""`Sandbox`: the files and network that a run's built-in tools may use. Never wider than the parent run's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NETWORK = "+network"
 
 
 class Sandbox(Struct, frozen=True):
-    """What may be written and whether the network may be used; `OPEN` means no sandbox at all."""
+    """Which files may be written and whether the network may be used; `OPEN` means no sandbox."""
 
     files: Files
-    """`read-only`: nothing is written; `workspace-write`: only in the workspace and in a temporary folder."""
+    """`read-only`: no writes; `workspace-write`: writes only in the workspace and in a temporary folder."""
     network: bool = False
 
     def within(self, outer: Sandbox) -> Sandbox:
-        """The narrower of both, in each respect."""
+        """The narrower of both for files, and for the network."""
         files = self.files if _FILES.index(self.files) < _FILES.index(outer.files) else outer.files
         return Sandbox(files, self.network and outer.network)
 
@@ -45,7 +45,7 @@ SandboxChoice = (
 
 
 def read_sandbox(choice: object, where: str) -> Sandbox | None:
-    """What a caller wrote; None stays None. Raises UsageError."""
+    """The caller's choice as a `Sandbox`; None stays None. Raises UsageError."""
     if choice is None:
         return choice
     if isinstance(choice, Sandbox):

@@ -1,4 +1,4 @@
-"""A task as the caller writes it, a string or a list of parts, made a message. Everything here raises UsageError."""
+"""Converts the caller's task, a string or a list of parts, to a message. Everything here raises UsageError."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remit.types.messages import FilePart, ImagePart, Part, TextPart, UserMessag
 from remit.types.text import clean, describe_error
 
 MOST_TASK = 5_000_000
-"""Characters of a task; more is a mistake."""
+"""Most characters of a task; a longer task is a mistake."""
 
 Task = str | Sequence[Part]
 
@@ -40,7 +40,7 @@ def as_message(task: object) -> UserMessage:
     return message
 
 
-_EMPTY = "task is empty: say what is to be done."
+_EMPTY = "task is empty. Describe what the agent should do."
 
 
 def _check_text(text: object) -> None:

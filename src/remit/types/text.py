@@ -1,6 +1,6 @@
-"""Text as people and models may be shown it: made valid, cut to size, made of any value; call logs.
+"""Text for people and models: making it valid, shortening it, converting values to text, and call logs.
 
-Pure and total: arguments and results come from models and tools, so nothing here ever raises over them.
+Nothing here has side effects or raises: arguments and results come from models and tools.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from msgspec import Struct
 from remit.types.messages import Json, JsonObject
 
 FOREIGN = (Exception, SystemExit, GeneratorExit, CancelledError)
-"""What code that is not ours may raise without ending anything of ours. Not KeyboardInterrupt: that is a person."""
+"""Exceptions of user code that must not end remit's own code. Not KeyboardInterrupt: a person pressed Ctrl-C."""
 
 NO_OUTPUT = "(no output)"
-"""What a model reads when a tool returned nothing."""
+"""The result that a model reads when a tool returned nothing."""
 
 CONTEXT_CHARS = 200
-"""Longest context but for commands, which have the tighter rule of the call log."""
+"""Longest context of a call; commands have a shorter limit."""
 
 _PIECE_CHARS = 1_000_000
 _QUOTED_CHARS = 100
@@ -35,19 +35,19 @@ _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " 
 
 
 def clean(text: str) -> str:
-    """The same text with each lone surrogate replaced by U+FFFD; valid text is returned itself.
+    """The text with each lone surrogate replaced by U+FFFD; valid text is returned unchanged.
 
-    An instance of a subclass, which template engines make, becomes a plain string: only that has JSON.
+    An instance of a `str` subclass, as template engines create, becomes a plain `str`: only that can be encoded as JSON.
     """
     text = str.__str__(text)
     if text.isascii():
         return text
     try:
-        # A long one piece by piece: other threads have a turn in between.
+        # In pieces, so that other threads can run in between.
         for start in range(0, len(text), _PIECE_CHARS):
             text[start : start + _PIECE_CHARS].encode()
     except UnicodeEncodeError:
-        # Through UTF-16, two halves of one character that arrived apart become that character.
+        # UTF-16 joins the two halves of a character that arrived separately.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
@@ -69,7 +69,7 @@ def cut_chars(text: str, most: int) -> str:
 
 
 def cut_bytes(text: str, most: int) -> str:
-    """As much of the start as fits into `most` bytes of UTF-8; no character is split."""
+    """The longest prefix that fits into `most` bytes of UTF-8; no character is split."""
     head = clean(text[: max(most, 0)])
     if head.isascii():
         return head
@@ -82,16 +82,16 @@ def shorten(text: str, most: int, keep: int) -> str:
 
 
 def quote(value: Json) -> str:
-    """A JSON value in a message: its beginning, if it is long."""
+    """A JSON value for a message, shortened if it is long."""
     try:
         text = msgspec.json.encode(clean_json(_head(value, _QUOTED_ITEMS))).decode()
-    except Exception:  # noqa: BLE001 - the words around it matter more than the value
+    except Exception:  # noqa: BLE001 - the message matters more than the value
         return "this value"
     return shorten(text, 80, 77)
 
 
 def _head(value: Json, width: int) -> Json:
-    """As much of a value as a quote shows: it may be large, and is quoted once for each problem."""
+    """The part of a value that a quote shows: the value may be large and is quoted once per problem."""
     if isinstance(value, str):
         return value[:_QUOTED_CHARS]
     if isinstance(value, list):
@@ -104,12 +104,12 @@ def _head(value: Json, width: int) -> Json:
     return value
 
 
-# Letters and marks that show nothing, or lie over the character before them, although they count as printable.
+# Characters that count as printable but are invisible or cover the character before them.
 _BLANK = "[\u034f\u0334-\u0338\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]|[\U000e0100-\U000e01ef]|[\u0300-\u036f]{4,}"
 
 
 def visible(text: str) -> str:
-    """Text whose every character can be seen; what drives terminals or reorders lines is escaped, breaks too."""
+    """The text with invisible, reordering and terminal-control characters escaped, line breaks included."""
     if text.isascii() and text.isprintable():
         return text
     text = re.sub(_BLANK, lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -122,21 +122,21 @@ def one_line(text: str) -> str:
 
 
 def seconds(value: float) -> str:
-    """A length of time in words that people read: "90 s", "0.25 s", "under 0.01 s"."""
+    """A duration for people: "90 s", "0.25 s", "under 0.01 s"."""
     return f"{value:.4g} s" if value == 0 or value >= 0.01 else "under 0.01 s"
 
 
 def count_lines(text: str) -> int:
-    """How many lines there are; a line break at the end does not start another."""
+    """The number of lines; a line break at the end does not start another line."""
     if not text:
         return 0
     return text.count("\n") + (not text.endswith("\n"))
 
 
 def text_of(value: object) -> str:
-    """Any value as text: a string is itself, None is "(no output)", everything else is JSON where it can be.
+    """Any value as text: a string unchanged, None as "(no output)", everything else as JSON if possible, else `str()`.
 
-    A value whose JSON is a string (a path, a date) is that string, without quotes.
+    A value whose JSON is a string (a path, a date) becomes that string without quotes.
     """
     if isinstance(value, str):
         return clean(str.__str__(value))
@@ -152,7 +152,7 @@ def text_of(value: object) -> str:
 
 
 def to_json(value: object) -> Json:
-    """Any value as plain JSON that shares nothing with it; text where there is no other way."""
+    """Any value as a new plain JSON value; `str()` if it cannot be encoded."""
     try:
         return _decode(_encode(value))
     except Exception:  # noqa: BLE001 - as above
@@ -160,7 +160,7 @@ def to_json(value: object) -> Json:
 
 
 def safe_str(value: object) -> str:
-    """What `str` says, or the name of the type when that raises."""
+    """`str(value)`, or the name of the type if that raises."""
     try:
         return str(value)
     except FOREIGN:
@@ -168,7 +168,7 @@ def safe_str(value: object) -> str:
 
 
 def safe_repr(value: object) -> str:
-    """What `repr` says, or the name of the type when that raises."""
+    """`repr(value)`, or the name of the type if that raises."""
     try:
         return clean(repr(value))
     except FOREIGN:
@@ -176,7 +176,7 @@ def safe_repr(value: object) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """The kind and the message of an exception, fit to be shown."""
+    """The type and the message of an exception as valid text."""
     return clean(f"{type(error).__name__}: {safe_str(error)}")
 
 
@@ -185,7 +185,7 @@ def _encode(value: object) -> str:
         value = _in_order(cast(AbstractSet[object], value))
     try:
         return msgspec.json.encode(value, enc_hook=_simpler).decode()
-    except Exception:  # noqa: BLE001 - broken text, or keys msgspec does not take; the slow way may
+    except Exception:  # noqa: BLE001 - invalid text, or keys that msgspec rejects; the slower json may accept them
         import json  # noqa: PLC0415 - few values need it
 
         return clean(json.dumps(msgspec.to_builtins(value, enc_hook=_simpler), ensure_ascii=False))
@@ -198,7 +198,7 @@ def _decode(text: str) -> Json:
 
 
 def _simpler(value: object) -> object:
-    """For the encoders: a value they do not know, by one that they do."""
+    """For the encoders: replace a value of an unsupported type by one of a supported type."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (int, float)):
@@ -216,7 +216,7 @@ def _simpler(value: object) -> object:
 
 
 def _in_order(values: AbstractSet[object]) -> list[object]:
-    # The order of a set changes from process to process; a result must not.
+    # The order of a set differs between processes; a result must not.
     return sorted(
         values, key=lambda v: (type(v).__name__, v if isinstance(v, (int, float)) else 0, safe_str(v))
     )
@@ -241,21 +241,21 @@ _FIXED = {"write": "wrote file", "write_file": "wrote file", "edit": "edited", "
 
 
 class Manner(Struct, frozen=True):
-    """How calls of a tool are put into words. It follows from the tool's name, so it is worked out once per tool."""
+    """How the call log describes calls of a tool. Depends only on the tool's name: computed once per tool."""
 
     context: Callable[[Mapping[str, Json]], str] | None
-    """The argument that matters most, on one line and cut short; None for tools not known here."""
+    """The most important argument, on one line and shortened; None for tools not known here."""
     fixed: str
-    """What is said of every result that is good, if it is always the same."""
+    """The summary of every successful result, if it is always the same."""
     nothing: str
     one: str
     many: str
-    """What is said of a result without a line, with one line, and after the number of its lines."""
+    """`nothing`: the summary of an empty result; `one`: of a single line; `many`: the word after the number of lines."""
     quotes: bool
-    """Whether a single line is said itself."""
+    """Whether the summary of a single-line result is that line."""
 
     def summary(self, content: str, ok: bool) -> str:
-        """What came of a call, in a few words on one line."""
+        """A few words about a result, on one line."""
         if not ok:
             return _brief(_first_line(content)) or "Error"
         if self.fixed:
@@ -282,13 +282,13 @@ def manner_of(tool_name: str) -> Manner:
 
 
 def call_context(tool_name: str, args: object) -> str:
-    """The argument that matters most, on one line and cut short; empty for tools not known here."""
+    """The most important argument, on one line and shortened; empty for tools not known here."""
     by = _context_by(tool_name)
     return by(cast("Mapping[str, Json]", args)) if by is not None and isinstance(args, Mapping) else ""
 
 
 def result_summary(tool_name: str, content: str, ok: bool) -> str:
-    """What came of a call, in a few words on one line."""
+    """A few words about a result, on one line."""
     return manner_of(tool_name).summary(content, ok)
 
 

@@ -1,4 +1,4 @@
-"""Pages are bytes: what is not UTF-8 is said before it is written, and hurts nobody else."""
+"""Pages are bytes: text that is not UTF-8 is refused before it is written, without affecting other trees."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def asked(root: str, args: dict[str, object]) -> ReplyReceived:
 
 
 @pytest.mark.parametrize("raw", [b'"\xff"', b'"a\0b"', b"{oops", b'"\\ud800"', b"", b"1 2"])
-async def test_what_no_database_takes_is_refused_at_once(tmp_path: Path, raw: bytes) -> None:
-    """Postgres would say so later, of all that was to be written with it: other trees would end."""
+async def test_invalid_json_is_refused_at_once(tmp_path: Path, raw: bytes) -> None:
+    """Postgres would reject it later, together with all events of the transaction, and stop other trees."""
     store = SqliteStore(tmp_path / "runs.db")
     await store.claim("r", new=True)
-    with pytest.raises(StoreError, match="Event 1 of the run 'r' has no JSON"):
+    with pytest.raises(StoreError, match="Event 1 of the run 'r' cannot be encoded as JSON"):
         store.append(asked("r", {"a": msgspec.Raw(raw)}))
     await store.close()
 
 
-async def test_json_that_has_line_breaks_is_one_line(tmp_path: Path) -> None:
-    """Else whoever looks into the file with SQL would see no event of its page."""
+async def test_json_with_line_breaks_becomes_one_line(tmp_path: Path) -> None:
+    """Otherwise the SQL view would show no event of its page."""
     store = SqliteStore(tmp_path / "runs.db")
     await store.claim("r", new=True)
     store.append(asked("r", {"a": msgspec.Raw(b'{\n  "b": 1,\n  "c": "\\n"\n}')}))
@@ -49,7 +49,7 @@ async def test_json_that_has_line_breaks_is_one_line(tmp_path: Path) -> None:
     assert msgspec.json.decode(data) == {"b": 1, "c": "\n"}
 
 
-async def test_a_file_that_keeps_its_texts_otherwise_is_refused(tmp_path: Path) -> None:
+async def test_a_file_in_utf_16_is_refused(tmp_path: Path) -> None:
     """Half of the pages would lose their last byte."""
     path = tmp_path / "runs.db"
     made = sqlite3.connect(path)
@@ -73,13 +73,13 @@ def test_no_cut_between_a_name_and_its_value(name: str) -> None:
 
 
 LINES = "\n".join(f"line {number}: {'q7Gd82hsKQ' * 3}" for number in range(60))
-"""As the JSON of a service account is in an environment: longer than what is looked at near a cut."""
+"""A long secret, such as the JSON of a service account: longer than `NEAR_CHARS`."""
 
 
 @pytest.mark.parametrize("filler", ["a line of text\n", "and words ", '{"a":1,"b":[2,3]},'])
 @pytest.mark.parametrize("secret", [LINES, "correct horse battery staple", "sk-q7Gd82hsKQ01mvPz55xW"])
 def test_no_cut_inside_a_secret(filler: str, secret: str) -> None:
-    """However long it is, and also where nothing stands between words: in JSON that was made small."""
+    """Even if the secret is long, and even in text without spaces, such as compact JSON."""
     redactor = Redactor([LINES, "correct horse battery staple"], environment={})
     for back in range(-40, len(secret) + 40, 1 + len(secret) // 20):
         text = (filler * 10_000)[: 40_000 - HELD_CHARS - back] + "=" + secret + ","
@@ -92,8 +92,8 @@ def test_no_cut_inside_a_secret(filler: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize("size", [9_000, 100_000, 300_000])
-async def test_a_secret_that_is_longer_than_what_is_held_back_is_not_cut(size: int) -> None:
-    """Half of one would be kept, and the other half too."""
+async def test_a_secret_longer_than_the_held_text_is_not_split(size: int) -> None:
+    """Otherwise both halves would be stored."""
     secret = ("q7Gd82hsKQ01mv" * size)[:size]
 
     async def pieces() -> AsyncIterator[str]:
@@ -105,6 +105,6 @@ async def test_a_secret_that_is_longer_than_what_is_held_back_is_not_cut(size: i
     assert kept == "x" * 110_000 + "|[redacted]|" + "x" * 300_000
 
 
-async def test_a_text_that_is_nothing_but_a_secret_is_cut_all_the_same() -> None:
+async def test_a_text_of_adjacent_secrets_is_still_cut() -> None:
     redactor = Redactor(["a1" * 50_000], environment={})
     assert 0 < redactor.cut("a1" * 500_000) < 1_000_000

@@ -1,4 +1,4 @@
-"""From an event to its line in a page: as the event was when it came, without secrets, in whatever field they stand."""
+"""The line of an event: its state at `append`, without secrets in any field."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from remit.types.outcome import Outcome, Status
 
 SECRET = "sk-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 OURS = {"run", "parent", "root", "path", "agent", "run_id", "parent_id"}
-"""Ids, and the names of agents."""
+"""Fields that are not redacted: ids and names of agents."""
 
 
 def events(text: str = "words", other: str = "more") -> list[Event]:
-    """One of each kind that happens most often."""
+    """One event of each of the most frequent kinds."""
     outcome = Outcome(Status.COMPLETED, "lead", "r.1", text=text, reason=other, label=other, error=other)
     return [
         RunStarted(**head("r", 1), task=user(text), instructions=other, label=other),
@@ -48,7 +48,7 @@ def written(found: list[Event], redactor: Redactor) -> list[bytes]:
 
 
 def fill(hint: Any, value: object) -> Iterator[object]:
-    """The value with the secret in each place that a text can have in it."""
+    """The value with the secret in each place that holds text."""
     origin, inside = get_origin(hint), get_args(hint)
     if hint is str:
         yield SECRET
@@ -77,8 +77,8 @@ def fields(record: Struct) -> Iterator[Struct]:
 
 
 @pytest.mark.parametrize("event", events(), ids=lambda event: f"{event.seq} {event.kind}")
-def test_no_text_is_forgotten(event: Event) -> None:
-    """A secret in whatever field, also in one that is new, is found before it is written."""
+def test_every_text_field_is_redacted(event: Event) -> None:
+    """A secret in any field, also a new one, is redacted before it is written."""
     changed = list(fields(event))
     assert len(changed) >= (event.kind != "turn_started")
     for one in changed:
@@ -112,10 +112,10 @@ PIECES = st.lists(
 
 
 @given(PIECES, PIECES, st.sampled_from([(), ("hunter2x9",), ("words", "a")]), st.booleans())
-def test_a_page_has_what_its_lines_have_alone(
+def test_redacting_a_page_equals_redacting_its_lines(
     text: str, other: str, secrets: tuple[str, ...], lengthened: bool
 ) -> None:
-    """That a page is searched as one text changes nothing in it: not what is found, and not what stays."""
+    """Searching a page as one text finds the same secrets and keeps the same text."""
     redactor = Redactor(secrets, environment={})
     reply = Reply(calls=(Call("c", "look", {"words": other, other: text}),), stop="calls")
     asked = ReplyReceived(**head("r", 3), turn=1, reply=reply, usage=Usage(1))
@@ -128,18 +128,18 @@ VALUES = ["q7Gd82hsKQ01mvPz55xW", SECRET, "hunter2x9", "/etc/a.b", "./a", "a.b/c
 BETWEEN = ["\0", "\x01", "\x1b[0m", "\x1f", "\n", "\t", "\x0b", " ", '"', "\\", ",", "\u2028", ""]
 
 
-def test_a_text_that_is_clean_is_clean_in_json() -> None:
-    """What JSON escapes, whatever stands between two words, is not taken for a part of a secret."""
+def test_a_text_without_secrets_has_none_in_json() -> None:
+    """JSON escapes between two words are not taken for parts of a secret."""
     redactor = Redactor(["hunter2x9"], environment={})
     for said in product(NAMES, VALUES, BETWEEN, VALUES):
-        # With something long in it, each shape is looked for in either.
+        # With a long run in the text, every shape is searched in both forms.
         text = "".join(said) + f" {'0aB' * 9}"
         data = encode(CallStarted(**head("r", 1), call="c", tool="look", context=text))
         assert redactor.redact_text(text) != text or redactor.redact(data) == data, said
 
 
-def test_what_should_be_a_text_and_is_not_is_written() -> None:
-    """A slip in a tool of somebody's is no reason to lose the rest of a tree."""
+def test_a_value_of_the_wrong_type_is_written() -> None:
+    """A bug in a user's tool must not lose the rest of a tree."""
     odd: Any = 5
     ended = CallEnded(
         **head("r", 1), call="c", tool="look", success=True, content="x" * 1_000, display_name=odd

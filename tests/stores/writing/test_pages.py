@@ -1,4 +1,4 @@
-"""Pages: many events in one row, read from any place, of older files too, and one tree's trouble is its own."""
+"""Pages: many events in one row, read from any event, also from older files; an error in one tree does not affect others."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def asked(root: str, seq: int, args: JsonObject) -> ReplyReceived:
     return ReplyReceived(turn=1, reply=reply, usage=Usage(), **head(root, seq))
 
 
-async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
-    """Whatever kinds they are: they are read back as they were, from the beginning or from the middle of a page."""
+async def test_events_appended_together_share_a_row(tmp_path: Path) -> None:
+    """Events of any kind are read back unchanged, from the start or the middle of a page."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -63,8 +63,8 @@ async def test_events_that_come_together_share_a_row(tmp_path: Path) -> None:
     assert len(rows(path, "SELECT * FROM remit_pages")) < 10
 
 
-async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is full is followed by another, in the same order."""
+async def test_a_full_page_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same order."""
     monkeypatch.setattr(pages, "PAGE_BYTES", 2_000)
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
@@ -76,8 +76,8 @@ async def test_a_page_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(rows(path, "SELECT * FROM remit_pages")) > 10
 
 
-async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> None:
-    """The arguments of a call are the model's, which may use its dictionary again."""
+async def test_later_changes_of_arguments_are_not_written(tmp_path: Path) -> None:
+    """The arguments of a call belong to the model, which may reuse its dictionary."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     args: JsonObject = {"n": 1}
@@ -90,7 +90,7 @@ async def test_what_may_still_change_is_written_as_it_was(tmp_path: Path) -> Non
 
 
 async def test_long_and_short_events_are_written_in_their_order(tmp_path: Path) -> None:
-    """What is read is what was added, and nothing waits any more."""
+    """Events are read in the order they were added, and none is left waiting."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     kinds: list[Callable[[int], Event]] = [
@@ -107,12 +107,12 @@ async def test_long_and_short_events_are_written_in_their_order(tmp_path: Path) 
     await store.close()
 
 
-async def test_half_a_character_is_refused_before_it_waits(tmp_path: Path) -> None:
-    """It has no JSON. Nothing else is lost, of the same tree or of another: both may be in one transaction."""
+async def test_a_lone_surrogate_is_refused_at_once(tmp_path: Path) -> None:
+    """It cannot be encoded as JSON. No other event is lost, of the same tree or of another in the same transaction."""
     store = SqliteStore(tmp_path / "runs.db")
     odd, other = await new_tree(store), await new_tree(store)
     store.append(turn(odd, 1))
-    with pytest.raises(StoreError, match=r"Event 2 of the run .* has no JSON"):
+    with pytest.raises(StoreError, match=r"Event 2 of the run .* cannot be encoded as JSON"):
         store.append(ReplyReceived(turn=1, reply=Reply("\ud800"), usage=Usage(), **head(odd, 2)))
     store.append(turn(other, 1))
     await store.flush()
@@ -120,10 +120,10 @@ async def test_half_a_character_is_refused_before_it_waits(tmp_path: Path) -> No
     await store.close()
 
 
-async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(
+async def test_an_error_in_one_tree_does_not_affect_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tree whose page the writer cannot make loses its end and is told why; another loses nothing."""
+    """A tree whose page cannot be created loses its last events and gets the error; another tree loses nothing."""
     store = SqliteStore(tmp_path / "runs.db")
     broken, sound = await new_tree(store), await new_tree(store)
     store.append(turn(broken, 1))
@@ -138,7 +138,7 @@ async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(
     monkeypatch.setattr(Redactor, "redact_lines", fail)
     for event in (warned(broken, 2, "the odd one"), turn(sound, 1), turn(broken, 3)):
         store.append(event)
-    assert "could not do what it was asked" in str(await refused(store.flush(broken)))
+    assert "unexpected error" in str(await refused(store.flush(broken)))
     await store.flush(sound)
     with pytest.raises(StoreError):
         store.append(turn(broken, 4))
@@ -151,10 +151,10 @@ async def test_a_tree_that_cannot_be_written_leaves_the_others_alone(
     await other.close()
 
 
-async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
+async def test_an_event_added_while_the_writer_gives_up_leaves_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A journal loses a tail, never a middle."""
+    """A journal may lack its last events, never events in between."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -163,7 +163,7 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
 
     def slow(event: Event) -> Line:
         if event.seq == 3:
-            # What the writer's thread does, between the look at the claim and the adding.
+            # The writer's thread gives up between the check of the claim and the adding.
             threading.Thread(target=store._writer._forget, args=(StoreError("The disk is gone."),)).start()
             time.sleep(0.05)
         return line_of(event)
@@ -174,12 +174,12 @@ async def test_an_event_that_comes_while_the_writer_gives_up_leaves_no_hole(
             store.append(warned(root, seq))
             await asyncio.sleep(0.05)
     await store.close()
-    # The writer may have been in the middle of the second or third.
+    # The writer may have been writing the second or third event.
     assert rows(path, "SELECT seq FROM remit_events") in ([(1,)], [(1,), (2,)], [(1,), (2,), (3,)])
 
 
-async def test_a_file_with_a_row_for_each_event_is_brought_up_to_date(tmp_path: Path) -> None:
-    """Nothing of it is lost, and what comes later stands behind it."""
+async def test_a_file_with_one_row_per_event_is_migrated(tmp_path: Path) -> None:
+    """No event is lost, and later events follow the old ones."""
     path, root = tmp_path / "runs.db", "old"
     given: list[Event] = [started(root, 1), warned(root, 2, "ä"), turn(root, 3)]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

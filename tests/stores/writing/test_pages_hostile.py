@@ -1,4 +1,4 @@
-"""Attacks on pages: damage in the middle, what changes late, finalizers, tables that are looked at by people."""
+"""Hostile cases for pages: damage in the middle, late changes, finalizers, tables read by people."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def change(path: Path, sql: str, *values: object) -> list[tuple[object, ...]]:
 
 
 async def two_pages(path: Path) -> str:
-    """A tree whose events 1 to 3 and 5 to 8 are in a page each."""
+    """A tree with events 1 to 3 in one page and 5 to 8 in another."""
     store = SqliteStore(path)
     root = await new_tree(store)
     for seqs in (range(1, 4), range(5, 9)):
@@ -51,13 +51,13 @@ async def two_pages(path: Path) -> str:
 
 
 async def read_some(path: Path, root: str, after: int = 0) -> tuple[list[int], str]:
-    """The numbers of what can be read, and what is said of the rest."""
+    """The numbers of the readable events, and the error for the rest."""
     store = SqliteStore(path)
     found: list[Event] = []
     said = ""
     try:
         async for event in store.read(root, after):
-            found.append(event)  # noqa: PERF401 - what came before the error counts
+            found.append(event)  # noqa: PERF401 - events before the error count
     except StoreError as error:
         said = str(error)
     await store.close()
@@ -77,7 +77,7 @@ NEWER = '{"kind":"not_known_yet","seq":%s}'
         (lambda lines: [*lines[:1], "{", *lines[2:]], 0, [1, 2, 3, 5], "6"),
         (lambda lines: lines[:2], 0, [1, 2, 3, 5, 6], "8"),
         (lambda _: [], 0, [1, 2, 3], "8"),
-        # What nobody asked for is in nobody's way.
+        # Damage before `after` does not matter.
         (lambda lines: [NEWER % 5, *lines[1:]], 5, [6, 7, 8], ""),
         (lambda lines: ["garbage", *lines[1:]], 5, [6, 7, 8], ""),
         (lambda lines: ["garbage", *lines[1:]], 6, [7, 8], ""),
@@ -85,10 +85,10 @@ NEWER = '{"kind":"not_known_yet","seq":%s}'
         (lambda lines: ["", *lines, ""], 0, [1, 2, 3, 5, 6, 7, 8], ""),
     ],
 )
-async def test_nothing_is_left_out_of_a_damaged_page_without_a_word(
+async def test_an_unreadable_event_of_a_page_is_always_reported(
     tmp_path: Path, damage: Callable[[list[str]], list[str]], after: int, left: list[int], named: str
 ) -> None:
-    """A history with a hole in it would be taken for the truth, wherever in its page the damage is."""
+    """A history with a silent gap would be taken for the truth, wherever in its page the damage is."""
     path = tmp_path / "runs.db"
     root = await two_pages(path)
     ((data,),) = change(path, "SELECT data FROM remit_pages WHERE last = 8")
@@ -96,7 +96,7 @@ async def test_nothing_is_left_out_of_a_damaged_page_without_a_word(
     change(path, "UPDATE remit_pages SET data = ? WHERE last = 8", lines)
     found, said = await read_some(path, root, after)
     assert found == left
-    assert (f"cannot be read: {named} of the run" in said) if named else not said
+    assert (f"cannot read event {named} of the run" in said) if named else not said
 
 
 def called(root: str, seq: int, details: Json) -> CallEnded:
@@ -104,10 +104,10 @@ def called(root: str, seq: int, details: Json) -> CallEnded:
 
 
 @pytest.mark.parametrize("details", [{}, []])
-async def test_details_that_are_filled_later_are_written_as_they_were(
+async def test_details_changed_later_are_not_written(
     tmp_path: Path, details: dict[str, Json] | list[Json]
 ) -> None:
-    """A tool may give an empty dictionary and keep it."""
+    """A tool may return an empty dictionary and fill it later."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     store.append(called(root, 1, details))
@@ -124,7 +124,7 @@ async def test_details_that_are_filled_later_are_written_as_they_were(
 async def test_a_finalizer_may_add_an_event_while_one_is_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collector comes whenever it likes, and what it ends may be a run of another tree that has a last word."""
+    """The garbage collector may run at any time and end a run of another tree, which then adds its last event."""
     store = SqliteStore(tmp_path / "runs.db")
     one, other = await new_tree(store), await new_tree(store)
     waiting = [warned(other, 1)]
@@ -146,7 +146,7 @@ async def test_a_finalizer_may_add_an_event_while_one_is_added(
 async def test_events_of_another_owner_are_not_taken_for_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit is tried again, and meanwhile another took the tree and is further than we were: ours are lost."""
+    """If another owner takes over the tree and writes more events before a commit is retried, our events are lost."""
     path = tmp_path / "runs.db"
     store, taker = SqliteStore(path), SqliteStore(path)
     root = await new_tree(store)
@@ -174,10 +174,10 @@ async def test_events_of_another_owner_are_not_taken_for_ours(
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.2])
-async def test_who_lets_a_tree_go_hears_that_its_end_was_lost(
+async def test_release_raises_if_the_last_events_were_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float
 ) -> None:
-    """It is found out by the writer, before or only now; the next owner would go on behind a hole."""
+    """Whether the writer noticed before the release or only then; otherwise the next owner would continue after a gap."""
 
     def broken(self: Redactor, lines: bytes) -> bytes:
         raise ZeroDivisionError("a bug")
@@ -187,14 +187,14 @@ async def test_who_lets_a_tree_go_hears_that_its_end_was_lost(
     root = await new_tree(store)
     store.append(warned(root, 1))
     await asyncio.sleep(wait_s)
-    assert "could not do what it was asked" in str(await refused(store.release(root)))
-    # It is let go all the same.
+    assert "unexpected error" in str(await refused(store.release(root)))
+    # The claim is released despite the error.
     await store.claim(root, new=True)
     await store.close()
 
 
-async def test_a_thread_that_has_just_ended_is_not_waited_for() -> None:
-    """It may have looked for somebody to tell right before somebody came."""
+async def test_ended_does_not_wait_for_a_thread_that_has_just_ended() -> None:
+    """The thread may have looked for a promise right before `ended` created it."""
     worker = Worker("test", lambda: None, lambda: True, lambda: None)
     run = worker._run
 
@@ -212,7 +212,7 @@ async def test_a_thread_that_has_just_ended_is_not_waited_for() -> None:
     assert not worker.alive
 
 
-async def test_one_damaged_page_does_not_hide_the_others_from_people(tmp_path: Path) -> None:
+async def test_one_damaged_page_does_not_hide_other_rows_of_the_view(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await two_pages(path)
     change(path, "UPDATE remit_pages SET data = 'garbage' WHERE last = 3")
@@ -232,8 +232,8 @@ async def with_odd_texts(store: Store) -> tuple[str, list[Warned]]:
     return root, given
 
 
-async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
-    """A zero character in one text must not take away the sight of all events."""
+async def test_the_postgres_view_shows_odd_texts(postgres_url: str) -> None:
+    """A zero character in one text must not break the view for all events."""
     store = PostgresStore(postgres_url)
     root, given = await with_odd_texts(store)
     with psycopg.connect(postgres_url) as connection:
@@ -243,8 +243,8 @@ async def test_people_see_odd_texts_in_postgres(postgres_url: str) -> None:
     await store.close()
 
 
-async def test_people_see_odd_texts_in_sqlite(tmp_path: Path) -> None:
-    """Each event is a row, with its very text."""
+async def test_the_sqlite_view_shows_odd_texts(tmp_path: Path) -> None:
+    """Each event is a row with its exact text."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root, given = await with_odd_texts(store)
@@ -253,8 +253,8 @@ async def test_people_see_odd_texts_in_sqlite(tmp_path: Path) -> None:
     assert rows == [(e.seq, "warned", root, e.at, encode(e).decode()) for e in given]
 
 
-async def test_pages_of_a_deep_tree_have_an_end_too(tmp_path: Path) -> None:
-    """Each event names all runs above its own, so that those far down are long."""
+async def test_pages_of_a_deep_tree_are_bounded(tmp_path: Path) -> None:
+    """Each event names all runs above its own, so events of deep runs are long."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -265,14 +265,14 @@ async def test_pages_of_a_deep_tree_have_an_end_too(tmp_path: Path) -> None:
         store.append(structs.replace(deep, seq=seq))
     await store.close()
     ((longest,),) = change(path, "SELECT max(length(data)) FROM remit_pages")
-    # It has 19 MB; the last event of a page may be longer than the room that was left.
+    # The tree has 19 MB; the last event of a page may exceed the remaining room.
     assert cast(int, longest) < PAGE_BYTES + 20_000
 
 
-async def test_a_hundred_thousand_events_at_once_are_not_too_many(
+async def test_a_hundred_thousand_events_at_once_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take 40 MB, whatever is guessed of them: a run that is in a hurry must not lose its journal for that."""
+    """They take about 40 MB: a fast run must not lose its journal because of them."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     sound, added = SqliteLink.commit, threading.Event()

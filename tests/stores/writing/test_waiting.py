@@ -1,4 +1,4 @@
-"""What waits of a tree is added by one thread and taken by another, without a lock: nothing is lost, doubled or turned round."""
+"""One thread adds a tree's lines and another takes them, without a lock: none is lost, duplicated or out of order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def turn(root: str, seq: int) -> TurnStarted:
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -36,7 +36,7 @@ def hasty() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_what_is_added_while_it_is_taken_is_taken_once_and_in_order() -> None:
+async def test_lines_added_during_a_take_are_taken_once_and_in_order() -> None:
     claim, found = Claim("r", 0), list[int]()
     lines = [line_of(turn("r", seq)) for seq in range(1, 50_001)]
 
@@ -54,7 +54,7 @@ async def test_what_is_added_while_it_is_taken_is_taken_once_and_in_order() -> N
 
 
 @pytest.mark.parametrize("event", [warned("r", 2, "x" * 1_000), started("r", 2, task="é" * 1_000)])
-async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
+async def test_waiting_lines_are_counted_until_they_are_taken(event: Event) -> None:
     claim = Claim("r", 0)
     given = [turn("r", 1), event]
     for one in given:
@@ -67,19 +67,19 @@ async def test_what_waits_is_counted_until_it_is_taken(event: Event) -> None:
 @pytest.mark.parametrize(
     "text", ["words " * 4_000, "words " * 4_000 + "\N{EM DASH}", "é" * 9_000, "\N{GRINNING FACE}" * 5_000]
 )
-def test_a_long_event_counts_what_it_takes(text: str) -> None:
-    """One dash must not make a text four times as heavy: a store that is only behind would refuse the end of a tree."""
+def test_the_size_of_a_long_event_is_accurate(text: str) -> None:
+    """One non-ASCII character must not quadruple the counted size: a slow store would refuse the end of a tree."""
     assert line_of(started("r", 1, task=text)).size == pytest.approx(len(text.encode()), rel=0.1)
 
 
-async def test_nothing_of_a_tree_that_was_given_up_is_taken() -> None:
-    """What came before the news did would stand behind a hole."""
+async def test_no_line_is_taken_after_giving_up() -> None:
+    """Lines added before the error was noticed would follow a gap."""
     claim = Claim("r", 0)
     claim.add(line_of(turn("r", 1)))
     first = StoreError("The disk is gone.")
     claim.give_up(first)
     claim.add(line_of(turn("r", 2)))
-    claim.give_up(StoreError("And the house."))
+    claim.give_up(StoreError("The network is gone."))
     assert claim.take() == []
     assert claim.error is first
     assert claim.size == 0
@@ -87,7 +87,7 @@ async def test_nothing_of_a_tree_that_was_given_up_is_taken() -> None:
 
 @pytest.mark.usefixtures("hasty")
 async def test_trees_of_two_loops_in_one_store(tmp_path: Path) -> None:
-    """Each tree is added to by a thread of its own; a flush is for what came before it, whoever adds meanwhile."""
+    """Each tree has its own thread; a flush covers the events added before it, even if others add events meanwhile."""
     store = SqliteStore(tmp_path / "runs.db")
     found: dict[str, list[int]] = {}
 
@@ -111,10 +111,10 @@ async def test_trees_of_two_loops_in_one_store(tmp_path: Path) -> None:
     assert list(found.values()) == [list(range(1, 2_001))] * 3
 
 
-async def test_a_tree_that_is_let_go_in_trouble_is_written_when_that_has_passed(
+async def test_a_tree_released_during_an_error_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever released it was told that it is late, not that it is lost."""
+    """Its release reported that the events are late, not that they are lost."""
     monkeypatch.setattr("remit.stores.writing.writer.PATIENCE_S", 0.3)
     store = SqliteStore(tmp_path / "runs.db")
     root, other = await new_tree(store), await new_tree(store)
@@ -128,7 +128,7 @@ async def test_a_tree_that_is_let_go_in_trouble_is_written_when_that_has_passed(
     monkeypatch.setattr(SqliteLink, "commit", commit)
     store.append(turn(root, 1))
     await asyncio.sleep(0.05)
-    # The first was taken and could not be written; this one was not even taken.
+    # The first event was taken and could not be written; this one was not taken yet.
     store.append(turn(root, 2))
     assert "locked" in str(await refused(store.release(root)))
     passed.set()

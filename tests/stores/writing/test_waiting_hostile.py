@@ -1,4 +1,4 @@
-"""Attacks on events that wait: what happens in the moments between two steps of a thread, and streams that never end."""
+"""Hostile cases for waiting events: races between two steps of a thread, and endless streams of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def turn(root: str, seq: int) -> TurnStarted:
 
 
 class Moment:
-    """One at which the writer's thread is held."""
+    """A point at which the writer's thread is held."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -46,14 +46,14 @@ class Moment:
         store._writer.worker.urge()
         assert await asyncio.to_thread(self._reached.wait, 5.0)
         then()
-        # A few rounds of the loop.
+        # A few iterations of the loop.
         for _ in range(5):
             await asyncio.sleep(0)
         self._left.set()
 
 
 async def give_up_waiting(store: SqliteStore, root: str) -> None:
-    """Lets it go, without the patience to hear of it."""
+    """Release a tree without waiting for the result."""
     release = asyncio.ensure_future(store.release(root))
     await asyncio.sleep(0)
     release.cancel()
@@ -62,7 +62,7 @@ async def give_up_waiting(store: SqliteStore, root: str) -> None:
 
 
 async def left_at(moment: Moment, path: Path, store: SqliteStore, root: str) -> list[int]:
-    """What is stored of a tree that is added to and let go of at that moment."""
+    """The stored events of a tree that gets an event and is released at that moment."""
     tasks: list[asyncio.Task[None]] = []
 
     def leave() -> None:
@@ -75,10 +75,10 @@ async def left_at(moment: Moment, path: Path, store: SqliteStore, root: str) -> 
     return [event.seq for event in await read_events(SqliteStore(path), root)]
 
 
-async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
+async def test_a_tree_released_right_after_a_take_keeps_its_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer found nothing of it, and then that it is nobody's: in between something came."""
+    """The event arrives after the writer found no lines and before it notices the release."""
     store = SqliteStore(tmp_path / "runs.db")
     root, moment, sound = await new_tree(store), Moment(), Claim.take
 
@@ -91,10 +91,10 @@ async def test_a_tree_let_go_right_after_it_was_looked_at_keeps_its_events(
     assert await left_at(moment, tmp_path / "runs.db", store, root) == [1]
 
 
-async def test_what_was_added_before_a_tree_is_let_go_is_written_before(
+async def test_events_added_before_a_release_are_written_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both come after the writer has looked for events and before it looks for jobs."""
+    """Both arrive after the writer has taken lines and before it runs jobs."""
     store = SqliteStore(tmp_path / "runs.db")
     root, moment, sound = await new_tree(store), Moment(), Writer._write
 
@@ -118,8 +118,10 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_disk")
-async def test_events_that_never_stop_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one batch is written, the next events are there already. Others want to begin, and claims to live."""
+async def test_an_endless_stream_of_events_does_not_block_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one batch is written, the next events already wait. Claims must still be made and renewed."""
     monkeypatch.setattr("remit.stores.writing.writer.HEARTBEAT_S", 0.1)
     store = SqliteStore(tmp_path / "runs.db")
     root, beats, sound = await new_tree(store), list[float](), Writer._beat
@@ -144,7 +146,7 @@ async def test_events_that_never_stop_hold_up_nobody(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("slow_disk")
-async def test_jobs_that_never_stop_do_not_let_claims_die(
+async def test_an_endless_stream_of_jobs_does_not_stop_the_renewal_of_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remit.stores.writing.writer.HEARTBEAT_S", 0.1)
@@ -169,10 +171,10 @@ async def test_jobs_that_never_stop_do_not_let_claims_die(
     await store.close()
 
 
-async def test_an_event_that_a_finalizer_has_overtaken_is_not_lost(
+async def test_an_event_overtaken_by_a_finalizer_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The collector comes while JSON is made, and what it ends is a run of the same tree. No hole: that is worse."""
+    """The garbage collector runs while JSON is encoded and ends a run of the same tree. Refusing the first event would leave a gap."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     later = [turn(root, 2)]
@@ -190,8 +192,8 @@ async def test_an_event_that_a_finalizer_has_overtaken_is_not_lost(
     await store.close()
 
 
-async def test_a_flush_does_not_mind_trees_that_come_and_go(tmp_path: Path) -> None:
-    """In other threads: those of other loops, and the writer's, which lets go of what a closed loop left."""
+async def test_a_flush_tolerates_trees_that_come_and_go(tmp_path: Path) -> None:
+    """Other loops' threads add and remove claims, and the writer removes the claims of a closed loop."""
     store = SqliteStore(tmp_path / "runs.db")
     roots = [await new_tree(store) for _ in range(3)]
 
@@ -207,8 +209,8 @@ async def test_a_flush_does_not_mind_trees_that_come_and_go(tmp_path: Path) -> N
     await store.close()
 
 
-async def test_what_a_model_says_it_costs_harms_no_other_tree(tmp_path: Path) -> None:
-    """More than a database can count, and no more than a model may say."""
+async def test_a_huge_reported_cost_does_not_affect_other_trees(tmp_path: Path) -> None:
+    """A model may report more than a database can count."""
     store = SqliteStore(tmp_path / "runs.db")
     dear, other = await new_tree(store), await new_tree(store)
     for seq in (1, 2):
@@ -220,8 +222,8 @@ async def test_what_a_model_says_it_costs_harms_no_other_tree(tmp_path: Path) ->
     await store.close()
 
 
-def test_loops_that_come_at_once_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads would write what waits twice, or half of it each."""
+def test_loops_that_start_at_once_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads would write the waiting events twice, or half of them each."""
     began: list[str] = []
 
     class Slow(threading.Thread):

@@ -12,7 +12,7 @@ from remit.errors import StoreError
 
 
 class Busy(worker.Worker):
-    """A thread that has been inside one turn since a given time, by the loop's clock."""
+    """A thread that has been inside one turn since a given time on the loop's clock."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -28,15 +28,15 @@ class Busy(worker.Worker):
 @pytest.mark.parametrize(
     ("since", "refused_at"),
     [
-        pytest.param(0.001, 5.001, id="its turn began just after the question"),
+        pytest.param(0.001, 5.001, id="its turn began just after the request"),
         pytest.param(-60.0, 5.0, id="it was stuck before"),
-        pytest.param(3.0, 8.0, id="it got something done meanwhile"),
+        pytest.param(3.0, 8.0, id="it made progress meanwhile"),
     ],
 )
-async def test_whoever_asks_a_thread_that_hangs_is_refused_when_its_patience_is_over(
+async def test_a_request_to_a_hanging_thread_times_out(
     monkeypatch: pytest.MonkeyPatch, since: float, refused_at: float
 ) -> None:
-    """Nobody waits for a second stretch of patience because the thread began its turn a moment after it was asked."""
+    """The caller does not wait twice as long if the thread's turn began just after the request."""
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=loop.time))
     with pytest.raises(StoreError, match="stuck"):

@@ -1,4 +1,4 @@
-"""The writer: what a kill leaves, what hangs, and that reading and artifacts hold nobody up."""
+"""The writer: kills, hanging databases, and reads and artifacts that must not delay it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ asyncio.run(main())
 
 
 def killed_in_the_middle(path: Path, lines: int) -> int:
-    """Kills a process that writes; the last `seq` that it knew to be durable."""
+    """Kill a process that writes; returns the last `seq` that it knew to be durable."""
     process = subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     durable = 0
@@ -65,8 +65,8 @@ def killed_in_the_middle(path: Path, lines: int) -> int:
 
 
 @pytest.mark.parametrize("lines", [1, 4, 9])
-async def test_a_kill_loses_the_end_and_nothing_else(tmp_path: Path, lines: int) -> None:
-    """After a SIGKILL everything that was flushed is there, and the rest has no hole."""
+async def test_a_kill_loses_only_the_last_events(tmp_path: Path, lines: int) -> None:
+    """After a SIGKILL all flushed events are stored, and the rest has no gap."""
     path = tmp_path / "runs.db"
     durable = killed_in_the_middle(path, lines)
     store = SqliteStore(path)
@@ -79,7 +79,7 @@ async def test_a_kill_loses_the_end_and_nothing_else(tmp_path: Path, lines: int)
 
 
 class Hanging(SqliteFile):
-    """A place that stops answering."""
+    """A file that can stop responding."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -98,16 +98,16 @@ class Hanging(SqliteFile):
         return link
 
 
-async def test_a_place_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for a place that hangs is told so; when it answers again, nothing is lost."""
+async def test_a_file_that_does_not_respond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers that wait for a hanging file get an error; when it responds again, nothing is lost."""
     monkeypatch.setattr(journal_store, "PATIENCE_S", 0.2)
     place = Hanging(tmp_path / "runs.db")
     store = JournalStore(place)
     root = await new_tree(store)
     place.answers.clear()
     store.append(started(root, 1))
-    assert "does not answer" in str(await refused(store.flush()))
-    assert "does not answer" in str(await refused(store.save_artifact(root, "a", "x")))
+    assert "does not respond" in str(await refused(store.flush()))
+    assert "does not respond" in str(await refused(store.save_artifact(root, "a", "x")))
     place.answers.set()
     store.append(warned(root, 2))
     await store.flush()
@@ -116,7 +116,7 @@ async def test_a_place_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_reading_does_not_wait_for_writing(tmp_path: Path) -> None:
-    """What is in the tables can be read while the writer hangs."""
+    """Stored events can be read while the writer hangs."""
     place = Hanging(tmp_path / "runs.db")
     store, other = JournalStore(place), SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
@@ -132,8 +132,8 @@ async def test_reading_does_not_wait_for_writing(tmp_path: Path) -> None:
     await other.close()
 
 
-async def test_events_pass_a_long_artifact(tmp_path: Path) -> None:
-    """An artifact is written in groups, with the events that came meanwhile in between."""
+async def test_events_are_written_between_parts_of_a_long_artifact(tmp_path: Path) -> None:
+    """An artifact is written in groups, with the events that arrive meanwhile in between."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     done: list[str] = []
@@ -153,8 +153,8 @@ async def test_events_pass_a_long_artifact(tmp_path: Path) -> None:
     assert done == ["event", "artifact"]
 
 
-async def test_many_who_flush_at_once(tmp_path: Path) -> None:
-    """A thousand flushes are few commits, and each returns when its own events are there."""
+async def test_many_flushes_at_once(tmp_path: Path) -> None:
+    """A thousand flushes need few commits, and each returns when its own events are stored."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
 
@@ -167,8 +167,10 @@ async def test_many_who_flush_at_once(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_written_while_somebody_comes_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins to wait in the moment in which the last event is written is answered too."""
+async def test_a_flush_that_starts_during_the_last_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flush that starts at the moment the last event is written is resolved too."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     seen = store._writer
@@ -187,8 +189,8 @@ async def test_written_while_somebody_comes_to_wait(tmp_path: Path, monkeypatch:
     await store.close()
 
 
-async def test_who_is_cancelled_while_waiting_harms_nobody(tmp_path: Path) -> None:
-    """A flush that is cancelled leaves the others, and the events, as they were."""
+async def test_a_cancelled_flush_does_not_affect_others(tmp_path: Path) -> None:
+    """Other flushes and the events are not affected."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     for seq in range(1, 20):
@@ -203,7 +205,7 @@ async def test_who_is_cancelled_while_waiting_harms_nobody(tmp_path: Path) -> No
 
 
 async def test_close_while_others_wait(tmp_path: Path) -> None:
-    """Whoever waits for a command when the store is closed gets a StoreError, not silence."""
+    """A caller that waits for a command when the store is closed gets a StoreError."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
     waiting = asyncio.create_task(store.commands(root, 0, wait=True))
@@ -213,8 +215,8 @@ async def test_close_while_others_wait(tmp_path: Path) -> None:
         await waiting
 
 
-async def test_a_bug_in_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the writer stumbles over, those who wait hear of it, and the store can be closed."""
+async def test_a_bug_in_the_writer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting callers get any exception of the writer, and the store can be closed."""
     store = SqliteStore(tmp_path / "runs.db")
     root = await new_tree(store)
 
@@ -230,8 +232,8 @@ async def test_a_bug_in_the_writer_is_told(tmp_path: Path, monkeypatch: pytest.M
     await store.close()
 
 
-async def test_names_that_no_database_holds(tmp_path: Path) -> None:
-    """A name with half a character is refused with a StoreError, wherever it is used."""
+async def test_names_that_no_database_can_store(tmp_path: Path) -> None:
+    """A name with a lone surrogate raises StoreError wherever it is used."""
     store = SqliteStore(tmp_path / "runs.db")
     odd = "r\ud800"
     for use in (store.claim(odd, new=True), store.delete(odd), store.load_artifact(odd, "a", 0, 1)):
@@ -242,7 +244,7 @@ async def test_names_that_no_database_holds(tmp_path: Path) -> None:
 
 
 async def test_a_broken_artifact_leaves_no_rows(tmp_path: Path) -> None:
-    """What was written of an artifact that failed is taken away, by its owner or by the next one."""
+    """The rows of a failed artifact are deleted, by its owner or by the next owner."""
     path = tmp_path / "runs.db"
     store = SqliteStore(path)
     root = await new_tree(store)
@@ -263,8 +265,8 @@ async def test_a_broken_artifact_leaves_no_rows(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_what_comes_between_a_turn_and_sleep_is_seen() -> None:
-    """A worker that was not woken, because it did not sleep yet, looks again before it does."""
+def test_work_that_arrives_between_a_turn_and_sleep_is_seen() -> None:
+    """A worker that was not woken because it was not asleep checks again before it sleeps."""
     turned = threading.Semaphore(0)
     answers = iter([True, False])
 
@@ -281,11 +283,11 @@ def test_what_comes_between_a_turn_and_sleep_is_seen() -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite", "postgres"])
-async def test_all_but_who_owns_a_tree_survives_a_power_cut(
+async def test_everything_but_claims_survives_a_power_cut(
     place: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events, artifacts, commands and what was deleted are synced when they are committed; a claim and its end are not."""
-    # The server of the tests has it off.
+    """Events, artifacts, commands and deletions are synced when they are committed; claims and releases are not."""
+    # The test server has synchronous_commit off.
     monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=on")
     sql, synced = ("PRAGMA synchronous", 2) if place == "sqlite" else ("SHOW synchronous_commit", "on")
     url = f"sqlite:///{tmp_path}/runs.db" if place == "sqlite" else request.getfixturevalue("postgres_url")

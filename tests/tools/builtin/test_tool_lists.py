@@ -1,4 +1,4 @@
-"""The built-in tools in agents' hands: presets, tiers, schemas, and what a run sees of them."""
+"""The built-in tools in agents: presets, tiers, schemas, and their results in a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGING = ["write", "edit", "terminal", "fetch"]
 
 
 def test_presets() -> None:
-    """read_only() has the tools that look, all() those that change things too; tiers say which is which."""
+    """read_only() has the tools that only read, all() also those that change things, by tier."""
     assert [tool.name for tool in remit.tools.read_only()] == READ_ONLY
     assert [tool.name for tool in remit.tools.all()] == [*READ_ONLY, *CHANGING]
     tiers = {name: str(tool.tier) for name, tool in remit.tools.built_in().items()}
@@ -27,14 +27,14 @@ def test_presets() -> None:
 
 
 def test_one_tool_each() -> None:
-    """Whoever asks gets the same tools, so that kits can be compared and kept."""
+    """Every call returns the same tool objects, so that lists of tools can be compared and cached."""
     assert remit.tools.all() == remit.tools.all()
     assert remit.tools.built_in()["read"] is remit.tools.read_only()[0]
 
 
 @pytest.mark.parametrize("name", remit.tools.built_in())
-def test_models_are_told_every_argument(name: str) -> None:
-    """Each tool and each of its arguments is described; the context is nobody's argument."""
+def test_every_argument_is_described(name: str) -> None:
+    """Each tool and each of its arguments has a description; the context is not an argument."""
     spec = remit.tools.built_in()[name].spec
     assert spec.description
     properties = spec.parameters["properties"]
@@ -43,8 +43,8 @@ def test_models_are_told_every_argument(name: str) -> None:
     assert [key for key, value in properties.items() if not value.get("description")] == []
 
 
-def test_naming_the_tools_is_light() -> None:
-    """Importing the room, and asking for its tools, brings in nothing heavy."""
+def test_importing_the_tools_is_light() -> None:
+    """Importing `remit.tools` and listing the tools imports no heavy package."""
     code = "import sys, remit.tools; remit.tools.all(); print(*{'pydantic', 'jsonschema', 'httpx', 'httpx2', 'httpcore2', 'idna', 'mcp'} & set(sys.modules))"
     env = {"PYTHONPATH": str(Path(remit.__file__).parent.parent)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
@@ -53,7 +53,7 @@ def test_naming_the_tools_is_light() -> None:
 
 @pytest.mark.real_time
 async def test_a_run_works_in_its_workspace(bench: Bench) -> None:
-    """A run with the looking tools sees its workspace, several calls at once, and not what is outside."""
+    """A run with the reading tools sees its workspace, in several calls at once, and nothing outside."""
     bench.file("src/a.py", "def f(): ...\n")
     script = [
         calls(
@@ -71,14 +71,14 @@ async def test_a_run_works_in_its_workspace(bench: Bench) -> None:
         "src/a.py",
         "src/a.py",
         "     1\tdef f(): ...",
-        "../outside/secret.txt leads outside the workspace. Only what is inside can be used.",
+        "../outside/secret.txt leads outside the workspace. Use a path inside it.",
     ]
     assert [entry.result for entry in outcome.calls][:4] == ["2 files", "1 file", "1 match", "1 line"]
 
 
 @pytest.mark.real_time
 async def test_tools_can_be_named(bench: Bench) -> None:
-    """An agent may name built-in tools instead of carrying them."""
+    """An agent may list built-in tools by name."""
     bench.file("a.txt", "hi\n")
     model = ScriptedModel({"explorer": [call("read", path="a.txt"), say("done")]})
     outcome = await run(Agent("explorer", tools=["read", "grep"]), "look", model=model, workspace=bench.root)
@@ -88,7 +88,7 @@ async def test_tools_can_be_named(bench: Bench) -> None:
 
 @pytest.mark.real_time
 async def test_changes_ask_first(bench: Bench) -> None:
-    """A write is a person's decision: it happens when they allow it, and not when nobody is there to ask."""
+    """A write happens if a person allows it, and not if there is no approver."""
     asked: list[str] = []
 
     async def approve(request: ApprovalRequest) -> Decision:
@@ -105,7 +105,7 @@ async def test_changes_ask_first(bench: Bench) -> None:
 
 @pytest.mark.real_time
 async def test_two_children_do_not_overwrite_each_other(bench: Bench) -> None:
-    """Two children that read one file and then both edit it: one edit is made, the other is refused in words."""
+    """If two children read a file and then both edit it, one edit is made and the other is refused."""
     bench.file("a.txt", "one\ntwo\n")
     child = [
         call("read", path="a.txt"),

@@ -1,4 +1,4 @@
-"""Attempts to leave the workspace with a path: every one is refused, or stays inside."""
+"""Attempts to leave the workspace with a path: each is refused or stays inside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOME = Path.home()
 
 
 def _no_setup(bench: Bench) -> None:
-    """Nothing but the path itself."""
+    """The path alone, without symlinks or files."""
 
 
 def _links(**links: str) -> Callable[[Bench], None]:
@@ -129,7 +129,7 @@ CALLS: dict[str, dict[str, object]] = {
 STAY_INSIDE = {
     "percent", "backslashes", "wide dots", "a leader instead of dots", "space before", "space after", "line break",
 }  # fmt: skip
-"""Names that only look like ways out: a file of that name inside is fine."""
+"""Names that only look like escapes: a file with such a name inside is allowed."""
 
 
 def _path(bench: Bench, path: str) -> str:
@@ -140,7 +140,7 @@ def _path(bench: Bench, path: str) -> str:
 @pytest.mark.parametrize("tool", CALLS)
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_no_path_leads_outside(bench: Bench, attempt: str, tool: str) -> None:
-    """Whatever path a tool is given, it is refused in words, and nothing outside is read, listed or changed."""
+    """Every such path is refused with a message, and nothing outside is read, listed or changed."""
     setup, path = ATTEMPTS[attempt]
     setup(bench)
     result = bench.use(TOOLS[tool], path=_path(bench, path), **CALLS[tool])
@@ -153,8 +153,8 @@ def test_no_path_leads_outside(bench: Bench, attempt: str, tool: str) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("tool", CALLS)
 @pytest.mark.parametrize("folder", ["d", "d/", "d/.", "./d", "d/sub/.."])
-def test_folders_that_are_links_are_not_listed(bench: Bench, tool: str, folder: str) -> None:
-    """A link to a folder outside is not a folder of the workspace, whatever is done with it."""
+def test_folders_that_are_symlinks_are_not_listed(bench: Bench, tool: str, folder: str) -> None:
+    """A symlink to a folder outside cannot be used as a folder of the workspace."""
     (bench.outside / "sub").mkdir()
     bench.before = bench.snapshot()
     (bench.root / "d").symlink_to(bench.outside)
@@ -170,7 +170,7 @@ def test_folders_that_are_links_are_not_listed(bench: Bench, tool: str, folder: 
     ["../*", "../../**", "/etc/*", "OUT/*", "d/*", "**/secret*", "{../outside/*,x}", "d/../../outside/*"],
 )
 def test_no_glob_leads_outside(bench: Bench, pattern: str) -> None:
-    """A pattern finds files of the workspace only; links to folders are not followed."""
+    """A pattern finds only files of the workspace; symlinks to folders are not followed."""
     (bench.root / "d").symlink_to(bench.outside)
     bench.file("in.txt", "in")
     found = bench.use(TOOLS["glob"], pattern=_path(bench, pattern))
@@ -180,8 +180,8 @@ def test_no_glob_leads_outside(bench: Bench, pattern: str) -> None:
 
 
 @pytest.mark.real_time
-def test_walks_do_not_follow_links(bench: Bench) -> None:
-    """grep, glob and ls see links as links: neither files nor folders behind them are opened."""
+def test_walks_do_not_follow_symlinks(bench: Bench) -> None:
+    """grep, glob and ls do not open the files or folders that symlinks point to."""
     bench.file("a/in.txt", "inside")
     (bench.root / "a" / "f").symlink_to(bench.outside / "secret.txt")
     (bench.root / "a" / "d").symlink_to(bench.outside)
@@ -199,14 +199,14 @@ def test_walks_do_not_follow_links(bench: Bench) -> None:
 @pytest.mark.parametrize("tool", CALLS)
 @pytest.mark.parametrize("what", ["fifo", "socket", "device"])
 def test_special_files_never_block(bench: Bench, tool: str, what: str) -> None:
-    """A FIFO, a socket or a device is refused at once, by its kind; nobody waits at its other end."""
+    """A FIFO, a socket or a device is refused at once, without blocking."""
     place = bench.root / "x"
     server = socket.socket(socket.AF_UNIX)
     if what == "fifo":
         os.mkfifo(place)
     elif what == "socket":
         before = Path.cwd()
-        os.chdir(bench.root)  # The names of sockets are short.
+        os.chdir(bench.root)  # Socket paths have a small maximum length.
         try:
             server.bind("x")
         finally:
@@ -226,8 +226,8 @@ def test_special_files_never_block(bench: Bench, tool: str, what: str) -> None:
 
 
 @pytest.mark.real_time
-def test_links_that_stay_inside_are_fine(bench: Bench) -> None:
-    """A link whose way stays inside is followed, absolute or relative, also by writes, and is still a link after."""
+def test_symlinks_that_stay_inside_are_followed(bench: Bench) -> None:
+    """A symlink that stays inside is followed, absolute or relative, also by writes, and remains a symlink."""
     bench.file("a/b/in.txt", "inside\n")
     (bench.root / "rel").symlink_to("a/b/in.txt")
     (bench.root / "abs").symlink_to(bench.root / "a" / "b" / "in.txt")
@@ -253,7 +253,7 @@ def test_links_that_stay_inside_are_fine(bench: Bench) -> None:
 
 @pytest.mark.real_time
 def test_hard_links_are_broken_not_written_through(bench: Bench) -> None:
-    """A second name of a file outside can be read; writing gives the name inside a new file."""
+    """A hard link to a file outside can be read; writing replaces it with a new file."""
     (bench.root / "x").hardlink_to(bench.outside / "secret.txt")
     assert bench.use(TOOLS["read"], path="x").ok
     assert bench.use(TOOLS["write"], path="x", content="new").ok
@@ -266,7 +266,7 @@ def test_hard_links_are_broken_not_written_through(bench: Bench) -> None:
     "name", ["ro\nbad\t", "-rf", "$(touch x)", "'\"", "*", "~tilde.txt", "a\\b", "é", "con:x", "..."]
 )
 def test_odd_names_are_ordinary_names(bench: Bench, name: str) -> None:
-    """A strange name is a name: it can be written, read, found, and it never breaks a line of output."""
+    """A file with an odd name can be written, read and found, and its name never breaks a line of output."""
     assert bench.use(TOOLS["write"], path=name, content="needle\n").ok
     assert (bench.root / name).read_text() == "needle\n"
     assert bench.use(TOOLS["read"], path=name).content == "     1\tneedle"
@@ -279,9 +279,9 @@ def test_odd_names_are_ordinary_names(bench: Bench, name: str) -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("tool", ["read", "write"])
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_systems_without_open_folders_hold_too(
+def test_systems_without_folder_descriptors_refuse_escapes_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, attempt: str, tool: str
 ) -> None:
-    """Where folders cannot be held open, every attempt that swaps nothing meanwhile is refused all the same."""
+    """Without folder descriptors, every attempt that does not swap files meanwhile is still refused."""
     monkeypatch.setattr(folders, "HAS_DIR_FD", False)
     test_no_path_leads_outside(bench, attempt, tool)

@@ -39,7 +39,7 @@ def others() -> dict[str, Path]:
     try:
         return _install()
     except (OSError, subprocess.SubprocessError) as error:
-        if os.environ.get("REMIT_REQUIRE_MCP") == "1":
+        if os.environ.get("REQUIRE_MCP") == "1":
             raise
         pytest.skip(f"MCP servers from npm are not tried: {error}")
 

@@ -1,4 +1,4 @@
-"""`remit agents`: which agents there are, and what is wrong with their files."""
+"""`remit agents`: lists the agents and the problems in their files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _LOOKS = {"error": "bad", "warning": "warn", "note": "dim"}
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--check", "checking", is_flag=True, help="Report every problem in the files.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
-    """List the agents of this folder, its project and yours: name, model, tools, file.
+    """List the agents of this folder, of its project and of your user: name, model, tools, file.
 
-    PATH is a file, a folder of agents or a whole project to look at instead. With --check there is one line for each cause,
-    and the exit code is 1 only if an agent cannot be run.
+    PATH is an agent file, a folder of agent files or a project to read instead. --check prints one line per problem;
+    its exit code is 1 only if an agent cannot run.
     """
     settings: Settings | None = None
     problems: list[Problem] = []
@@ -50,9 +50,9 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
             raise
         problems += error.problems
     loaded = _load(paths, settings)
-    problems += _told(loaded, settings, checking=checking) if settings else loaded.problems
+    problems += _check(loaded, settings, checking=checking) if settings else loaded.problems
     if settings is not None and not paths:
-        problems += _no_such_agent(loaded, settings)
+        problems += _check_default_agent(loaded, settings)
     errors = sum(problem.level == "error" for problem in problems)
     if as_json:
         columns.echo_json({"agents": [_item(one) for one in loaded.agents.values()], "problems": problems})
@@ -63,18 +63,18 @@ def command(*, paths: tuple[Path, ...], checking: bool, as_json: bool) -> int:
     return exits.FAILED if errors and checking else exits.COMPLETED
 
 
-def _told(loaded: Loaded, settings: Settings, *, checking: bool) -> list[Problem]:
-    """With --check as a run would have it: of models too that cannot be used here, which is nobody's mistake in a file."""
+def _check(loaded: Loaded, settings: Settings, *, checking: bool) -> list[Problem]:
+    """The problems of the agents; with --check also models that are unavailable here, which is not an error in a file."""
     usable = partial(default_model.why_not, environ=os.environ) if checking else None
     return check(loaded, surroundings=settings.surroundings(usable=usable))
 
 
-def _no_such_agent(loaded: Loaded, settings: Settings) -> list[Problem]:
-    """The agent that every run would start, if the settings name one that is not here."""
+def _check_default_agent(loaded: Loaded, settings: Settings) -> list[Problem]:
+    """A problem if the `agent` setting names an agent that does not exist."""
     name = settings.agent
     if not name or loaded.find(name) is not None:
         return []
-    text = f"agent = {name!r}: no agent of that name can be used.{loaded.suggest(name)}"
+    text = f"agent = {name!r}: no usable agent has this name.{loaded.suggest(name)}"
     return [Problem("error", settings.origin("agent"), 0, text)]
 
 
@@ -86,9 +86,9 @@ def _load(paths: Sequence[Path], settings: Settings | None) -> Loaded:
         found = load(path)
         for agent in found.agents.values():
             loaded.add(agent)
-        # Those of agents came with them.
-        told = {id(problem) for agent in found.agents.values() for problem in agent.problems}
-        loaded.problems += [problem for problem in found.problems if id(problem) not in told]
+        # `add` has already copied the problems of each agent.
+        known = {id(problem) for agent in found.agents.values() for problem in agent.problems}
+        loaded.problems += [problem for problem in found.problems if id(problem) not in known]
     return loaded
 
 
@@ -108,9 +108,9 @@ def _item(one: Definition) -> JsonObject:
 def _print_agents(loaded: Loaded, problems: Sequence[Problem], where: str) -> None:
     if not loaded.agents:
         exits.tell(
-            f"No agents were found in {where}."
+            f"No agents found in {where}."
             if where
-            else "No agents were found. Write one: .remit/agents/NAME.md, with `name:` and `description:` between --- lines."
+            else "No agents found. Create .remit/agents/NAME.md with `name:` and `description:` between --- lines."
         )
     else:
         rows = [
@@ -118,12 +118,12 @@ def _print_agents(loaded: Loaded, problems: Sequence[Problem], where: str) -> No
             for one in loaded.agents.values()
         ]
         columns.echo_table([("NAME", "MODEL", "TOOLS", "FILE", "DESCRIPTION"), *rows], gives_way=4)
-    told = by_cause(problems)
-    errors, warnings = (sum(one.level == level for one in told) for level in ("error", "warning"))
+    causes = by_cause(problems)
+    errors, warnings = (sum(one.level == level for one in causes) for level in ("error", "warning"))
     if errors or warnings:
         both = f"{words.count(errors, 'error')}, {words.count(warnings, 'warning')}"
-        why = " (an agent whose file has an error is left out)" if errors else ""
-        exits.tell(f"{both} in these files{why}: remit agents --check{' ' + where if where else ''}")
+        why = " (agents with errors are not listed)" if errors else ""
+        exits.tell(f"{both} in agent files{why}. Details: remit agents --check{' ' + where if where else ''}")
 
 
 def _models(one: Definition) -> str:
@@ -138,7 +138,7 @@ def _tools(one: Definition) -> str:
 
 
 def _short(file: Path) -> str:
-    """A file's name from here, or from the home folder, where it is below one of them."""
+    """A file's path relative to the current folder, else below `~`, else as it is."""
     real = Path(file).absolute()
     for folder, beginning in ((Path.cwd(), ""), (Path.home(), "~/")):
         if real.is_relative_to(folder):
@@ -148,10 +148,10 @@ def _short(file: Path) -> str:
 
 def _print_problems(problems: Sequence[Problem], agents: int) -> None:
     colour = words.has_colour(sys.stdout)
-    told = by_cause(problems)
-    for one in told:
+    causes = by_cause(problems)
+    for one in causes:
         level = words.looked(one.level, _LOOKS[one.level], colour=colour)
         columns.echo(f"{words.line(one.where)}: {level}: {words.line(one.text)}".removeprefix(": "))
-    counts = {level: sum(one.level == level for one in told) for level in ("error", "warning")}
-    said = ", ".join(words.count(number, level) for level, number in counts.items())
-    exits.tell(f"{words.count(agents, 'agent')}: {said}.")
+    counts = {level: sum(one.level == level for one in causes) for level in ("error", "warning")}
+    summary = ", ".join(words.count(number, level) for level, number in counts.items())
+    exits.tell(f"{words.count(agents, 'agent')}: {summary}.")

@@ -1,4 +1,4 @@
-"""`remit approve`: says yes to what a run of any process asks for."""
+"""`remit approve`: approves tool calls of runs in any process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from remit.tools.policy import allow
 
 @click.command()
 @click.argument("request", metavar="[RUN|REQUEST]", required=False, shell_complete=completion.runs)
-@click.option("--run", "for_run", is_flag=True, help="Allow this tool for the rest of that run.")
-@click.option("--tree", "for_tree", is_flag=True, help="Allow this tool for the rest of the whole tree.")
-@click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")
+@click.option("--run", "for_run", is_flag=True, help="Also allow this tool for the rest of the run.")
+@click.option("--tree", "for_tree", is_flag=True, help="Also allow this tool for the rest of the tree.")
+@click.option("--all", "every", is_flag=True, help="Approve every request of the run and its children.")
 @run_lookup.journal_option
 def command(*, request: str | None, for_run: bool, for_tree: bool, every: bool, journal: str | None) -> None:
-    """Say yes to what a run asks for, and show what that is.
+    """Approve a tool call that waits for an answer, and show it.
 
-    A run's id is enough while it waits for one answer; otherwise name the request, such as abcde/2. Without either,
-    everything that waits is listed and nothing is answered.
+    Name the run if it has one open request, or the request itself, such as abcde/2. Without an argument, `remit
+    approve` lists all open requests.
     """
     if for_run and for_tree:
         exits.wrong_use(
-            "--run and --tree do not go together; --tree is the wider one: remit approve RUN --tree"
+            "--run and --tree cannot be combined; --tree includes --run: remit approve RUN --tree"
         )
     if request is None:
         if for_run or for_tree or every:
-            exits.wrong_use("Say which run: remit approve RUN --all. `remit approve` alone lists what waits.")
+            exits.wrong_use(
+                "Name a run: remit approve RUN --all. `remit approve` alone lists all open requests."
+            )
         asyncio.run(list_waiting(journal))
         return
     decision = allow("run" if for_run else "tree" if for_tree else "once")

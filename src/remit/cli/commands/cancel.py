@@ -1,4 +1,4 @@
-"""`remit cancel`: stops a run of any process, and says when it has stopped."""
+"""`remit cancel`: cancels a run of any process and waits until it has stopped."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import remit.cli.run_lookup as run_lookup
 import remit.observe.words as words
 import remit.remote as remote
 from remit.cli.follow import follow
-from remit.cli.resume_hints import find_way_on
+from remit.cli.resume_hints import find_resume_hint
 from remit.cli.run_lookup import NamedRun
 from remit.history.records import REOPENED
 from remit.types.outcome import Status
 from remit.types.ports import Store
 
 WAIT_S = 15.0
-"""How long a run is given to stop: its tools have a grace of some seconds."""
+"""How long to wait for a run to stop: its tools have a grace period of some seconds."""
 
 
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("reason", nargs=-1)
-@click.option("--no-wait", is_flag=True, help="Do not wait until it has stopped.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the run has stopped.")
 @run_lookup.journal_option
 def command(*, run: str, reason: tuple[str, ...], no_wait: bool, journal: str | None) -> None:
-    """Stop a run and everything below it, whichever process runs it.
+    """Cancel a run and its children, whichever process runs them.
 
-    What it had done by then is kept. RUN is an id as `remit runs` shows it, the beginning of one, or `last`;
-    with an id such as abcde.2 only that child is stopped. REASON is for whoever reads of it later.
+    The work so far is kept. RUN is an id from `remit runs`, the beginning of an id, or `last`; an id such as abcde.2
+    cancels only that child. REASON is recorded in the journal.
     """
     asyncio.run(_cancel(run, " ".join(reason), journal, wait=not no_wait))
 
@@ -41,14 +41,14 @@ async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool)
     async with run_lookup.opened(journal, posts=True) as store:
         found, _ = await run_lookup.look(store, written)
         if not await remote.cancel(store, found.run, reason):
-            # Looked at again: it may have ended since.
+            # Read again: the run may have ended since.
             status = (await remote.look(store, found.run)).runs[found.run].status
-            how = f"it ended before ({words.status_words(status)})" if status else "no process runs it"
+            how = f"it has already ended ({words.status_words(status)})" if status else "no process runs it"
             exits.fail(f"{found.short} cannot be cancelled: {how}. {await _then(store, found, status)}")
         if wait:
             await _wait(store, found)
         else:
-            exits.tell(f"{found.short} was asked to stop.")
+            exits.tell(f"Cancel sent to {found.short}.")
 
 
 async def _wait(store: Store, found: NamedRun) -> None:
@@ -59,7 +59,7 @@ async def _wait(store: Store, found: NamedRun) -> None:
         exits.tell(f"{found.short} {how}. {await _then(store, found, status)}")
         return
     exits.tell(
-        f"{found.short} was asked to stop, and has not stopped yet. See: {run_lookup.hint(f'watch {found.short}')}"
+        f"Cancel sent to {found.short}, which has not stopped yet. Watch: {run_lookup.hint(f'watch {found.short}')}"
     )
 
 
@@ -69,5 +69,5 @@ def _how(status: Status | None) -> str:
 
 async def _then(store: Store, found: NamedRun, status: Status | None) -> str:
     if found.is_root and (status is None or status in REOPENED):
-        return f"To go on with it: {await find_way_on(store, found)}"
-    return f"See: {run_lookup.hint(f'show {found.short}')}"
+        return f"Resume: {await find_resume_hint(store, found)}"
+    return f"Details: {run_lookup.hint(f'show {found.short}')}"

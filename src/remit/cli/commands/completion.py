@@ -1,4 +1,4 @@
-"""`remit completion`: the script that makes a shell complete what is typed."""
+"""`remit completion`: prints a shell completion script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELLS = tuple(completion.SHELLS)
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(SHELLS), required=False)
 @click.pass_context
 def command(ctx: click.Context, *, shell: str | None) -> None:
-    """Print a script that completes commands, options, agents and runs at the tab key.
+    """Print a script that completes commands, options, agents and runs with the Tab key.
 
     bash, in ~/.bashrc: eval "$(remit completion bash)"
 
@@ -24,5 +24,5 @@ def command(ctx: click.Context, *, shell: str | None) -> None:
     fish: remit completion fish > ~/.config/fish/completions/remit.fish
     """
     if shell is None:
-        exits.wrong_use("Name the shell: remit completion bash (or zsh, or fish)")
+        exits.wrong_use("Name your shell: remit completion bash (or zsh, or fish)")
     columns.echo(completion.script(ctx.find_root().command, shell), nl=False, wrap=False)

@@ -1,4 +1,4 @@
-"""`remit demo`: the offline rules survey a folder, so that there is a tree to be seen without a key."""
+"""`remit demo`: surveys a folder with the offline rules, to show a tree of agents without an API key."""
 
 from __future__ import annotations
 
@@ -24,41 +24,40 @@ from remit.types.ports import Emit
 
 TASK = "Survey this folder and report what is in it."
 PACE_S = 0.35
-"""What each reply takes, so that the tree can be watched."""
+"""The least delay of a reply, so that people can watch the tree."""
 
 
 class Paced(Offline):
-    """The offline rules at the pace of a person who looks on. They answer at once otherwise."""
+    """The offline rules with a delay, so that people can watch. Without it they answer at once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     async def reply(self, request: Request, emit: Emit) -> Reply:
-        # Each branch at a pace of its own, as models are; by its place, so that it is the same every time.
+        # The delay depends on the run's place in the tree: branches differ, as with models, but every demo is the same.
         try:
             await anyio.sleep(self._seconds * (1 + sum(map(ord, request.run_id[10:])) % 5))
         except anyio.get_cancelled_exc_class():
-            # Of a call that is stopped it is assumed that what was sent has been read and counted; rules read nothing.
+            # Without a reported usage the engine would estimate the tokens of a stopped call; rules use none.
             raise ModelError("stopped", kind="connection", usage=Usage(requests=1, usd=0.0)) from None
         return await super().reply(request, emit)
 
 
 @click.command()
 @click.argument("folder", required=False, metavar="[FOLDER]", shell_complete=completion.folders)
-@click.option(
-    "--fast", is_flag=True, help="As quickly as it can. Otherwise it takes a few seconds, to be watched."
-)
+@click.option("--fast", is_flag=True, help="Run without the delays that make the tree easy to watch.")
 @showing_options
 @run_lookup.journal_option
 def command(folder: str | None, *, fast: bool, journal: str | None, **given: object) -> int:
-    """Survey a folder without a key: the offline demonstration.
+    """Survey a folder offline: a demo without an API key.
 
-    A lead has surveyors look at each part of FOLDER (the current one if none is named), and reports. It is the real
-    engine with real tools and limits; only the model is a set of rules, which costs nothing. Nothing is changed.
+    A lead agent delegates each part of FOLDER to a subagent and reports what is in it. Engine, tools and limits are
+    real; only the model is replaced by a set of rules, which costs nothing. The demo only reads files. FOLDER defaults
+    to the current folder.
     """
     place = Path(folder or ".").expanduser().absolute()
     if not place.is_dir():
-        exits.wrong_use(f"{folder!r} is not a folder. Write: remit demo [FOLDER]")
+        exits.wrong_use(f"{folder!r} is not a folder. Usage: remit demo [FOLDER]")
     showing = read_showing(given)
     watched = words.is_terminal(sys.stderr) and not fast and not showing.quiet
     return asyncio.run(_demo(place, showing, journal, PACE_S if watched else 0.0))
@@ -68,11 +67,13 @@ async def _demo(place: Path, showing: Showing, journal: str | None, pace: float)
     options = Options(survey=True, workspace=str(place), model="offline")
     job = put_together(options, {"offline": Paced(pace)}, journal=journal)
     if not showing.quiet:
-        exits.tell(f"Surveyors look at {place}. The model is a set of rules: no key, no network, no cost.")
+        exits.tell(
+            f"Surveying {place} with built-in rules instead of a model: no API key, no network, no cost."
+        )
     code = await launch(job, TASK, showing)
     if not showing.quiet and job.journal is not None:
         where = run_lookup.Journal(job.journal, "").where
         exits.tell(
-            f"The run is kept in {where}. All runs: remit runs. With a real model: remit run 'your task'"
+            f"The run is stored in {where}.\nAll runs: remit runs\nWith a real model: remit run 'your task'"
         )
     return code

@@ -1,4 +1,4 @@
-"""`remit deny`: says no to what a run of any process asks for."""
+"""`remit deny`: denies tool calls of runs in any process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from remit.tools.policy import deny
 @click.command()
 @click.argument("request", metavar="[RUN|REQUEST]", required=False, shell_complete=completion.runs)
 @click.argument("reason", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Everything that the run and those below it wait for.")
+@click.option("--all", "every", is_flag=True, help="Deny every request of the run and its children.")
 @run_lookup.journal_option
 def command(*, request: str | None, reason: tuple[str, ...], every: bool, journal: str | None) -> None:
-    """Say no to what a run asks for; its model reads the REASON and goes on.
+    """Deny a tool call that waits for an answer. The run continues; its model reads the REASON.
 
-    A run's id is enough while it waits for one answer; otherwise name the request, such as abcde/2. Without either,
-    everything that waits is listed and nothing is answered.
+    Name the run if it has one open request, or the request itself, such as abcde/2. Without an argument, `remit
+    deny` lists all open requests.
     """
     if request is None:
         asyncio.run(list_waiting(journal))

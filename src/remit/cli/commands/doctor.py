@@ -1,4 +1,4 @@
-"""`remit doctor`: what works here, and how to fix what does not."""
+"""`remit doctor`: checks the setup and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remit.errors import UsageError
 from remit.types.text import describe_error
 
 NARROW = 60
-"""Columns that a window needs for three columns of findings."""
+"""Findings have three columns in windows that are at least this wide."""
 
 _LOOKS = {"ok": "good", "note": "dim", "warning": "warn", "problem": "bad"}
 
@@ -32,16 +32,16 @@ _LOOKS = {"ok": "good", "note": "dim", "warning": "warn", "problem": "bad"}
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @run_lookup.journal_option
 def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
-    """See what works here: packages, keys, model, journal, sandbox, agents, servers, settings.
+    """Check packages, API keys, model, journal, sandbox, agents, MCP servers and settings.
 
-    Each line is ok, a note, a warning or a problem, with how to fix it; the exit code is 1 if there is a problem. Keys are
-    named, their values never shown. MCP servers are started for a moment, unless you say --no-servers.
+    Each line is ok, a note, a warning or a problem, with a fix; the exit code is 1 if there is a problem. The values of
+    keys are never shown. MCP servers are started briefly, unless you add --no-servers.
     """
     found = [doctor_checks.versions(), *doctor_checks.extras(), *doctor_checks.keys(os.environ)]
     try:
         settings = load_settings(".")
     except SettingsError as error:
-        found += doctor_checks.told(error.problems)
+        found += doctor_checks.settings_files(error.problems)
         settings = None
     if settings is not None:
         found += asyncio.run(_examine(settings, journal, servers=not no_servers))
@@ -58,14 +58,14 @@ def command(*, no_servers: bool, as_json: bool, journal: str | None) -> int:
 
 
 async def _examine(settings: Settings, journal: str | None, *, servers: bool) -> list[Finding]:
-    found = [*doctor_checks.told(settings.problems), *doctor_checks.consent(settings)]
+    found = [*doctor_checks.settings_files(settings.problems), *doctor_checks.consent(settings)]
     found += _guarded("model", lambda: doctor_checks.models(settings))
     try:
         place = run_lookup.find_journal(journal)
         found += await doctor_checks.journal(place)
         found += _guarded("journal", lambda: doctor_checks.reach(settings, place))
     except UsageError as error:
-        found.append(Finding("note", "journal", "no runs are kept", str(error)))
+        found.append(Finding("note", "journal", "runs are not recorded", str(error)))
     found += _guarded("sandbox", lambda: doctor_checks.sandbox(settings))
     found += _guarded("search", doctor_checks.search)
     found += _guarded("terminal", doctor_checks.terminal)
@@ -73,20 +73,20 @@ async def _examine(settings: Settings, journal: str | None, *, servers: bool) ->
     if servers:
         found += await doctor_checks.servers(settings)
     elif settings.servers:
-        found.append(Finding("note", "server", f"not started: {', '.join(settings.servers)}"))
+        found.append(Finding("note", "server", f"not checked: {', '.join(settings.servers)}"))
     return found
 
 
 def _guarded(topic: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What was found; a package that is broken breaks one topic and not the doctor."""
+    """The findings of one topic. A broken package fails this topic, not the whole command."""
     try:
         return list(look())
     except Exception as error:  # noqa: BLE001 - see above
-        return [Finding("problem", topic, f"it could not be looked at: {describe_error(error)}")]
+        return [Finding("problem", topic, f"the check failed: {describe_error(error)}")]
 
 
 def _lines(one: Finding, *, colour: bool) -> Iterator[str]:
-    """What was found and how to fix it beside the first two columns, or below them in a narrow window."""
+    """The text and the fix, right of level and topic, or below them in a narrow window."""
     room, level = columns.window(), words.looked(f"{one.level:8}", _LOOKS[one.level], colour=colour)
     said = [words.line(one.text), *([words.line(f"→ {one.fix}")] if one.fix else [])]
     begin, below = f"{level} {one.topic:9} ", " " * 19

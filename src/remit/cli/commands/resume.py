@@ -1,4 +1,4 @@
-"""`remit resume`: a run that was stopped goes on, or its conversation does with something new."""
+"""`remit resume`: resumes a stopped run, or continues its conversation with a new message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from remit.types.outcome import Outcome
 from remit.types.ports import Store, TreeInfo
 
 MOST_TRIED = 500
-"""Runs that are looked at for the newest one of a folder."""
+"""How many runs to search for the newest one of a folder."""
 
 
 @click.command(epilog=exits.IN_WORDS)
@@ -44,17 +44,17 @@ MOST_TRIED = 500
 def command(setup: Setup, run: str, text: tuple[str, ...], **given: object) -> int:
     """Resume a stopped run.
 
-    What was done is not done or paid for again. With TEXT a new run begins that knows the conversation so far. The
-    agent, its rules, its model and its folder are those of the run; options replace them. RUN may be the beginning
-    of an id, or `last`.
+    Finished work is neither repeated nor paid for again. With TEXT, a new run continues the conversation with that
+    message. Agent, rules, model and folder stay the same unless options change them. RUN is an id from `remit runs`,
+    the beginning of an id, or `last`.
     """
     said, showing = options.read_options(given), options.read_showing(given)
     return asyncio.run(
-        go_on(setup, run, text, said, showing=showing, journal=cast("str | None", given["journal"]))
+        resume_run(setup, run, text, said, showing=showing, journal=cast("str | None", given["journal"]))
     )
 
 
-async def go_on(
+async def resume_run(
     setup: Setup,
     run: str | None,
     prompt: tuple[str, ...],
@@ -63,8 +63,8 @@ async def go_on(
     showing: Showing,
     journal: str | None,
 ) -> int:
-    """Go on with a run, or without a name with the newest one of the folder. The exit code."""
-    # A run is named, so that a prompt has to be said: what is piped in is not taken for one.
+    """Resume the named run, or the newest run of the folder if `run` is None. Returns the exit code."""
+    # A resume needs no prompt, so piped input is not read as one.
     text = task_input.read_words(prompt) if prompt else task_input.TaskText("")
     url = run_lookup.find_journal(journal).url
     store = open_store(url)
@@ -79,12 +79,12 @@ async def go_on(
         await store.close()
     if found.live:
         exits.fail(
-            f"{root} is running ({found.owner}), so it need not be resumed. To look on: {run_lookup.hint(f'watch {root}')}\n"
-            f"To tell it something: {run_lookup.hint(f'send {root} TEXT')}"
+            f"{root} is still running ({found.owner}). Watch: {run_lookup.hint(f'watch {root}')}\n"
+            f"Send it a message: {run_lookup.hint(f'send {root} TEXT')}"
         )
     record = tree.runs.get(root)
     if record is None:
-        exits.fail(f"Nothing is recorded of {root} yet. Try again in a moment.")
+        exits.fail(f"{root} has no recorded events yet. Try again in a moment.")
     if not text.prompt and tree.status is not None and tree.status not in REOPENED:
         return tell_ended(_structured(tree.outcome(), before), showing, before)
     try:
@@ -93,9 +93,8 @@ async def go_on(
         if before is not None:
             raise
         raise UsageError(
-            f"{root} was not started by `remit run`, so its agent and its model are not known here. Go on with it in"
-            f" its own program: remit.resume(store, {root!r}, agent=..., model=...). Or name them here, with --agent"
-            f" and --model. ({error})"
+            f"{root} was not started by `remit run`, so its agent and model are unknown. Add --agent and --model, or"
+            f" resume it in its own program: remit.resume(store, {root!r}, agent=..., model=...). ({error})"
         ) from None
     if text.prompt:
         if before is None:
@@ -108,17 +107,17 @@ async def go_on(
 
 
 def _check_same(agent: Agent, record: RunRecord) -> None:
-    """See that an agent found by its name is the one of a run that `remit run` did not start. Raises UsageError."""
+    """Check that an agent has the tools of a run that `remit run` did not start. Raises UsageError."""
     tools = {spec.name for spec in kit_for(agent, may_delegate=True).specs}
     if tools != set(record.start.tools):
         raise UsageError(
-            f"{record.id} was not started by `remit run`, and the agent {agent.name!r} that is known here has other tools,"
-            " so its conversation does not go on here. Go on where it was started: history=outcome.messages"
+            f"{record.id} was not started by `remit run`, and the agent {agent.name!r} found here has other tools."
+            " Continue the conversation in the program that started it: history=outcome.messages"
         )
 
 
 def _structured(outcome: Outcome, before: Options | None) -> Outcome:
-    """With its structured answer, which the journal has as text."""
+    """Restore the structured answer, which the journal stores as text."""
     if before is None or before.schema is None or not outcome.ok:
         return outcome
     try:
@@ -128,7 +127,7 @@ def _structured(outcome: Outcome, before: Options | None) -> Outcome:
 
 
 def _guessed(record: RunRecord) -> Options:
-    """How a tree was probably called that was not started by `remit run`, or that ended before that was kept."""
+    """The likely options of a tree without a recorded call: another program started it, or recording failed."""
     if record.agent == "survey" and record.model == OFFLINE:
         return Options(survey=True)
     return Options(agent="" if record.agent == LEAD else record.agent, model=record.model)
@@ -137,18 +136,18 @@ def _guessed(record: RunRecord) -> Options:
 def _root(found: run_lookup.NamedRun) -> TreeInfo:
     if not found.is_root:
         raise UsageError(
-            f"{found.short} is a child; whole trees are resumed: remit resume {found.short.partition('.')[0]}"
+            f"{found.short} is a child. Resume its whole tree: remit resume {found.short.partition('.')[0]}"
         )
     return found.info
 
 
 async def _newest(store: Store, said: Options) -> TreeInfo:
-    """The newest tree that was run in this folder. Raises UsageError when there is none."""
+    """The newest tree that ran in this folder. Raises UsageError if there is none."""
     folder = Path(await anyio.Path(said.workspace or ".").resolve())
     for info in (await store.trees())[:MOST_TRIED]:
         record = await options.recall(store, info.root)
         if record is not None and record.workspace and Path(record.workspace) == folder:
             return info
     raise UsageError(
-        f"No run of {folder} is kept here. `remit runs` lists those there are; remit run PROMPT starts one."
+        f"The journal has no run of {folder}. `remit runs` lists all runs; `remit run PROMPT` starts one."
     )

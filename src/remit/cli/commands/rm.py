@@ -1,4 +1,4 @@
-"""`remit rm`: deletes runs from the journal, never one that a process runs."""
+"""`remit rm`: deletes runs from the journal, except those that are running."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from remit.errors import TreeOwned
 from remit.types.ports import Store, TreeInfo
 
 MOST_LISTED = 20
-"""Runs that are named one by one before they are deleted."""
+"""How many runs the confirmation lists."""
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=completion.runs)
-@click.option("--older-than", metavar="AGE", help="Those whose last event is longer ago, such as 30d or 12h.")
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All but the newest N.")
-@click.option("--unfinished", is_flag=True, help="With the two above: also runs that could still go on.")
+@click.option("--older-than", metavar="AGE", help="Runs whose last event is older, such as 30d or 12h.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="All runs except the newest N.")
+@click.option("--unfinished", is_flag=True, help="With --older-than or --keep: include interrupted runs.")
 @click.option("--yes", "-y", is_flag=True, help="Delete without asking.")
 @run_lookup.journal_option
 def command(
@@ -41,15 +41,15 @@ def command(
     yes: bool,
     journal: str | None,
 ) -> int:
-    """Delete runs with everything that is kept of them.
+    """Delete runs and everything recorded about them.
 
-    Lists the runs and asks first; without a terminal it needs --yes. A run that a process works on is never deleted.
-    Of the old ones, those without an end are kept, since they can go on, unless you say --unfinished.
+    Lists the runs and asks for confirmation; without a terminal, add --yes. Running trees are never deleted. With
+    --older-than or --keep, interrupted runs stay, because they can be resumed, unless you add --unfinished.
     """
     by_rule = older_than is not None or keep is not None
     if bool(runs) == by_rule:
         exits.wrong_use(
-            "Say which runs to delete: remit rm RUN..., or remit rm --older-than 30d, or remit rm --keep 50"
+            "Name the runs to delete: remit rm RUN..., or remit rm --older-than 30d, or remit rm --keep 50"
         )
     age = None if older_than is None else _age(older_than)
     return asyncio.run(_remove(runs, age, keep, journal, unfinished=unfinished, yes=yes))
@@ -84,7 +84,7 @@ async def _remove(
         live = [info for info in chosen if info.live]
         for info in live if runs else ():
             exits.tell(
-                f"{shorts[info.root]} is being run ({info.owner}) and stays. Stop it first: {run_lookup.hint(f'cancel {shorts[info.root]}')}"
+                f"{shorts[info.root]} is running ({info.owner}) and was not deleted. Cancel it first: {run_lookup.hint(f'cancel {shorts[info.root]}')}"
             )
         chosen = [info for info in chosen if not info.live]
         if not chosen:
@@ -103,13 +103,13 @@ def _named(trees: Sequence[TreeInfo], runs: Sequence[str]) -> list[TreeInfo]:
         found = run_lookup.find(trees, written)
         if not found.is_root:
             root = found.short.partition(".")[0]
-            exits.wrong_use(f"{found.short} is part of a tree; only whole trees are deleted: remit rm {root}")
+            exits.wrong_use(f"{found.short} is a child. Delete its whole tree: remit rm {root}")
         chosen[found.info.root] = found.info
     return list(chosen.values())
 
 
 def _ruled(trees: Sequence[TreeInfo], age: float | None, keep: int | None) -> list[TreeInfo]:
-    """Those that the rules are for; with both, those that both are for."""
+    """The trees that match --older-than and --keep, or both if both are given."""
     newest = sorted(trees, key=lambda info: info.last_at, reverse=True)
     chosen = newest[keep or 0 :]
     oldest = time.time() - age if age is not None else None
@@ -117,19 +117,19 @@ def _ruled(trees: Sequence[TreeInfo], age: float | None, keep: int | None) -> li
 
 
 def _agreed(chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> bool:
-    """Lists what would be deleted and asks. Ends the command where there is no terminal to ask at."""
+    """List the runs to delete and ask for confirmation. Without a terminal, end the command."""
     many = words.count(len(chosen), "run")
     if not approver.can_ask():
         ids = ", ".join(shorts[info.root] for info in chosen[:MOST_LISTED])
         more = f" and {len(chosen) - MOST_LISTED:,} more" if len(chosen) > MOST_LISTED else ""
         exits.wrong_use(
-            f"Nothing was deleted: without a terminal to ask at, `remit rm` needs --yes. It would delete {many}: {ids}{more}."
+            f"Nothing was deleted: there is no terminal for the confirmation. Add --yes to delete {many}: {ids}{more}."
         )
     now = time.time()
     rows = [
         (shorts[one.root], one.agent, one.task, words.ago(one.last_at, now)) for one in chosen[:MOST_LISTED]
     ]
-    # On standard error, where the question is: the output may be a file.
+    # On standard error, like the question: standard output may be a file.
     width = words.window_of(sys.stderr) - 1
     for line in columns.table([("ID", "AGENT", "TASK", "LAST"), *rows], gives_way=2, width=width):
         exits.tell(line)
@@ -140,14 +140,14 @@ def _agreed(chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> bool:
 
 
 async def _delete(store: Store, chosen: Sequence[TreeInfo], shorts: dict[str, str]) -> int:
-    """How many could not be deleted."""
+    """Delete the trees; returns how many could not be deleted."""
     kept = 0
     for info in chosen:
         try:
             await store.delete(info.root)
         except TreeOwned as error:
-            # Somebody took it up since it was listed.
-            exits.tell(f"{shorts[info.root]} stays: {error}")
+            # Another process resumed it after it was listed.
+            exits.tell(f"{shorts[info.root]} was not deleted: {error}")
             kept += 1
     done = len(chosen) - kept
     if done:

@@ -1,4 +1,4 @@
-"""`remit run`: an agent on a task."""
+"""`remit run`: runs an agent on a task."""
 
 from __future__ import annotations
 
@@ -20,46 +20,48 @@ from remit.models.offline import is_survey
 
 
 @click.command(
-    epilog="Examples: remit run 'Find the slow tests' --read-only; git diff | remit run 'Review this' -;"
-    " remit run 'Explain @src/app.py' --model ollama:llama3. " + exits.IN_WORDS,
+    epilog="\b\nExamples:\nremit run 'Find the slow tests' --read-only\ngit diff | remit run 'Review this' -\n"
+    "remit run 'Explain @src/app.py' --model ollama:llama3\n\n" + exits.IN_WORDS,
 )
 @click.argument("prompt", nargs=-1, metavar="PROMPT")
 @options.given_options
 @options.showing_options
-@click.option("--continue", "-c", "last", is_flag=True, help="Go on with the newest run of this folder.")
+@click.option("--continue", "-c", "last", is_flag=True, help="Resume the newest run of this folder.")
 @click.option(
     "--resume",
     "-r",
     "before",
     metavar="RUN",
     shell_complete=completion.runs,
-    help="Go on with this run. See `remit runs`.",
+    help="Resume this run. See `remit runs`.",
 )
-@click.option("--journal", metavar="URL", help="Where the run is kept, such as sqlite:////full/path/runs.db.")
-@click.option("--no-journal", is_flag=True, help="Keep nothing of it. It cannot be resumed then.")
+@click.option(
+    "--journal", metavar="URL", help="Where to store the run, such as sqlite:////full/path/runs.db."
+)
+@click.option("--no-journal", is_flag=True, help="Store nothing; the run cannot be resumed.")
 @click.pass_obj
 def command(setup: Setup, prompt: tuple[str, ...], **given: object) -> int:
-    """Run an agent on a task and watch the tree.
+    """Run an agent on a task and show its progress.
 
-    PROMPT is the task; `-` stands for standard input, and @file puts a file of the workspace below it. The answer
-    goes to standard output, everything else to standard error.
+    PROMPT is the task. `-` adds standard input to it, and @path adds a file of the workspace. The answer goes to
+    standard output, everything else to standard error.
     """
     said = options.read_options(given)
     showing = options.read_showing(given)
     journal = cast("str | None", given["journal"])
     if given["no_journal"] and (journal or given["last"] or given["before"]):
         exits.wrong_use(
-            "--no-journal keeps nothing, so it does not go with --journal, --continue or --resume."
+            "--no-journal stores nothing, so it cannot be combined with --journal, --continue or --resume."
         )
     if given["last"] and given["before"]:
         exits.wrong_use(
-            "--continue goes on with the newest run, --resume RUN with that one: write one of them."
+            "--continue and --resume cannot be combined: --continue resumes the newest run, --resume RUN the named run."
         )
     if given["last"] or given["before"]:
-        from remit.cli.commands.resume import go_on  # noqa: PLC0415 - for those who go on
+        from remit.cli.commands.resume import resume_run  # noqa: PLC0415 - only for a resume
 
         before = cast("str | None", given["before"])
-        return asyncio.run(go_on(setup, before, prompt, said, showing=showing, journal=journal))
+        return asyncio.run(resume_run(setup, before, prompt, said, showing=showing, journal=journal))
     return asyncio.run(_run(setup, prompt, said, showing, journal=journal, kept=not given["no_journal"]))
 
 
@@ -68,12 +70,12 @@ async def _run(
 ) -> int:
     text = task_input.read_words(prompt)
     if not text.prompt:
-        exits.wrong_use("There is nothing to do: write the task, as in: remit run 'Survey this folder'")
+        exits.wrong_use("The task is missing: remit run 'Survey this folder'")
     job = put_together(said, setup.models, journal=journal, kept=kept)
     if job.options.survey and not is_survey(text.prompt):
-        # Not begun: what only says that it can do nothing would end like a success.
+        # Not started: the offline rules would answer that they cannot help, and the run would count as completed.
         for note in job.notes:
             exits.tell(note)
-        exits.wrong_use("Without a model only a survey can be done: remit run 'Survey this folder'")
+        exits.wrong_use("Without a model, remit can only survey this folder: remit run 'Survey this folder'")
     task, notes = task_input.with_files(text, Path(job.workspace))
     return await launch(job._replace(notes=[*job.notes, *notes]), task, showing)

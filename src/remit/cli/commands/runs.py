@@ -1,4 +1,4 @@
-"""`remit runs`: the trees of the journal, one line each."""
+"""`remit runs`: lists the trees of the journal, one line each."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from remit.types.outcome import Status
 from remit.types.ports import Store, TreeInfo
 
 SHOWN = 20
-"""Trees that are listed when nobody says how many."""
+"""How many trees are listed by default."""
 
 
 class Line(Struct, frozen=True):
-    """What is told of a tree."""
+    """A tree as it is listed."""
 
     id: str
     short: str
     status: str
-    """`running`, or how it ended; `interrupted` when its process is gone."""
+    """`running`, or how the tree ended; `interrupted` if its process is gone."""
     agent: str
     task: str
     started_at: float
@@ -40,21 +40,23 @@ class Line(Struct, frozen=True):
     runs: int = 1
     """Runs of the tree, the root included."""
     waiting: int = 0
-    """Approvals that it waits for."""
+    """Open approval requests."""
     owner: str = ""
-    """The process that runs it."""
+    """The process that runs the tree."""
     bytes: int = 0
 
 
 @click.command()
-@click.option("--limit", "-n", type=click.IntRange(min=1), help=f"How many to list; {SHOWN} if left out.")
-@click.option("--all", "-a", "every", is_flag=True, help="List all of them.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), help=f"How many runs to list. Defaults to {SHOWN}."
+)
+@click.option("--all", "-a", "every", is_flag=True, help="List all runs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @run_lookup.journal_option
 def command(*, limit: int | None, every: bool, as_json: bool, journal: str | None) -> None:
-    """List the runs in the journal, the newest first: what they are, how they ended, what they used."""
+    """List the runs in the journal, newest first, with their status and usage."""
     if every and limit is not None:
-        exits.wrong_use("--all and --limit do not go together. Write one of them: remit runs --limit 50")
+        exits.wrong_use("--all and --limit cannot be combined. Use one of them: remit runs --limit 50")
     place = run_lookup.find_journal(journal)
     lines, total = asyncio.run(_read(place.url, None if every else limit or SHOWN))
     if as_json:
@@ -62,16 +64,16 @@ def command(*, limit: int | None, every: bool, as_json: bool, journal: str | Non
             columns.echo_json(asdict(line), indent=False)
         return
     if not lines:
-        exits.tell(f"No runs are kept in {place.where} yet. Start one: remit run PROMPT, or remit demo")
+        exits.tell(f"No runs in {place.where} yet. Start one: remit run PROMPT, or remit demo")
         return
     _print(lines)
     for line in lines:
         if line.waiting:
             exits.tell(
-                f"{line.short} waits for {words.count(line.waiting, 'answer')}: {run_lookup.hint(f'approve {line.short}')}"
+                f"{line.short} waits for {words.count(line.waiting, 'approval')}: {run_lookup.hint(f'approve {line.short}')}"
             )
     if total > len(lines):
-        exits.tell(f"{len(lines)} of {total:,} runs. All of them: {run_lookup.hint('runs --all')}")
+        exits.tell(f"{len(lines)} of {total:,} runs shown. All runs: {run_lookup.hint('runs --all')}")
 
 
 async def _read(url: str, most: int | None) -> tuple[list[Line], int]:
@@ -83,7 +85,7 @@ async def _read(url: str, most: int | None) -> tuple[list[Line], int]:
 
 
 async def _line(store: Store, info: TreeInfo, short: str) -> Line:
-    # Only of what runs it matters what it waits for.
+    # Only a running tree can wait for approvals.
     tree = fold([event async for event in store.read(info.root)]) if info.live else None
     return Line(
         id=info.root,
@@ -105,7 +107,7 @@ async def _line(store: Store, info: TreeInfo, short: str) -> Line:
 
 def _print(lines: list[Line]) -> None:
     now = time.time()
-    heads = ("ID", "STATUS", "AGENT", "TASK", "BEGAN", "TOKENS", "COST", "CHILDREN")
+    heads = ("ID", "STATUS", "AGENT", "TASK", "STARTED", "TOKENS", "COST", "CHILDREN")
     rows = [heads, *(_row(line, now) for line in lines)]
     columns.echo_table(rows, gives_way=3, right=(5, 6, 7))
 

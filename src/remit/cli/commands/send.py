@@ -1,4 +1,4 @@
-"""`remit send`: a message for a run of any process."""
+"""`remit send`: sends a message to a run of any process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import remit.cli.exits as exits
 import remit.cli.run_lookup as run_lookup
 import remit.remote as remote
 from remit.cli.options import recall
-from remit.cli.resume_hints import find_way_on, way_to_ask
+from remit.cli.resume_hints import continue_hint, find_resume_hint
 
 
 @click.command()
@@ -20,14 +20,14 @@ from remit.cli.resume_hints import find_way_on, way_to_ask
 @click.argument("text", nargs=-1, required=True)
 @run_lookup.journal_option
 def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
-    """Send a message to a run; it joins that run's next turn.
+    """Send a message to a run; its model reads it in the next turn.
 
-    RUN is an id as `remit runs` shows it, the beginning of one, or `last`; an id such as abcde.2 is a child's.
-    TEXT may be - to read it from standard input.
+    RUN is an id from `remit runs`, the beginning of an id, or `last`; abcde.2 is a child. TEXT may be - to read the
+    message from standard input.
     """
     said = sys.stdin.read() if text == ("-",) else " ".join(text)
     if not said.strip():
-        exits.wrong_use("There is nothing to send. Write the message: remit send RUN TEXT")
+        exits.wrong_use("The message is empty. Write: remit send RUN TEXT")
     asyncio.run(_send(run, said, journal))
 
 
@@ -36,16 +36,16 @@ async def _send(written: str, text: str, journal: str | None) -> None:
         found, tree = await run_lookup.look(store, written)
         if not await remote.send(store, found.run, text):
             called = await recall(store, found.info.root)
-            # Looked at again: it may have ended since.
+            # Read again: the run may have ended since.
             status = (await remote.look(store, found.run)).runs[found.run].status
             exits.fail(
-                f"{found.short} has ended ({status}) and has no turn to come."
-                f" To ask more: {way_to_ask(called, found.short.partition('.')[0])}"
+                f"{found.short} has ended ({status}), so it cannot receive messages."
+                f" Continue its conversation: {continue_hint(called, found.short.partition('.')[0])}"
             )
         if found.info.live:
-            exits.tell(f"Sent: it joins the next turn of {found.short} ({tree.runs[found.run].agent}).")
+            exits.tell(f"Sent to {found.short} ({tree.runs[found.run].agent}), for its next turn.")
         else:
             exits.tell(
-                f"Kept: no process runs {found.short}, so it joins when that goes on:"
-                f" {await find_way_on(store, found)}"
+                f"Stored: no process runs {found.short}. Its model reads the message after a resume:"
+                f" {await find_resume_hint(store, found)}"
             )

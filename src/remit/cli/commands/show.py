@@ -1,4 +1,4 @@
-"""`remit show`: one run, as much of it as is asked for."""
+"""`remit show`: prints one run, or chosen parts of it."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ PIECE_CHARS = 1_000_000
 
 @click.command()
 @click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
-@click.option("--tree", is_flag=True, help="The tree: every run with its task and how it ended.")
+@click.option("--tree", is_flag=True, help="The tree: every run with its task and status.")
 @click.option("--messages", is_flag=True, help="The run's conversation.")
-@click.option("--calls", is_flag=True, help="Every tool call and what came of it.")
-@click.option("--usage", is_flag=True, help="What each run used: requests, tokens, cost.")
-@click.option("--events", is_flag=True, help="Everything that was recorded, in order.")
-@click.option("--artifact", metavar="NAME", help="A text that was kept whole, by its name or id.")
-@click.option("--json", "as_json", is_flag=True, help="For programs; with --events one event per line.")
+@click.option("--calls", is_flag=True, help="Every tool call and its result.")
+@click.option("--usage", is_flag=True, help="The usage of each run: requests, tokens, cost.")
+@click.option("--events", is_flag=True, help="Every recorded event, in order.")
+@click.option("--artifact", metavar="NAME", help="The full text of an artifact, by name or id.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --events, one event per line.")
 @run_lookup.journal_option
 def command(*, run: str, journal: str | None, artifact: str | None, as_json: bool, **sections: bool) -> None:
-    """Show one run: what it was asked, its tree, how it ended and its answer.
+    """Show one run: its task, tree, status and answer.
 
-    RUN is an id as `remit runs` shows it, the beginning of one, or `last`, which it is if left out. An id such as
-    abcde.2 is a child's; calls, usage and events are those of the run and everything below it.
+    RUN is an id from `remit runs`, the beginning of an id, or `last`. Defaults to `last`; abcde.2 is a child. Calls,
+    usage and events include those of the run's children.
     """
     wanted = [name for name, is_wanted in sections.items() if is_wanted]
     if artifact is not None:
         if wanted or as_json:
-            exits.wrong_use("--artifact goes alone: remit show RUN --artifact NAME")
+            exits.wrong_use(
+                "--artifact cannot be combined with other options: remit show RUN --artifact NAME"
+            )
         asyncio.run(_echo_artifact(run, artifact, journal))
         return
     one, history = asyncio.run(_read(run, journal))
@@ -62,7 +64,7 @@ def command(*, run: str, journal: str | None, artifact: str | None, as_json: boo
 
 
 async def _read(written: str, journal: str | None) -> tuple[Shown, list[Event]]:
-    """The run, and the events of it and of everything below it."""
+    """The run, and the events of the run and its descendants."""
     async with run_lookup.opened(journal) as store:
         found = run_lookup.find(await store.trees(), written)
         history = [event async for event in store.read(found.info.root)]
@@ -79,7 +81,9 @@ async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
         chosen = next((one for one in reversed(kept) if name in (one.id, one.name)), None)
         if chosen is None:
             known = ", ".join(words.line(one.id) for one in kept) or "none"
-            exits.wrong_use(f"{found.short} has no artifact {words.line(name, 80)!r}; it has {known}.")
+            exits.wrong_use(
+                f"{found.short} has no artifact {words.line(name, 80)!r}. Its artifacts: {known}."
+            )
         start = 0
         while piece := await store.load_artifact(found.info.root, chosen.id, start, PIECE_CHARS):
             columns.echo(words.lines(piece), nl=False, wrap=False)

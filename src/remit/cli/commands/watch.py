@@ -1,4 +1,4 @@
-"""`remit watch`: looks on while another process runs a tree."""
+"""`remit watch`: shows a tree that another process runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import remit.cli.standard_streams as standard_streams
 import remit.cli.views.columns as columns
 import remit.remote as remote
 from remit.cli.follow import follow, is_live
-from remit.cli.resume_hints import find_way_on
+from remit.cli.resume_hints import find_resume_hint
 from remit.cli.run_lookup import LAST, NamedRun, short_request
 from remit.cli.views.display import Display, open_display
 from remit.cli.views.tree_view import TreeView
@@ -29,30 +29,30 @@ PAINT_S = 0.1
 
 @click.command()
 @click.argument("run", metavar="[RUN]", required=False, default=LAST, shell_complete=completion.runs)
-@click.option("--plain", is_flag=True, help="Plain lines instead of a tree that is drawn in place.")
-@click.option("--quiet", "-q", is_flag=True, help="Wait for the end, and print the answer alone.")
+@click.option("--plain", is_flag=True, help="Print plain lines instead of a live tree.")
+@click.option("--quiet", "-q", is_flag=True, help="Wait for the end and print only the answer.")
 @run_lookup.journal_option
 def command(*, run: str, plain: bool, quiet: bool, journal: str | None) -> int:
-    """Watch a run of another process: what it did so far, then what it does, up to its end.
+    """Watch a run from another terminal, from its first event to its end.
 
-    RUN is an id as `remit runs` shows it, the beginning of one, or `last`, which it is if left out; with a child's id the
-    watching ends with that child. What is asked is shown with how to answer. Ctrl-C ends the watching, not the run.
-    The exit code is the run's.
+    RUN is an id from `remit runs`, the beginning of an id, or `last`. Defaults to `last`. With a child's id, watching
+    ends when that child ends. Approval requests are shown with the command that answers them. Ctrl-C stops the
+    watching, not the run. The exit code is the run's.
     """
-    # By its id: another run may be the last one by the time that somebody reads this.
+    # The hint names the id: `last` may mean another run by then.
     watched: list[NamedRun] = []
     try:
         return asyncio.run(_watch(run, journal, watched.append, plain=plain, quiet=quiet))
     except KeyboardInterrupt:
         for found in watched:
-            exits.tell(f"The run goes on. To stop it: {run_lookup.hint(f'cancel {found.short}')}")
+            exits.tell(f"The run continues. To cancel it: {run_lookup.hint(f'cancel {found.short}')}")
         return exits.CANCELLED
 
 
 async def _watch(
     written: str, journal: str | None, tell: Callable[[NamedRun], None], *, plain: bool, quiet: bool
 ) -> int:
-    """`tell` is given the run that is watched, once it is known."""
+    """`tell` receives the watched run once it is known."""
     async with run_lookup.opened(journal) as store:
         found = run_lookup.find(await store.trees(), written)
         tell(found)
@@ -93,7 +93,7 @@ async def _end_unread(scope: anyio.CancelScope) -> None:
 
 
 async def _paint(store: Store, found: NamedRun, display: Display) -> None:
-    """Draws what has changed, and says how to answer what is asked."""
+    """Draw changes, and print how to answer new approval requests."""
     told: set[str] = set()
     while True:
         display.paint()
@@ -109,15 +109,15 @@ async def _paint(store: Store, found: NamedRun, display: Display) -> None:
 
 
 async def _tell_end(store: Store, found: NamedRun, tree: Tree) -> int:
-    """The answer on standard output, as `remit run` has it, and the exit code."""
+    """Print the answer to standard output, as `remit run` does; returns the exit code."""
     if found.run not in tree.runs:
-        exits.fail(f"{found.short} is not in the journal any more: somebody deleted it.")
+        exits.fail(f"{found.short} is no longer in the journal: it was deleted.")
     outcome = tree.outcomes()[found.run]
     if tree.runs[found.run].outcome is None:
         root = found.short.partition(".")[0]
-        exits.tell(f"No process runs {root} any more. To go on with it: {await find_way_on(store, found)}")
+        exits.tell(f"No process runs {root} any more. Resume: {await find_resume_hint(store, found)}")
     elif not outcome.ok and found.is_root and outcome.status in REOPENED:
-        exits.tell(f"To go on with it: {await find_way_on(store, found)}")
+        exits.tell(f"Resume: {await find_resume_hint(store, found)}")
     answer = outcome.text or outcome.partial
     if answer:
         columns.echo_answer(answer)

@@ -1,1 +1,1 @@
-"""From what was typed to a tree that runs, is followed, asks, and ends in an answer."""
+"""The work behind `remit run` and `remit resume`: set up a tree, run it, ask for approvals, print the answer."""

@@ -1,4 +1,4 @@
-"""Answering what runs of other processes ask for: which requests wait, what they are, and that the answer was heard."""
+"""Answers approval requests of other processes: finds and shows them, and waits until the answer has arrived."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import remit.cli.run_lookup as run_lookup
 import remit.cli.views.columns as columns
 import remit.observe.words as words
 import remit.remote as remote
-from remit.cli.resume_hints import find_way_on
+from remit.cli.resume_hints import find_resume_hint
 from remit.cli.run_lookup import NamedRun, short_request
 from remit.cli.views.summary import subtree
 from remit.engine.terminal_prompt import in_words
@@ -20,11 +20,11 @@ from remit.types.events import ApprovalAnswered
 from remit.types.ports import Store
 
 HEARD_S = 3.0
-"""How long it is waited for that the process which runs a tree has heard the answer."""
+"""How long to wait until the process that runs the tree has received the answer."""
 
 
 async def answer(written: str, decision: Decision, journal: str | None, *, every: bool, verb: str) -> None:
-    """Answers the request that was meant, or all that a run waits for. `verb` is the command."""
+    """Answer the named request, or all requests of a run. `verb` is the command."""
     async with run_lookup.opened(journal, posts=True) as store:
         found, waiting, after = await _waiting(store, written)
         if len(waiting) > 1 and not every:
@@ -35,7 +35,7 @@ async def answer(written: str, decision: Decision, journal: str | None, *, every
 
 
 async def _waiting(store: Store, written: str) -> tuple[NamedRun, list[ApprovalRequest], int]:
-    """The run, the requests that were meant, and the last event so far. Ends the command when there are none."""
+    """The run, its matching requests, and the number of its last event. Ends the command if none match."""
     name, request = run_lookup.split_request(written)
     found, tree = await run_lookup.look(store, name)
     asked = subtree(tree, found.run).requests
@@ -44,13 +44,14 @@ async def _waiting(store: Store, written: str) -> tuple[NamedRun, list[ApprovalR
         waiting = [one for one in waiting if one.id == f"{found.info.root}/{request}"]
     if not waiting:
         what = short_request(request, found.short) if request else found.short
-        others = f" `{run_lookup.hint(f'show {found.short}')}` says how it is." if not request else ""
-        exits.fail(f"{what} waits for no answer{' any more' if request else ''}.{others}")
+        if request:
+            exits.fail(f"{what} is not open: it was answered, or never asked.")
+        exits.fail(f"{what} has no open request. Details: {run_lookup.hint(f'show {found.short}')}")
     return found, waiting, tree.seq
 
 
 def _several(found: NamedRun, waiting: Sequence[ApprovalRequest], verb: str) -> Iterable[str]:
-    yield f"{found.short} waits for {len(waiting)} answers. Say which one, or --all:"
+    yield f"{found.short} has {len(waiting)} open requests. Name one of them, or add --all:"
     for request in waiting:
         yield ""
         yield run_lookup.hint(f"{verb} {short_request(request.id, found.short)}")
@@ -58,14 +59,14 @@ def _several(found: NamedRun, waiting: Sequence[ApprovalRequest], verb: str) -> 
 
 
 async def _post(store: Store, found: NamedRun, request: ApprovalRequest, decision: Decision) -> bool:
-    """Shows what is answered, and answers it; False when somebody was faster."""
+    """Print the request and answer it; False if it was answered before."""
     exits.tell(in_words(request, whole=True))
     if decision.allowed:
         done = await remote.approve(store, request.id, scope=decision.scope)
     else:
         done = await remote.refuse(store, request.id, decision.reason)
     if not done:
-        exits.tell(f"{short_request(request.id, found.short)} was answered by somebody else meanwhile.")
+        exits.tell(f"{short_request(request.id, found.short)} was answered by someone else in the meantime.")
     return done
 
 
@@ -76,7 +77,7 @@ async def _tell_heard(
     root = found.short.partition(".")[0]
     if not found.info.live:
         exits.tell(
-            f"Kept: no process runs {root}; it counts when the run goes on: {await find_way_on(store, found)}"
+            f"Stored: no process runs {root}. The answer applies after a resume: {await find_resume_hint(store, found)}"
         )
         return
     with anyio.move_on_after(HEARD_S):
@@ -89,20 +90,20 @@ async def _tell_heard(
             if open_requests:
                 await anyio.sleep(0.1)
     for request in sorted(open_requests):
-        exits.tell(f"{short_request(request, root)}: the answer is noted; the process has not heard it yet.")
+        exits.tell(f"{short_request(request, root)}: answer stored; the process has not read it yet.")
 
 
 def _heard(event: ApprovalAnswered, decision: Decision, short: str) -> str:
     if event.stopped:
-        return f"{short}: the run was stopped before the answer reached it."
+        return f"{short}: the run stopped before the answer arrived."
     if event.allowed != decision.allowed:
-        return f"{short}: somebody else was faster and said {'yes' if event.allowed else 'no'}."
+        return f"{short}: someone else answered first: {'allowed' if event.allowed else 'denied'}."
     scope = "" if event.scope == "once" else f" for the rest of the {event.scope}"
     return f"{short}: {'allowed' if event.allowed else 'denied'}{scope}."
 
 
 async def list_waiting(journal: str | None) -> None:
-    """Prints what all running trees wait for."""
+    """Print the open requests of all running trees."""
     async with run_lookup.opened(journal) as store:
         trees = await store.trees()
         shorts = run_lookup.short_ids(info.root for info in trees)
@@ -114,4 +115,4 @@ async def list_waiting(journal: str | None) -> None:
     if count:
         exits.tell(f"{words.count(count, 'request')}. Answer with: remit approve ID, or remit deny ID REASON")
     else:
-        exits.tell("No running tree waits for an answer.")
+        exits.tell("No open approval requests.")

@@ -1,4 +1,4 @@
-"""Who is asked when a call needs a yes: the person at the terminal, another process, nobody, or no one has to be."""
+"""Who answers approval requests: the terminal, `remit approve`, `--yes`, or nobody, which denies them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from remit.remote import ask_elsewhere
 from remit.tools.policy import ApprovalRequest, Decision, allow, deny
 from remit.tools.policy_rules import SETTINGS
 
-NOBODY = "nobody can be asked, since remit has no terminal here; --allow RULE or --yes allow it beforehand"
+NOBODY = "approval needed, but remit has no terminal here; allow it in advance with --allow RULE or --yes"
 
 NOT_BY_YES = "--yes does not cover files that remit reads as settings: a person must approve each change"
 
 
 def choose_approver(display: Display, *, yes: bool, elsewhere: bool) -> Approver:
-    """`--yes` answers everything; `--ask-elsewhere` waits for `remit approve`; a terminal is asked at."""
+    """The approver for `--yes`, for `--ask-elsewhere`, for a terminal, or without any of them."""
     if yes:
         return _yes
     if elsewhere:
@@ -48,7 +48,7 @@ async def _nobody(request: ApprovalRequest) -> Decision:
 
 
 def can_ask() -> bool:
-    """Whether somebody is at the terminal to be asked."""
+    """Whether a person can answer at the terminal."""
     if not words.is_terminal(sys.stderr):
         return False
     return in_foreground() if words.is_terminal(sys.stdin) else hasattr(os, "ttyname")
@@ -56,7 +56,7 @@ def can_ask() -> bool:
 
 @contextmanager
 def keyboard() -> Generator[int]:
-    """Where answers are typed: standard input, or the terminal itself when that has brought the prompt."""
+    """The descriptor to read answers from: standard input, or the terminal if standard input is the prompt."""
     if words.is_terminal(sys.stdin):
         yield sys.stdin.fileno()
         return
@@ -71,12 +71,12 @@ async def _ask(request: ApprovalRequest, source: int) -> Decision:
     try:
         return await ask_at(request, source, _write)
     except asyncio.CancelledError:
-        _write("\n(Answered elsewhere, or stopped: no answer is needed any more.)\n")
+        _write("\n(No answer needed any more: answered elsewhere, or the run was stopped.)\n")
         raise
 
 
 def _write(text: str) -> None:
-    # What a call would do is indented, and stays exactly as it is.
+    # Indented lines show what a call would do, so they are not wrapped.
     room, end = words.window_of(sys.stderr) - 1, text[len(text.rstrip(" ")) :]
     rows = ([row] if row[:2] == "  " else words.wrap(row, room) for row in text.rstrip(" ").split("\n"))
     text = "\n".join(part for parts in rows for part in parts) + end
@@ -84,5 +84,5 @@ def _write(text: str) -> None:
         sys.stderr.write(text if words.has_unicode(sys.stderr) else words.ascii_only(text))
         sys.stderr.flush()
     except (OSError, ValueError):
-        # The terminal is gone; reading from it ends too, and that is an answer.
+        # The terminal is gone; the read that follows ends too, which counts as an answer.
         return

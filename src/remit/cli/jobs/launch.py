@@ -1,4 +1,4 @@
-"""A tree from the command line: started or reopened, followed, its answer printed, its end told; Ctrl-C once and twice."""
+"""Starts or resumes a tree, shows it, prints its answer and status; handles Ctrl-C, once and twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remit.cli.jobs.approver import choose_approver
 from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
-from remit.cli.resume_hints import way_to_ask
+from remit.cli.resume_hints import continue_hint
 from remit.cli.views.display import Display, open_display
 from remit.cli.views.tree_view import TreeView
 from remit.engine.handle import Running
@@ -32,6 +32,7 @@ from remit.engine.start import Task, start
 from remit.engine.tree.approvals import Approver
 from remit.errors import StoreError
 from remit.history.records import REOPENED, Tree
+from remit.observe.otel.environment import exporting
 from remit.observe.run_words import how_it_ended
 from remit.stores import open_store
 from remit.types.events import Event
@@ -43,16 +44,16 @@ from remit.types.ports import Store
 log = logging.getLogger("remit")
 
 FRAME_S = 0.1
-"""How often the display may draw."""
+"""Seconds between two frames of the display."""
 
-NO_READER = "nobody reads its output any more"
+NO_READER = "the reader of its output is gone"
 
 _STOPS = ("SIGINT", "SIGTERM", "SIGHUP")
 _NAMES = {"SIGINT": "Ctrl-C"}
 
 
 async def launch(job: RunSetup, task: Task, showing: Showing, *, history: Sequence[Message] = ()) -> int:
-    """Start a new tree and follow it to its end. The exit code."""
+    """Start a new tree and show it until it ends. Returns the exit code."""
 
     def make(store: Store | None, approver: Approver) -> Running:
         return start(
@@ -69,11 +70,12 @@ async def launch(job: RunSetup, task: Task, showing: Showing, *, history: Sequen
             workspace=job.workspace,
         )
 
-    return await _follow(job, make, showing, None)
+    async with exporting(_teller(showing), secrets=job.secrets):
+        return await _follow(job, make, showing, None)
 
 
 async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limits | None = None) -> int:
-    """Have a tree of the journal go on to its end. The exit code; `limits` replace those it has, field by field."""
+    """Resume a tree of the journal and show it until it ends. `limits` replace its own, field by field. Returns the exit code."""
 
     def make(store: Store | None, approver: Approver) -> Running:
         assert store is not None
@@ -90,16 +92,21 @@ async def relaunch(job: RunSetup, past: Tree, showing: Showing, *, limits: Limit
             workspace=job.workspace,
         )
 
-    return await _follow(job, make, showing, past)
+    async with exporting(_teller(showing), secrets=job.secrets):
+        return await _follow(job, make, showing, past)
+
+
+def _teller(showing: Showing) -> Callable[[str], None]:
+    return (lambda _: None) if showing.quiet else exits.tell
 
 
 def tell_ended(outcome: Outcome, showing: Showing, called: Options | None) -> int:
-    """Print the answer of a tree that stays as it is; `called` is how its run was. The exit code."""
+    """Print the answer of a tree that has already ended; `called` has its options. Returns the exit code."""
     writer = json_output.Writer() if showing.form == "stream-json" else None
     is_read = _print(outcome, showing, writer)
     if not showing.quiet:
-        how, again = words.status_words(outcome.status), way_to_ask(called, outcome.run_id)
-        exits.tell(f"{outcome.run_id} has ended: {how}. To go on with its conversation: {again}")
+        how, again = words.status_words(outcome.status), continue_hint(called, outcome.run_id)
+        exits.tell(f"{outcome.run_id} has already ended ({how}). Continue its conversation: {again}")
     return exits.BY_STATUS[outcome.status] if is_read else exits.OUTPUT_CLOSED
 
 
@@ -125,9 +132,9 @@ async def _follow(
         running = await stack.enter_async_context(make(store, approver))
         if past is None and store is not None:
             await _keep(store, running.run_id, job)
-        interrupts = Interrupts(display, lambda: f"Stopped at once.{_resume(running.run_id, store)}")
+        interrupts = Interrupts(display, lambda: f"Stopped.{_resume(running.run_id, store)}")
         if showing.elsewhere and not showing.quiet:
-            exits.tell(f"Questions wait for an answer: {run_lookup.hint(f'approve {running.run_id}')}")
+            exits.tell(f"Answer approval requests with: {run_lookup.hint(f'approve {running.run_id}')}")
         writer = json_output.Writer(_stopper(interrupts)) if streams else None
         outcome = await conduct(running, display, interrupts, (writer.event,) if writer else ())
     is_read = _print(outcome, showing, writer)
@@ -136,11 +143,11 @@ async def _follow(
 
 
 def _stopper(interrupts: Interrupts) -> Callable[[], None]:
-    """Stops the tree from another thread: nobody is to pay for what nobody reads."""
+    """A function that cancels the tree from another thread, so that unread output costs no more."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        with suppress(RuntimeError):  # it has ended, and its loop with it
+        with suppress(RuntimeError):  # the event loop is closed: the tree has ended
             loop.call_soon_threadsafe(interrupts.stop, NO_READER)
 
     return stop
@@ -151,7 +158,7 @@ async def _keep(store: Store, root: str, job: RunSetup) -> None:
         await options_.keep(store, root, job.options)
     except StoreError as error:
         exits.tell(
-            f"How this run was called could not be kept, so it cannot be resumed by its id alone: {error}"
+            f"The options of this run could not be stored; `remit resume` will need them again: {error}"
         )
 
 
@@ -160,11 +167,11 @@ async def _close(store: Store) -> None:
         await store.close()
 
 
-# --- What is said at the end ----------------------------------------------------------------------
+# --- The end --------------------------------------------------------------------------------------
 
 
 def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None) -> bool:
-    """The answer, or what there is of it, on standard output. False if nobody reads that any more."""
+    """Print the answer or the partial answer to standard output. False if its reader is gone."""
     if writer is not None:
         writer.line(json_output.encode_result(outcome))
         writer.close()
@@ -183,7 +190,7 @@ def _print(outcome: Outcome, showing: Showing, writer: json_output.Writer | None
 
 
 def _print_text(text: str) -> None:
-    """Exact for a pipe or a file; fit for a terminal."""
+    """Unchanged for a pipe or a file; wrapped and escaped for a terminal."""
     if not text.strip():
         return
     if words.is_terminal(sys.stdout):
@@ -193,17 +200,17 @@ def _print_text(text: str) -> None:
 
 
 def _tell_end(outcome: Outcome, store: Store | None, *, quiet: bool) -> None:
-    """How it ended, unless well; and how to look at it, or go on."""
+    """Print warnings, the status unless completed, and how to see or resume the run."""
     if not quiet:
         for warning in outcome.warnings:
             exits.tell(f"Warning: {warning}")
     if not outcome.ok:
-        said = how_it_ended(outcome, 500)
+        ending = how_it_ended(outcome, 500)
         more = _MORE.get(outcome.reason if outcome.status is Status.INCOMPLETE else str(outcome.status), "")
         then = _resume(f"{outcome.run_id}{more}", store)
         after = then if outcome.status in REOPENED else _show(outcome.run_id, store)
-        full_stop = "" if said.endswith((".", "?", "!", "…")) else "."
-        exits.tell(f"{said[0].upper()}{said[1:]}{full_stop}{after}")
+        full_stop = "" if ending.endswith((".", "?", "!", "…")) else "."
+        exits.tell(f"{ending[0].upper()}{ending[1:]}{full_stop}{after}")
     elif not quiet and store is not None:
         exits.tell(_show(outcome.run_id, store).strip())
 
@@ -213,42 +220,42 @@ _MORE = {
     "timed_out": " --timeout 30m",
     "over_budget": " --limits requests=...,tokens=...,usd=...",
 }
-"""What a run that met a limit needs more of: without it, it would meet the same one again."""
+"""Options that raise the limit which a run reached; without them a resume would reach it again."""
 
 
 def _resume(root: str, store: Store | None) -> str:
-    return "" if store is None else f"\nGo on with: {run_lookup.hint(f'resume {root}')}"
+    return "" if store is None else f"\nResume: {run_lookup.hint(f'resume {root}')}"
 
 
 def _show(root: str, store: Store | None) -> str:
-    return "" if store is None else f"\nLook at it: {run_lookup.hint(f'show {root}')}"
+    return "" if store is None else f"\nDetails: {run_lookup.hint(f'show {root}')}"
 
 
-# --- Going on with a conversation -----------------------------------------------------------------
+# --- Continuing a conversation --------------------------------------------------------------------
 
 
 def conversation(outcome: Outcome) -> tuple[Message, ...]:
-    """What an earlier run said, fit to be continued: calls that its end left open are answered."""
+    """The messages of an earlier run, with a result for every call that it left open."""
     messages = list(outcome.messages)
     last = next(
         (n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None
     )
     if last is None:
         return tuple(messages)
-    said = messages[last]
-    assert isinstance(said, AssistantMessage)
+    reply = messages[last]
+    assert isinstance(reply, AssistantMessage)
     answered = {m.call_id for m in messages[last + 1 :] if isinstance(m, ToolMessage)}
     place = last + 1 + len(answered)
     messages[place:place] = [
-        ToolMessage(call.id, call.name, "Not finished: its process ended before this call did.", ok=False)
-        for call in said.calls
+        ToolMessage(call.id, call.name, "Not finished: the process ended during this call.", ok=False)
+        for call in reply.calls
         if call.id not in answered
     ]
     return tuple(messages)
 
 
 class Interrupts:
-    """Signals that ask for an end: the first one is passed on, the second one is the end."""
+    """Handles signals: the first one cancels the tree, the second one ends the process."""
 
     def __init__(self, display: Display, last_words: Callable[[], str]) -> None:
         self._display = display
@@ -257,13 +264,13 @@ class Interrupts:
         self.reason = ""
 
     async def first(self) -> str:
-        """Returns with the first, with its name in words."""
+        """Wait for the first signal; returns its name."""
         await self._first.wait()
         return self.reason
 
     @contextmanager
     def caught(self) -> Generator[None]:
-        """Inside, signals come here. Where the system has none, Ctrl-C is a KeyboardInterrupt as ever."""
+        """Handle signals inside this context. Without signal support, Ctrl-C stays a KeyboardInterrupt."""
         loop = asyncio.get_running_loop()
         caught: list[signal.Signals] = []
         with suppress(NotImplementedError, RuntimeError):
@@ -274,7 +281,7 @@ class Interrupts:
                     caught.append(number)
             again = getattr(signal, "SIGCONT", None)
             if again is not None:
-                loop.add_signal_handler(again, self._display.go_on)
+                loop.add_signal_handler(again, self._display.redraw)
                 caught.append(again)
         try:
             yield
@@ -283,20 +290,20 @@ class Interrupts:
                 loop.remove_signal_handler(number)
 
     def stop(self, reason: str) -> None:
-        """Have the tree stopped in an orderly way, as the first signal does."""
+        """Cancel the tree, as the first signal does."""
         self.reason = self.reason or reason
         self._first.set()
 
     def _met(self, name: str) -> None:
         if not self.reason:
-            self._display.note("Stopping, with what there is so far. Ctrl-C again: at once.")
+            self._display.note("Stopping; the work so far is kept. Press Ctrl-C again to stop immediately.")
             self.stop(_NAMES.get(name, name))
             return
         self._display.end(tree=False)
         exits.tell(self._last_words())
         with suppress(OSError, ValueError):
             sys.stdout.flush()
-        # At once means that nobody is waited for. Commands have a supervisor that ends with this process.
+        # Exit without waiting for anything. The supervisor of the commands ends with this process.
         os._exit(exits.CANCELLED)
 
 
@@ -306,7 +313,7 @@ async def conduct(
     interrupts: Interrupts,
     sinks: tuple[Callable[[Event], None], ...] = (),
 ) -> Outcome:
-    """Show a tree that has been entered until it ends; gives its outcome. `sinks` get every event too."""
+    """Show a started tree until it ends; returns its outcome. `sinks` receive every event too."""
     display.begin()
     done = False
     try:
@@ -340,11 +347,11 @@ async def _draw(display: Display) -> None:
 
 @contextmanager
 def _contained() -> Generator[None]:
-    """A mistake in what is shown must not end a run that somebody pays for."""
+    """Keep an error in the display from ending the run."""
     try:
         yield
     except Exception:
-        log.exception("the display failed; the run goes on")
+        log.exception("the display failed; the run continues")
 
 
 async def _stop_on(running: Running, interrupts: Interrupts) -> None:
@@ -352,6 +359,6 @@ async def _stop_on(running: Running, interrupts: Interrupts) -> None:
 
 
 async def _stop_unread(interrupts: Interrupts) -> None:
-    """Stop a tree whose output lost its reader, also while it is silent: a model may think for minutes."""
+    """Cancel the tree when its output loses its reader, even while it prints nothing."""
     await standard_streams.until_unread()
     interrupts.stop(NO_READER)

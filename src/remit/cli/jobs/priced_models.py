@@ -1,4 +1,4 @@
-"""Models of providers with a price from the settings, for those that have none: a limit in dollars needs one."""
+"""Gives models without a known price the price from the settings; a limit in dollars needs a price."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remit.types.ports import Model, Price
 
 
 class PricedModels(Mapping[str, "str | Model"]):
-    """What names stand for: `given`, and the models that `prices` names. Those are looked up when they are asked for."""
+    """Models by name: those in `given`, and those in `prices`, which are looked up on first use."""
 
     def __init__(self, given: Mapping[str, str | Model], prices: Mapping[str, Price]) -> None:
         self._given = given
@@ -26,7 +26,7 @@ class PricedModels(Mapping[str, "str | Model"]):
         if found.price is None:
             found.price = price
         elif found.price != price:
-            exits.tell(f"models.{name}.price is not used: the price of this model is known.")
+            exits.tell(f"models.{name}.price is ignored: remit knows the price of this model.")
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -40,5 +40,5 @@ class PricedModels(Mapping[str, "str | Model"]):
         return len(self._given) + len(self._prices)
 
     async def close(self) -> None:
-        """Close the connections of the models that were looked up."""
+        """Close the connections of these models."""
         await self._shelf.close()

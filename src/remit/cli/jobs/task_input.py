@@ -1,4 +1,4 @@
-"""What a run is asked: the words of the command line or standard input, and the files that they mention."""
+"""The task of a run: words of the command line, standard input, and the files that the words mention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import remit.observe.words as words
 from remit.types.messages import FilePart, ImagePart, Part, TextPart
 
 MOST_TEXT = 400_000
-"""Characters of one file that is mentioned."""
+"""Characters of one mentioned file."""
 
 MOST_MENTIONS = 50
 MOST_INPUT = 4_000_000
@@ -21,26 +21,26 @@ MOST_INPUT = 4_000_000
 
 _MENTION = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'][^\s]*))""")
 _AFTER = ".,;:!?)]}>"
-"""What may stand behind a name in a sentence."""
+"""Punctuation that may follow a file name in a sentence."""
 
 
 class Asked(NamedTuple):
-    """A task, and what there is to say about it."""
+    """A task, and notes for the user."""
 
     task: str | list[Part]
     notes: list[str]
 
 
 class TaskText(NamedTuple):
-    """What was said on the command line, and what standard input brings along."""
+    """The prompt of the command line, and data from standard input."""
 
     prompt: str
     data: str = ""
-    """Only looked at, never searched for files: it may be anybody's."""
+    """Untrusted, so @names in it are not resolved."""
 
 
 def read_words(given: Sequence[str]) -> TaskText:
-    """The prompt: its words, with `-` for standard input; without any, standard input if it is no terminal."""
+    """The prompt from the given words; `-` adds standard input. Without words, standard input unless it is a terminal."""
     prompt = " ".join(word for word in given if word != "-").strip()
     if "-" not in given and (prompt or words.is_terminal(sys.stdin)):
         return TaskText(prompt)
@@ -54,13 +54,13 @@ def _input() -> str:
     data = source.buffer.read(MOST_INPUT + 1)
     if len(data) > MOST_INPUT:
         exits.wrong_use(
-            f"Standard input has more than {MOST_INPUT:,} bytes. Put it into a file and let the agent read it."
+            f"Standard input has more than {MOST_INPUT:,} bytes. Save it to a file and let the agent read the file."
         )
     return data.decode("utf-8", "replace").strip("\r\n")
 
 
 def with_files(said: TaskText, workspace: Path) -> Asked:
-    """The task with the files that it mentions, as @name, put below it. They are read inside the workspace only."""
+    """The task, followed by the files that it mentions as @name. Only files inside the workspace are read."""
     parts: list[Part] = [TextPart(said.prompt)]
     notes: list[str] = []
     for name in list(dict.fromkeys(_mentions(said.prompt)))[:MOST_MENTIONS]:
@@ -80,8 +80,8 @@ def _mentions(text: str) -> Iterator[str]:
 
 
 def _load(name: str, workspace: Path, notes: list[str]) -> Part | None:
-    """A file as a part of the task; None for what is no file: people write @ for other things too."""
-    # The file tools' own way in, so that a mention reaches no further than a tool would.
+    """A file as a part of the task; None if it is not a file, since @ has other uses too."""
+    # Uses the file tools' own checks, so that a mention reads nothing that a tool could not read.
     from remit.tools.builtin.files.file_contents import binary_kind, decode, image_type, load  # noqa: PLC0415 - see above
     from remit.tools.builtin.workspace import Workspace  # noqa: PLC0415 - see above
     from remit.tools.words import Refused  # noqa: PLC0415 - see above
@@ -96,7 +96,7 @@ def _load(name: str, workspace: Path, notes: list[str]) -> Part | None:
                 return _unknown(name, notes)
             data = load(place)
     except Refused as refused:
-        # Whatever else a word with @ may be, it is not a file; one that is cannot be left out silently.
+        # A file that exists but cannot be added is an error; any other word with @ stays as it is.
         if "outside" in str(refused) or "too large" in str(refused):
             exits.wrong_use(f"@{shown}: {refused}")
         return _unknown(name, notes)
@@ -106,12 +106,12 @@ def _load(name: str, workspace: Path, notes: list[str]) -> Part | None:
     if data.startswith(b"%PDF-"):
         return FilePart(Path(name).name, "application/pdf", data)
     if kind := binary_kind(data):
-        exits.wrong_use(f"@{shown} is {kind}, which cannot be put into a task.")
+        exits.wrong_use(f"@{shown} is {kind}, which cannot be added to a task.")
     text, _ = decode(data)
     if len(text) > MOST_TEXT:
         exits.wrong_use(
-            f"@{shown} has {len(text):,} characters; at most {MOST_TEXT:,} can be put into a task."
-            " Leave out the @ and let the agent read it."
+            f"@{shown} has {len(text):,} characters; the maximum is {MOST_TEXT:,}."
+            " Remove the @ and let the agent read the file."
         )
     return TextPart(f'<file path="{words.line(name)}">\n{text}\n</file>')
 
@@ -119,4 +119,4 @@ def _load(name: str, workspace: Path, notes: list[str]) -> Part | None:
 def _unknown(name: str, notes: list[str]) -> None:
     if "/" in name or "." in name:
         shown = words.line(name, 80)
-        notes.append(f"There is no file {shown!r} in the workspace, so @{shown} is left as it is.")
+        notes.append(f"No file {shown!r} in the workspace: @{shown} stays in the task as text.")

@@ -1,4 +1,4 @@
-"""Asking whether a project's settings are to be trusted: what they ask for, or what has changed since they were."""
+"""Asks whether to trust a project's settings, and shows them or their changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from remit.errors import UsageError
 from remit.types.text import shorten
 
 MOST_LINE = 400
-"""Characters that are shown of one fact; the files have the rest."""
+"""Characters shown per line; longer lines are cut."""
 MOST_LINES = 100
 
 _YES = frozenset({"y", "yes"})
 
 
 def difference(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    """What is asked for now and was not before, and what no longer is."""
+    """The removed lines with `-`, then the added lines with `+`."""
     gone = [f"- {line}" for line in before if line not in now]
     return [*gone, *(f"+ {line}" for line in now if line not in before)]
 
@@ -38,27 +38,27 @@ def show(lines: Sequence[str]) -> None:
 
 
 def settle(settings: Settings, folder: str) -> None:
-    """Ask about settings that changed since they were trusted. Raises UsageError unless they are now."""
+    """Ask about settings that changed since they were trusted. Raises UsageError unless the user trusts them."""
     before, project = settings.trusted_before, settings.project
     if before is None:
         return
     where = f" {quote(folder)}" if folder else ""
     if not approver.can_ask():
         raise UsageError(
-            f"Not run: the settings of {project} changed since you trusted them; `remit trust{where}` shows the"
-            f" difference, and `remit trust --yes{where}` accepts it."
+            f"Not started: the settings of {project} changed since you trusted them. `remit trust{where}` shows the"
+            f" changes; `remit trust --yes{where}` trusts them."
         )
     exits.tell(f"The settings of {project} changed since you trusted them:")
     show(difference(before, settings.asks))
-    if not ask("Trust them as they are now? [y]es, [n]o: "):
+    if not ask("Trust the current settings? [y]es, [n]o: "):
         raise UsageError(
-            f"Not run: the settings of {project} are not trusted. Undo the change, or run `remit trust{where}`."
+            f"Not started: the settings of {project} are not trusted. Undo the change, or run `remit trust{where}`."
         )
     add_version(project, settings.asks, settings.home, settings.environ)
 
 
 def ask(question: str) -> bool:
-    """A yes or no from the terminal; everything but yes is no. Raises KeyboardInterrupt at once."""
+    """Ask for yes or no at the terminal; any other answer is no. Ctrl-C raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with approver.keyboard() as source:
@@ -74,6 +74,6 @@ def ask(question: str) -> bool:
 
 
 def read_from(settings: Settings) -> list[str]:
-    """The project's settings files, from its root."""
+    """The project's settings files, relative to its root."""
     inside = (path for path in settings.files if path.is_relative_to(settings.project))
     return [Path(path).relative_to(settings.project).as_posix() for path in inside]

@@ -1,1 +1,1 @@
-"""How runs look: live, as lines, as tables, as JSON, in words."""
+"""The output of commands: the live tree, plain lines, tables, JSON, and the words in them."""

@@ -1,4 +1,4 @@
-"""Tables of plain text: columns that line up and fit the window. Without rich, so that lists are quick."""
+"""Tables of plain text that fit the window. Without rich, whose import would slow every list down."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import remit.observe.words as words
 
 GAP = "  "
 LEAST_CELL = 16
-"""The column that gives way is never narrower; where that is too wide, every row is a block of lines."""
+"""The least width of the column that is cut; if the table still does not fit, every row becomes a block of lines."""
 
 
 class Cell(NamedTuple):
-    """A piece of foreign text and its look."""
+    """Untrusted text and its look."""
 
     text: str
     look: words.Look = ""
@@ -29,12 +29,12 @@ Row = Sequence[str | Cell]
 
 
 def window() -> int | None:
-    """The width of the terminal that standard output is; None when it is none, and nothing need be cut."""
+    """The width of the terminal; None if standard output is not a terminal, so that nothing is cut."""
     return words.window_of(sys.stdout) if words.is_terminal(sys.stdout) else None
 
 
 def echo(text: str = "", *, nl: bool = True, wrap: bool = True) -> None:
-    """Prints text that is fit for a terminal, wrapped at blanks there; where the output has nothing but ASCII, in that."""
+    """Print escaped text, wrapped at spaces in a terminal, and in ASCII if the output supports nothing else."""
     room = window() if wrap else None
     if room is not None:
         text = "\n".join(part for line in text.split("\n") for part in words.wrap(line, room))
@@ -43,13 +43,13 @@ def echo(text: str = "", *, nl: bool = True, wrap: bool = True) -> None:
 
 
 def echo_answer(text: str) -> None:
-    """Prints anybody's text, made fit for a terminal: its prose is wrapped, its code is not."""
+    """Print untrusted text, escaped for a terminal: prose is wrapped, code is not."""
     shown, room = words.lines(text), window()
     echo(shown if room is None else words.wrap_prose(shown, room), wrap=False)
 
 
 def echo_table(rows: Sequence[Row], *, gives_way: int, right: Sequence[int] = ()) -> None:
-    """Prints rows, the first of which has the headings."""
+    """Print rows; the first row has the headings."""
     colour = words.has_colour(sys.stdout)
     for line in table(rows, gives_way=gives_way, right=right, width=window(), colour=colour):
         echo(line)
@@ -63,10 +63,10 @@ def table(
     width: int | None = None,
     colour: bool = False,
 ) -> list[str]:
-    """Lines of aligned columns. The column `gives_way` is cut to fit `width`; those in `right` end together.
+    """Lines of aligned columns. The column `gives_way` is cut to fit `width`; columns in `right` are right-aligned.
 
-    Columns that are empty in every row but that of the headings are left out. Where the columns do not fit, each row is
-    a block: what stands before the column that gives way, that column, and the rest with its headings.
+    Columns without values are left out. If the columns do not fit, each row becomes a block of lines: the columns before
+    `gives_way`, that column, and the other columns with their headings.
     """
     tidy = [[_tidy(cell) for cell in row] for row in rows]
     used = [place for place in range(len(tidy[0])) if any(row[place].text for row in tidy[1:])]
@@ -92,7 +92,7 @@ def table(
 def _block(
     heads: Sequence[Cell], row: Sequence[Cell], gives_way: int, width: int, *, colour: bool
 ) -> Iterator[str]:
-    """A row for a narrow window."""
+    """A row as a block of lines, for a narrow window."""
     first = [words.looked(cell.text, cell.look, colour=colour) for cell in row[:gives_way] if cell.text]
     yield from words.wrap(GAP.join(first), width, GAP)
     if row[gives_way].text:
@@ -111,14 +111,14 @@ def _tidy(cell: str | Cell) -> Cell:
 
 
 def echo_json(value: object, *, indent: bool = True) -> None:
-    """Prints a value as JSON; what JSON does not know, paths for one, is text."""
+    """Print a value as JSON; types that JSON lacks, such as paths, become text."""
     _echo(
         json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False, indent=2 if indent else None)
     )
 
 
 def echo_encoded(data: bytes) -> None:
-    """Prints one value that is JSON already, on a line of its own."""
+    """Print one encoded JSON value on its own line."""
     _echo(data.decode())
 
 
@@ -127,8 +127,8 @@ def _echo(text: str) -> None:
 
 
 def safe_json(text: str) -> str:
-    """JSON with the same value that drives no terminal: controls, C1 and bidi ones too, are escapes."""
-    # Outside its strings JSON has nothing but ASCII, so that the whole text can be searched.
+    """The same JSON with all control characters escaped, C1 and bidi too, so that it is safe on a terminal."""
+    # Outside of strings JSON is ASCII only, so the substitution can run over the whole text.
     return _UNSEEN.sub(_escaped if words.has_unicode(sys.stdout) else _in_ascii, text)
 
 

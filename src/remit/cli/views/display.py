@@ -1,4 +1,4 @@
-"""What shows a run while it runs, and which one: the live tree, plain lines, or nothing."""
+"""The displays of a running tree: the live tree, plain lines, or nothing; and the choice between them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from remit.types.events import Event
 
 
 class Display(Protocol):
-    """Shows a tree. `begin` first, `end` last; none of it raises over a terminal that goes away."""
+    """Shows a tree. Call `begin` first and `end` last. No method raises when the terminal goes away."""
 
     view: TreeView
 
     def begin(self) -> None: ...
 
     def feed(self, event: Event) -> None:
-        """Take in what happened."""
+        """Process an event."""
         ...
 
     def paint(self) -> None:
@@ -31,19 +31,19 @@ class Display(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Say something of our own; foreign text in it has been made visible."""
+        """Print a message of remit; the caller has escaped untrusted text in it."""
         ...
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leaves the terminal to somebody else inside."""
+        """Free the terminal for a prompt inside this context."""
         ...
 
-    def go_on(self) -> None:
-        """The process was stopped and goes on."""
+    def redraw(self) -> None:
+        """Draw again after the process was suspended and continued (SIGCONT)."""
         ...
 
     def end(self, *, tree: bool = True) -> None:
-        """Give the terminal back; with `tree`, what came of it is left standing."""
+        """Restore the terminal; with `tree`, leave the final tree on it."""
         ...
 
 
@@ -54,40 +54,40 @@ class NoDisplay:
         self.view = view
 
     def begin(self) -> None:
-        """Nothing to be made ready."""
+        """Nothing to prepare."""
 
     def feed(self, event: Event) -> None:
         self.view.feed(event)
 
     def paint(self) -> None:
-        """Nothing to be drawn."""
+        """Nothing to draw."""
 
     def note(self, text: str) -> None:
-        """Nobody wants to know."""
+        """Nothing to print."""
 
     @contextmanager
     def paused(self) -> Generator[None]:
         yield
 
-    def go_on(self) -> None:
-        """Nothing to be drawn again."""
+    def redraw(self) -> None:
+        """Nothing to draw again."""
 
     def end(self, *, tree: bool = True) -> None:
-        """Nothing to be given back."""
+        """Nothing to restore."""
 
 
 def open_display(view: TreeView, *, quiet: bool, plain: bool = False) -> Display:
-    """The live tree where somebody looks on at standard error; otherwise plain lines."""
+    """The live tree if standard error is a terminal; otherwise plain lines. Nothing with `quiet`."""
     if quiet:
         return NoDisplay(view)
     stream = sys.stderr
-    if plain or not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb" or not _is_ours():
+    if plain or not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb" or not _may_draw():
         return LineDisplay(view, stream)
     from remit.cli.views.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
 
     return LiveDisplay(view, stream)
 
 
-def _is_ours() -> bool:
-    """In the background of a shell a tree would be drawn over what is typed there."""
+def _may_draw() -> bool:
+    """False for a background job, whose tree would overwrite what the user types in the shell."""
     return in_foreground() or not words.is_terminal(sys.stdin)

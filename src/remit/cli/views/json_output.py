@@ -1,4 +1,4 @@
-"""The result of a run as one JSON object, and a writer of lines that never holds up the run."""
+"""The result of a run as one JSON object, and a writer that never blocks the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remit.types.outcome import Outcome
 
 
 def result(outcome: Outcome) -> JsonObject:
-    """A run's outcome with its children, without conversations. Every key is always there."""
+    """A run's outcome with its children, without conversations. Every key is always present."""
     return {"kind": "result", "exit_code": exits.BY_STATUS[outcome.status], **_run(outcome)}
 
 
@@ -56,7 +56,7 @@ def _usage(usage: Usage) -> Json:
 
 
 def _plain(value: object) -> Json:
-    """A structured answer that a type was given for is an object of that type."""
+    """A structured answer as JSON; it is an object if the output type is a class."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else value
 
@@ -66,32 +66,32 @@ def encode_result(outcome: Outcome) -> bytes:
 
 
 def write_out(data: bytes) -> None:
-    """Bytes on standard output, whatever stands in its place. Raises OSError."""
+    """Write bytes to standard output, also if it was replaced by a text stream. Raises OSError."""
     target = getattr(sys.stdout, "buffer", None)
     if target is None:
         sys.stdout.write(data.decode())
     else:
-        # What was printed before stands before it.
+        # Flush first, so that text printed earlier comes first.
         sys.stdout.flush()
         target.write(data)
 
 
 def write_json(data: bytes) -> None:
-    """One value on a line of its own: exact in a pipe or a file, with escapes on a terminal. Raises OSError."""
+    """Write one value on its own line: unchanged for a pipe or a file, escaped for a terminal. Raises OSError."""
     if words.is_terminal(sys.stdout):
         data = columns.safe_json(data.decode()).encode()
     write_out(data + b"\n")
 
 
 class Writer:
-    """Writes lines to standard output in a thread of its own, in order: a slow reader never slows a run."""
+    """Writes lines to standard output in order, in its own thread, so that a slow reader never slows a run."""
 
     def __init__(self, on_gone: Callable[[], None] = lambda: None) -> None:
-        """`on_gone` is called, in that thread, when nobody reads any more."""
+        """Calls `on_gone`, in that thread, when the reader is gone."""
         self._on_gone = on_gone
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.gone = False
-        """Whether nobody reads any more."""
+        """Whether the reader is gone."""
         self._thread = threading.Thread(target=self._work, name="remit writes", daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""The keyboard of the terminal: what is typed while a tree is drawn is not echoed into it."""
+"""Turns off the terminal's echo, so that typed keys do not appear in a live tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 try:
     import termios
-except ImportError:  # a system without terminals of this kind
+except ImportError:  # Windows
     termios = None
 
 Mode = list[object]
@@ -18,13 +18,13 @@ _TROUBLE = (OSError, ValueError, AttributeError) if termios is None else (OSErro
 
 
 class Keys:
-    """Switches the echo of standard input off and on again. Does nothing where that cannot be."""
+    """Turns the echo of standard input off and on. Does nothing on systems without termios."""
 
     def __init__(self) -> None:
         self._before: Mode | None = None
 
     def hush(self) -> None:
-        """No echo from here on. Ctrl-C works as before."""
+        """Turn the echo off. Ctrl-C still works."""
         if termios is None or not in_foreground():
             return
         with suppress(*_TROUBLE):
@@ -32,18 +32,18 @@ class Keys:
             if self._before is None:
                 self._before = list(mode)
             mode[3] = cast(int, mode[3]) & ~termios.ECHO
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)  # pyright: ignore[reportArgumentType]  # as it was got
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, mode)  # pyright: ignore[reportArgumentType]  # the list that tcgetattr returned
 
     def restore(self) -> None:
-        """As it was before."""
+        """Restore the echo."""
         before, self._before = self._before, None
         if termios is not None and before is not None and in_foreground():
             with suppress(*_TROUBLE):
-                termios.tcsetattr(sys.stdin, termios.TCSANOW, before)  # pyright: ignore[reportArgumentType]  # as it was got
+                termios.tcsetattr(sys.stdin, termios.TCSANOW, before)  # pyright: ignore[reportArgumentType]  # the list that tcgetattr returned
 
 
 def in_foreground() -> bool:
-    """Whether the terminal is ours: a process in the background that touches it is stopped."""
+    """Whether this process is in the foreground: the system suspends a background process that uses the terminal."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""A run as plain lines, one per thing that happened: for logs, pipes and terminals that cannot do more."""
+"""A run as plain lines, one per event: for logs, pipes and simple terminals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from remit.observe.run_words import how_it_ended
 from remit.types.events import Event
 
 WIDEST = 200
-"""Characters of a line; a log is read by people too."""
+"""Characters of a line."""
 
-_TOLD = (
+_SHOWN = (
     events.RunStarted,
     events.RunResumed,
     events.CallStarted,
@@ -35,7 +35,7 @@ _TOLD = (
 
 
 class LineDisplay:
-    """Writes a line per event that people want to know of."""
+    """Writes one line per event that matters to users."""
 
     def __init__(self, view: TreeView, stream: TextIO) -> None:
         self.view = view
@@ -43,10 +43,10 @@ class LineDisplay:
         self._began: float | None = None
         self._broken = False
         self._held: list[str] | None = None
-        """Lines that wait for an answer."""
+        """Lines that are held back while a question waits for its answer."""
 
     def begin(self) -> None:
-        """Nothing to be made ready."""
+        """Nothing to prepare."""
 
     def feed(self, event: Event) -> None:
         self.view.feed(event)
@@ -55,21 +55,21 @@ class LineDisplay:
         said = self._say(event)
         if said:
             record = self.view.tree.runs.get(event.run)
-            # Siblings of one agent are told apart by their labels, else by the number that ends their ids.
+            # Siblings of one agent differ by their labels, else by the number at the end of their ids.
             number = event.run.partition(".")[2]
             label = words.line(record.label, 40) if record is not None and record.label else number
             who = words.path(event.path) + (f" ({label})" if label else "")
             self._write(f"{words.duration(event.at - self._began):>6}  {who}: {words.line(said, WIDEST)}")
 
     def paint(self) -> None:
-        """Lines are written when they come."""
+        """Nothing to draw: lines are written at once."""
 
     def note(self, text: str) -> None:
         self._write(text)
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """What comes meanwhile is written afterwards, not between a question and its answer."""
+        """Hold lines back, so that none appears between a question and its answer."""
         self._held = []
         try:
             yield
@@ -78,8 +78,8 @@ class LineDisplay:
             for text in held:
                 self._write(text)
 
-    def go_on(self) -> None:
-        """Nothing to be drawn again."""
+    def redraw(self) -> None:
+        """Nothing to draw again."""
 
     def end(self, *, tree: bool = True) -> None:
         if tree and self.view.tree.runs:
@@ -96,10 +96,10 @@ class LineDisplay:
             return "" if event.success or self._delegates(event) else in_words(event)
         if isinstance(event, events.ToolsOpened) and not event.trouble:
             return ""
-        return in_words(event) if isinstance(event, _TOLD) else ""
+        return in_words(event) if isinstance(event, _SHOWN) else ""
 
     def _delegates(self, event: events.CallEnded) -> bool:
-        """Whether the call asked for a child: how that ended has a line of its own."""
+        """Whether the call is a delegation: the child's end has its own line."""
         record = self.view.tree.runs.get(event.run)
         place = None if record is None else record.turn.places.get(event.call)
         return record is not None and place is not None and record.calls[place].delegates
@@ -110,7 +110,7 @@ class LineDisplay:
         if self._broken or self._held is not None:
             return
         if room := self._room():
-            # Below the words of the line, not below its time.
+            # Align with the text of the line, not with its time.
             rows = (words.wrap(row, room, "    " if row[:1] == " " else "") for row in text.split("\n"))
             text = "\n".join(part for parts in rows for part in parts)
         shown_text = text if words.has_unicode(self._stream) else words.ascii_only(text)
@@ -121,5 +121,5 @@ class LineDisplay:
             self._broken = True
 
     def _room(self) -> int | None:
-        """Cells of a line; None for a log, which has no edge."""
+        """Cells of a line; None if the stream is not a terminal."""
         return words.window_of(self._stream) - 1 if words.is_terminal(self._stream) else None

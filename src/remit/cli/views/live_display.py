@@ -1,4 +1,4 @@
-"""The live tree on a terminal: painted at most ten times a second, out of the way while a person is asked."""
+"""The live tree on a terminal: drawn at most ten times a second, hidden while a question is open."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LAST_LINES = 12
-"""Runs that are left standing above the answer."""
+"""Runs in the tree that stays above the answer."""
 
 CLOCK_S = 0.5
-"""How often times are drawn anew when nothing happens."""
+"""How often the times are redrawn while there are no events."""
 
 
 class LiveDisplay:
-    """Draws a tree on a terminal in place. What it writes stays below what was there before."""
+    """Draws a tree in place, below the earlier output of the terminal."""
 
     def __init__(self, view: TreeView, stream: TextIO) -> None:
-        # Here, because rich is for those who have a terminal.
+        # Imported here because only terminals need rich.
         from rich.console import Console  # noqa: PLC0415 - see above
 
         self.view = view
@@ -40,7 +40,7 @@ class LiveDisplay:
         self._keys = Keys()
         self._live: Live | None = None
         self._lines: list[Line] = []
-        """What stands on the terminal."""
+        """The lines on the terminal."""
         self._size = (0, 0)
         self._changed = True
         self._painted_at = 0.0
@@ -56,7 +56,7 @@ class LiveDisplay:
         self._changed = True
 
     def paint(self) -> None:
-        """Draw what has changed; also when only the clock has. Never raises: a terminal may go away."""
+        """Draw if anything changed, the clock included. Never raises, even if the terminal goes away."""
         now = time.monotonic()
         if self._live is None or self._broken:
             return
@@ -75,7 +75,7 @@ class LiveDisplay:
             self._live.update(self._text(lines), refresh=True)
 
     def note(self, text: str) -> None:
-        """A line of ours above the tree."""
+        """Print a message above the tree."""
         from rich.text import Text  # noqa: PLC0415 - as above
 
         with self._unbroken():
@@ -83,7 +83,7 @@ class LiveDisplay:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """The terminal is somebody else's meanwhile, also when a tree asks before it is drawn or after its end."""
+        """Hide the tree inside this context; also valid before `begin` and after `end`."""
         self._paused = True
         self._follow_state()
         try:
@@ -93,8 +93,8 @@ class LiveDisplay:
             self._follow_state()
             self.paint()
 
-    def go_on(self) -> None:
-        """The process was stopped and goes on, below what others have written meanwhile."""
+    def redraw(self) -> None:
+        """Draw again after SIGCONT, below the output that other programs wrote in the meantime."""
         if self._live is not None:
             self._keys.hush()
             with self._unbroken():
@@ -103,7 +103,7 @@ class LiveDisplay:
             self._changed = True
 
     def end(self, *, tree: bool = True) -> None:
-        """Take the live tree away; a short one stays in its place."""
+        """Remove the live tree; with `tree`, leave a short one."""
         self._begun = False
         self._follow_state()
         if tree and self.view.tree.runs:
@@ -117,7 +117,7 @@ class LiveDisplay:
                 self._console.print(self._text(lines))
 
     def _follow_state(self) -> None:
-        """Have the tree on the terminal while it is to be there, and not otherwise."""
+        """Start or stop drawing, according to `begin`, `end` and `paused`."""
         wanted = self._begun and not self._paused
         if wanted and self._live is None:
             self._keys.hush()
@@ -153,7 +153,7 @@ class LiveDisplay:
         return self._console.size != self._size
 
     def _mend(self, width: int) -> None:
-        """A window that became narrower has wrapped our lines: go up over all of them, not just as many as we drew."""
+        """Erase the lines of a window that became narrower: they are wrapped, so they fill more rows than we drew."""
         cells = (sum(words.width(text) for text, _ in line) for line in self._lines)
         rows = sum(max(1, -(-one // max(1, width))) for one in cells)
         if rows > len(self._lines):
@@ -170,7 +170,7 @@ class LiveDisplay:
 
     @contextmanager
     def _unbroken(self) -> Generator[None]:
-        """A terminal that has gone away stops the drawing, and nothing else."""
+        """Stop drawing, and only that, when the terminal is gone."""
         try:
             yield
         except (OSError, ValueError):

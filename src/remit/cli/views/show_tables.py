@@ -1,4 +1,4 @@
-"""The tables of `remit show`: calls, usage and events of a run and everything below it."""
+"""The tables of `remit show`: calls, usage and events of a run and its descendants."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from remit.types.text import call_context, text_of
 
 
 def below(tree: Tree, found: NamedRun) -> list[RunRecord]:
-    """The run and everything below it, in the order in which they were started."""
+    """The run and its descendants, in the order in which they started."""
     return [record for record in tree.runs.values() if is_within(record.id, found.run)]
 
 
 def shown_id(run: str, found: NamedRun) -> str:
-    """A run's id as it is shown: the tree's is short."""
+    """A run's id as tables show it: with the short id of its tree."""
     return found.short.partition(".")[0] + run.removeprefix(found.info.root)
 
 
 def call_rows(tree: Tree, found: NamedRun) -> Iterator[Row]:
-    yield "RUN", "TURN", "TOOL", "WHAT", "RESULT", "MS"
+    yield "RUN", "TURN", "TOOL", "ARGUMENTS", "RESULT", "MS"
     for record in below(tree, found):
         for call in record.calls:
             name, args = call.call.name, call.call.args
@@ -41,22 +41,22 @@ def call_rows(tree: Tree, found: NamedRun) -> Iterator[Row]:
                 str(call.turn),
                 name,
                 what,
-                _came_of(tree, call),
+                _result(tree, call),
                 time_ms,
             )
 
 
-def _came_of(tree: Tree, call: CallRecord) -> Cell:
+def _result(tree: Tree, call: CallRecord) -> Cell:
     end = call.ended
     if end is not None:
         return Cell(end.summary or ("done" if end.success else "failed"), "" if end.success else "bad")
     if call.request in tree.requests:
-        return Cell("waits for an answer", "ask")
-    return Cell("not finished" if call.started else "not begun", "warn")
+        return Cell("waits for approval", "ask")
+    return Cell("not finished" if call.started else "not started", "warn")
 
 
 def call_items(tree: Tree, found: NamedRun) -> list[JsonObject]:
-    """The same for programs, with the arguments as they were."""
+    """The same as JSON, with the unchanged arguments."""
     return [
         {
             "run": record.id,
@@ -81,7 +81,7 @@ def usage_rows(tree: Tree, found: NamedRun) -> Iterator[Row]:
         own = _sum(record.usage)
         yield shown_id(record.id, found), record.agent, record.model_used, *_amounts(own)
     if len(records) > 1:
-        yield Cell("all", "strong"), "", "", *_amounts(tree.usage(found.run))
+        yield Cell("total", "strong"), "", "", *_amounts(tree.usage(found.run))
 
 
 def _sum(parts: Iterable[Usage]) -> Usage:
@@ -114,7 +114,7 @@ def usage_items(tree: Tree, found: NamedRun) -> list[JsonObject]:
 
 
 def event_rows(events: Iterable[Event], found: NamedRun) -> Iterator[Row]:
-    yield "SEQ", "TIME", "RUN", "AGENT", "WHAT"
+    yield "SEQ", "TIME", "RUN", "AGENT", "EVENT"
     for event in events:
         at = time.strftime("%H:%M:%S", time.localtime(event.at)) + f".{int(event.at * 1000) % 1000:03}"
         what = in_words(event)

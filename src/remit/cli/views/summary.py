@@ -1,4 +1,4 @@
-"""What `remit show` says of a run when nobody asks for more: what it was, how it went, its tree, its answer."""
+"""The page that `remit show` prints by default: task, status, tree, answer, notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 import remit.observe.words as words
 from remit.cli.options import Options, recall
-from remit.cli.resume_hints import way_on
+from remit.cli.resume_hints import resume_hint
 from remit.cli.run_lookup import NamedRun, hint, short_request
 from remit.cli.views.show_tables import below, shown_id
 from remit.cli.views.tree_view import TreeView, interrupt, shown, whole
@@ -24,20 +24,20 @@ from remit.types.ports import Store
 
 TASK_LINES = 6
 LABEL = 8
-"""Cells before what is said about a run."""
+"""Cells of a label."""
 PIPE_WIDTH = 120
-"""How wide a tree is drawn for a file or a pipe."""
+"""The width of a tree in a file or a pipe."""
 
 
 class Shown(NamedTuple):
-    """A run as it is shown: everything that was begun and that nobody works on any more is `interrupted`."""
+    """A run to show. Runs without an end whose process is gone count as `interrupted`."""
 
     found: NamedRun
     tree: Tree
     outcome: Outcome | None
-    """None while it runs."""
+    """None while the run is running."""
     called: Options | None
-    """How the command line was called; None for a tree that was started otherwise."""
+    """The options of `remit run`; None if another program started the tree."""
 
     @property
     def record(self) -> RunRecord:
@@ -58,7 +58,7 @@ async def read_run(store: Store, found: NamedRun, tree: Tree) -> Shown:
 
 
 def subtree(tree: Tree, run: str) -> Tree:
-    """A run and everything below it, as a tree of its own."""
+    """A run and its descendants as a separate tree."""
     if run == tree.root:
         return tree
     runs = {r.id: r for r in tree.runs.values() if r.id == run or r.id.startswith(f"{run}.")}
@@ -73,7 +73,7 @@ def drawn_tree(one: Shown, *, width: int, colour: bool, unicode: bool = True) ->
 
 
 def pieces(one: Shown, *, window: int | None, colour: bool, unicode: bool = True) -> Iterator[str]:
-    """The parts of the page, to be set apart by empty lines, wrapped to a window if there is one."""
+    """The parts of the page, to be joined by empty lines, wrapped to the window if there is one."""
     most = window or sys.maxsize
     yield "\n".join(part for row in _head(one, colour=colour) for part in words.wrap(row, most, " " * LABEL))
     yield drawn_tree(one, width=window or PIPE_WIDTH, colour=colour, unicode=unicode)
@@ -100,8 +100,8 @@ def _head(one: Shown, *, colour: bool) -> Iterator[str]:
         yield _row("", f"… {words.count(len(rows) - TASK_LINES, 'more line')} (--messages)")
     yield _row("Model", words.line(record.model_used))
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
-    took = f", {words.duration(outcome.duration_s)} of work" if outcome else ""
-    yield _row("Began", f"{began} ({words.ago(record.started_at, time.time())}){took}")
+    took = f", took {words.duration(outcome.duration_s)}" if outcome else ""
+    yield _row("Started", f"{began} ({words.ago(record.started_at, time.time())}){took}")
     if one.called is not None and one.called.workspace:
         yield _row("Folder", words.line(one.called.workspace))
 
@@ -114,7 +114,7 @@ def _answer(one: Shown) -> Iterator[tuple[str, str, words.Look]]:
     outcome = one.outcome
     if outcome is None:
         if one.record.talk.text.strip():
-            yield "Said last", one.record.talk.text, "strong"
+            yield "Last text", one.record.talk.text, "strong"
         return
     if outcome.text:
         yield "Answer", outcome.text, "good"
@@ -124,9 +124,9 @@ def _answer(one: Shown) -> Iterator[tuple[str, str, words.Look]]:
             if outcome.reason == outcome.error or not outcome.error
             else f"{outcome.reason}\n{outcome.error}"
         )
-        yield "Why it ended", why.strip(), "warn"
+        yield "Reason", why.strip(), "warn"
     if outcome.partial and not outcome.text:
-        yield "What it had", outcome.partial, "strong"
+        yield "Partial answer", outcome.partial, "strong"
 
 
 def _notes(one: Shown) -> Iterator[str]:
@@ -136,19 +136,19 @@ def _notes(one: Shown) -> Iterator[str]:
             yield f"Warning ({shown_id(record.id, found)}): {words.line(warning)}"
         for kept in record.artifacts:
             command = hint(f"show {root} --artifact {shlex.quote(words.line(kept.id))}")
-            yield f"Kept: {words.line(kept.name)}, {kept.chars:,} characters: {command}"
+            yield f"Artifact: {words.line(kept.name)}, {kept.chars:,} characters: {command}"
     for request in subtree(one.tree, found.run).requests.values():
         short = short_request(request.request, found.short)
         what = words.doing(request.tool, request.context)
-        yield f"Waits for you: {words.path(request.path)} asks: {what}. Answer: {hint(f'approve {short}')}, or {hint(f'deny {short}')}"
+        yield f"Approval needed: {words.path(request.path)}: {what}. Answer: {hint(f'approve {short}')}, or {hint(f'deny {short}')}"
     if one.outcome is None:
-        yield f"Follow it: {hint(f'watch {found.short}')}   Stop it: {hint(f'cancel {found.short}')}"
+        yield f"Watch: {hint(f'watch {found.short}')}   Cancel: {hint(f'cancel {found.short}')}"
     elif found.is_root and one.outcome.status in REOPENED:
-        yield f"Go on with it: {way_on(one.called, found.info.root, root)}"
+        yield f"Resume: {resume_hint(one.called, found.info.root, root)}"
 
 
 def as_json(one: Shown) -> JsonObject:
-    """The same for programs."""
+    """The same as JSON."""
     record, outcome = one.record, one.outcome
     return {
         "id": record.id,
@@ -180,9 +180,9 @@ def as_json(one: Shown) -> JsonObject:
 
 
 def tree_json(one: Shown) -> list[JsonObject]:
-    """Every run in short, parents first."""
+    """Every run in a few fields, parents first."""
     totals: dict[str, Usage] = {}
-    # Children are started after their parents, so backwards they come first.
+    # Children start after their parents, so the reversed order has them first.
     for record in reversed(below(one.tree, one.found)):
         totals[record.id] = total((*record.usage, *(totals[child] for child in record.children)))
     return [

@@ -1,4 +1,4 @@
-"""A conversation for people: who said what, which tools were called, what came of it."""
+"""Prints a conversation: messages, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remit.types.text import text_of
 def transcript(
     messages: Sequence[Message], agent: str, *, window: int | None = None, colour: bool
 ) -> Iterator[str]:
-    """Pieces of text, one per message; nothing in them drives a terminal. Prose is wrapped to a window."""
+    """One escaped text per message, its prose wrapped to the window."""
     for message in messages:
         head, body, look = _piece(message, agent)
         if window is not None and not isinstance(message, ToolMessage):
@@ -35,7 +35,7 @@ def _piece(message: Message, agent: str) -> tuple[str, str, words.Look]:
         return "user", _parts(message), "strong"
     if isinstance(message, AssistantMessage):
         thinking = [block.text for block in message.thinking if block.text.strip()]
-        parts = [*(f"(thinks) {words.lines(text)}" for text in thinking)]
+        parts = [*(f"(thinking) {words.lines(text)}" for text in thinking)]
         parts += [words.lines(message.text)] if message.text.strip() else []
         parts += [_call(call) for call in message.calls]
         return words.line(agent), "\n".join(parts), "busy"
@@ -56,7 +56,7 @@ def _file(part: ImagePart | FilePart) -> str:
 
 def _call(call: Call) -> str:
     if isinstance(call.args, str):
-        return f"→ {words.line(call.name)} (arguments that are no JSON)\n{_indented(call.args)}"
+        return f"→ {words.line(call.name)} (arguments are not JSON)\n{_indented(call.args)}"
     short: list[str] = []
     long: list[str] = []
     for name, value in call.args.items():

@@ -1,7 +1,7 @@
-"""A tree as lines of text: one per run, finished branches folded, as many as a window has room for.
+"""A tree as lines of text: one line per run, with finished branches folded, limited to the height of a window.
 
-Feed a `TreeView` events, live or from a journal, or give it a `Tree`; `frame` is what fits a window now, `whole` is
-every run. Lines are pieces of text with a look; `shown` makes strings of them.
+Pass events to a `TreeView`, live or from a journal, or give it a `Tree`. `frame` returns the lines that fit a window,
+`whole` returns every run. Lines are pieces of text with a look; `shown` converts them to strings.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ Piece = tuple[str, Look]
 Line = tuple[Piece, ...]
 
 DEEPEST = 8
-"""Levels that are indented; those below stand under the last."""
+"""Levels that are indented; deeper levels have the indent of the last one."""
 
 WIDEST_NAME = 28
 WIDEST_TASK = 80
 LEAST_TASK = 12
 LEAST_WIDTH = 80
 NARROW = 50
-"""In windows with fewer columns a run's numbers are its tokens, and its mark alone says that it completed."""
+"""In windows with fewer columns, a run's only number is its tokens, and only its mark shows that it completed."""
 STEP = 20
+LEAST_LABELLED = 8
+"""Windows with fewer lines show no column labels."""
 
 _NO_USAGE = Usage()
 
 
 class Sum(NamedTuple):
-    """A run and everything below it."""
+    """The totals of a run and its descendants."""
 
     tokens: int
     usd: float | None
@@ -47,29 +49,29 @@ class Sum(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A run that is shown: where it hangs, and whether what is below it is folded away."""
+    """A run that is shown, its place in the tree, and how many of its descendants are folded."""
 
     record: RunRecord
     rails: tuple[bool, ...]
-    """For each level above it from the first: whether a later one of that level follows below."""
+    """For each level from the first: whether another run of that level follows below."""
     folded: int
-    """How many runs below it are not shown."""
+    """How many of its descendants are not shown."""
 
 
 class TreeView:
-    """What is shown of a tree."""
+    """The state of a tree's display."""
 
     def __init__(self, tree: Tree | None = None) -> None:
         self.tree = tree or Tree()
         self.live: dict[str, Live] = {}
         self._spent = {record.id: total(record.usage) for record in self.tree.runs.values()}
         self.missed = 0
-        """Events that came too quickly to be looked at."""
+        """Events that were dropped because they came too fast."""
         self.stands = False
-        """Nobody runs it: its clocks stand where its last event left them."""
+        """No process runs the tree: its times stop at its last event."""
 
     def feed(self, event: Event) -> None:
-        """Take in what happened."""
+        """Process an event."""
         apply(self.tree, event)
         live = self.live.setdefault(event.run, Live())
         if isinstance(event, (events.ReplyReceived, events.ModelCallFailed)):
@@ -82,18 +84,18 @@ class TreeView:
             note(live, event)
 
     def clock(self, now: float) -> float:
-        """What its clocks go by."""
+        """The time that durations are measured to."""
         return self.tree.at if self.stands else now
 
     def end(self) -> None:
-        """No process runs it any more."""
+        """Mark the tree as interrupted: its process is gone."""
         self.stands = True
         interrupt(self.tree)
 
     def sums(self) -> dict[str, Sum]:
-        """What each run and everything below it has used."""
+        """The totals of each run and its descendants."""
         found: dict[str, Sum] = {}
-        # Children are started after their parents, so backwards they come first.
+        # Children start after their parents, so the reversed order has them first.
         for record in reversed(self.tree.runs.values()):
             own = self._spent.get(record.id, _NO_USAGE)
             tokens, requests, runs, still_open = own.tokens, own.requests, 1, int(record.outcome is None)
@@ -109,33 +111,35 @@ class TreeView:
         return found
 
     def action(self, record: RunRecord) -> Action:
-        """What a run is doing, in words."""
+        """The current action of a run, in words."""
         live = self.live.get(record.id)
         calls = list(live.calls.values()) if live else []
         return action_of(self.tree, record, calls, live.said if live else "", len(live.queued) if live else 0)
 
 
 def interrupt(tree: Tree) -> None:
-    """Have every run without an end be one that was interrupted: no process works on it any more."""
+    """Mark every run without an outcome as interrupted."""
     outcomes = tree.outcomes()
     for record in tree.runs.values():
         record.outcome = record.outcome or outcomes[record.id]
 
 
 def frame(view: TreeView, *, width: int, height: int, now: float) -> list[Line]:
-    """What fits a window: the runs that matter most, those left out as a count, and what there is to say of the whole."""
-    told = summary(view, width, now)[: max(1, height // 4)]
-    return [*_runs(view, width, now, max(1, height - 1 - len(told))), *told]
+    """The lines that fit a window: the most important runs, a count of the others, and the summary."""
+    totals = summary(view, width, now)[: max(1, height // 4)]
+    labelled = height >= LEAST_LABELLED
+    most = max(1, height - 1 - labelled - len(totals))
+    return [*_runs(view, width, now, most, labelled=labelled), *totals]
 
 
 def whole(view: TreeView, *, width: int, now: float, most: int | None = None) -> list[Line]:
-    """Every run, or about `most` lines of those that matter most, and what there is to say of the whole."""
-    return [*_runs(view, width, now, most), *summary(view, width, now)]
+    """Every run, or about `most` lines of the most important runs, and the summary."""
+    return [*_runs(view, width, now, most, labelled=True), *summary(view, width, now)]
 
 
-def _runs(view: TreeView, width: int, now: float, most: int | None) -> list[Line]:
+def _runs(view: TreeView, width: int, now: float, most: int | None, *, labelled: bool) -> list[Line]:
     rows = list(_rows(view.tree, None if most is None else _chosen(view, most)))
-    lines = _draw_all(view, rows, width, now)
+    lines = _draw_all(view, rows, width, now, labelled=labelled)
     rest = _left_out(view.tree, rows)
     if rest:
         lines.append(((words.cut(f"  … {rest}", width), "dim"),))
@@ -143,7 +147,7 @@ def _runs(view: TreeView, width: int, now: float, most: int | None) -> list[Line
 
 
 def shown(lines: Iterable[Line], *, colour: bool, unicode: bool = True) -> str:
-    """Lines as a string, without a break at the end."""
+    """The lines as a string, without a final newline."""
     drawn = "\n".join(
         "".join(words.looked(text, look, colour=colour) for text, look in line).rstrip() for line in lines
     )
@@ -154,7 +158,7 @@ def shown(lines: Iterable[Line], *, colour: bool, unicode: bool = True) -> str:
 
 
 def _chosen(view: TreeView, room: int) -> set[str]:
-    """Ids of the runs to show: the root, who asks, who works, then who ended, those with trouble first."""
+    """Ids of the runs to show: the root, runs that need approval, running ones, failed ones, completed ones."""
     tree = view.tree
     visible = [r for r in tree.runs.values() if _is_open_above(tree, r)]
     if len(visible) <= room:
@@ -172,7 +176,7 @@ def _chosen(view: TreeView, room: int) -> set[str]:
 
 
 def _rank(record: RunRecord, asking: set[str]) -> tuple[int, float]:
-    """Smaller comes first. Runs that work keep their order, so that lines stay where they are."""
+    """The sort key; smaller comes first. Running runs keep their order, so that lines do not move."""
     if record.id in asking:
         return (0, record.started_at)
     if record.outcome is None:
@@ -181,7 +185,7 @@ def _rank(record: RunRecord, asking: set[str]) -> tuple[int, float]:
 
 
 def _is_open_above(tree: Tree, record: RunRecord) -> bool:
-    """Whether it is shown at all: a run that has ended is one line with everything below it; the root's children stay."""
+    """Whether the run is shown: descendants of an ended run are folded, except the root's children."""
     parent = tree.runs.get(record.parent) if record.parent else None
     return parent is None or parent.outcome is None or parent.id == tree.root
 
@@ -194,7 +198,7 @@ def _lineage(tree: Tree, record: RunRecord) -> Iterator[str]:
 
 
 def _rows(tree: Tree, kept: set[str] | None) -> Iterator[Row]:
-    """In the order of the tree, parents first; no recursion, for deep trees."""
+    """The rows in tree order, parents first. Iterative, because trees can be deep."""
     if tree.root not in tree.runs:
         return
     stack: list[tuple[str, tuple[bool, ...]]] = [(tree.root, ())]
@@ -216,20 +220,20 @@ def _count_below(tree: Tree, record: RunRecord) -> int:
 
 
 def _left_out(tree: Tree, rows: list[Row]) -> str:
-    """Those that no line stands for, counted: a folded run stands for what is below it."""
+    """Counts of the runs that are not shown, without those folded into a run that is shown."""
     drawn = {row.record.id for row in rows}
     folded = {row.record.id for row in rows if row.record.outcome is not None and row.folded}
-    hidden = {"running": 0, "done": 0, "ended otherwise": 0}
+    hidden = {"running": 0, "completed": 0, "not completed": 0}
     for record in tree.runs.values():
         if record.parent in folded:
             folded.add(record.id)
         elif record.id not in drawn:
             ended = record.outcome
-            hidden["running" if ended is None else "done" if ended.ok else "ended otherwise"] += 1
-    said = [f"{many:,} {how}" for how, many in hidden.items() if many]
-    if not said:
+            hidden["running" if ended is None else "completed" if ended.ok else "not completed"] += 1
+    counts = [f"{many:,} {how}" for how, many in hidden.items() if many]
+    if not counts:
         return ""
-    first, *others = said
+    first, *others = counts
     return ", ".join([f"{first.split(' ', 1)[0]} more {first.split(' ', 1)[1]}", *others])
 
 
@@ -237,7 +241,7 @@ def _left_out(tree: Tree, rows: list[Row]) -> str:
 
 
 class Words(NamedTuple):
-    """What is said of a run on its line, not yet cut to fit."""
+    """The texts of a run's line, not yet cut to fit."""
 
     rails: str
     name: str
@@ -260,16 +264,32 @@ def _say(view: TreeView, row: Row, *, narrow: bool) -> Words:
     return Words(_rails(row.rails), name, task, ended or action.words, action)
 
 
-def _draw_all(view: TreeView, rows: list[Row], width: int, now: float) -> list[Line]:
-    """One line each, no wider than they need: in a wide window numbers stay near what they belong to."""
+def _draw_all(view: TreeView, rows: list[Row], width: int, now: float, *, labelled: bool) -> list[Line]:
+    """One line per run, no wider than needed, so that in a wide window the numbers stay near the text."""
     sums = view.sums()
     said = [_say(view, row, narrow=width < NARROW) for row in rows]
-    costs = view.tree.root in sums and sums[view.tree.root].usd != 0
-    numbers = [_numbers(row.record, sums[row.record.id], now, width, costs=costs) for row in rows]
+    shown = _columns(width, costs=view.tree.root in sums and sums[view.tree.root].usd != 0)
+    numbers = [_numbers(row.record, sums[row.record.id], now, shown) for row in rows]
     needed = max((one.width + words.width(n) + 2 for one, n in zip(said, numbers, strict=True)), default=0)
-    # In steps, so that lines do not shift with every word.
+    # In steps, so that the columns do not move with every change.
     width = min(width, max(LEAST_WIDTH, -(-needed // STEP) * STEP))
-    return [_draw(row.record, one, n, width) for row, one, n in zip(rows, said, numbers, strict=True)]
+    lines = [_draw(row.record, one, n, width) for row, one, n in zip(rows, said, numbers, strict=True)]
+    return [_labels(shown, width), *lines] if labelled and lines else lines
+
+
+def _columns(width: int, *, costs: bool) -> dict[str, int]:
+    """The columns of numbers and their cells; narrow windows have fewer."""
+    if width < NARROW:
+        return {"TOKENS": 6}
+    cost = {"COST": 7} if costs and width >= 72 else {}
+    return {"TURNS": 6, "TOKENS": 6, **cost, "TIME": 10}
+
+
+def _labels(shown: dict[str, int], width: int) -> Line:
+    """The line above the runs."""
+    numbers = " ".join(words.pad(label, cells, right=True) for label, cells in shown.items())
+    text = words.pad("  AGENT  TASK · STATUS", max(0, width - words.width(numbers) - 1))
+    return ((f"{text} {numbers}", "dim"),)
 
 
 def _draw(record: RunRecord, said: Words, numbers: str, width: int) -> Line:
@@ -291,7 +311,7 @@ def _draw(record: RunRecord, said: Words, numbers: str, width: int) -> Line:
 
 
 def _rails(rails: tuple[bool, ...]) -> str:
-    """What joins a line with those above it."""
+    """The characters that connect a line to the lines above."""
     if not rails:
         return ""
     shown = rails[-DEEPEST:]
@@ -300,7 +320,7 @@ def _rails(rails: tuple[bool, ...]) -> str:
 
 
 def _share(task: str, doing: str, room: int) -> tuple[str, str]:
-    """Task and action, each with what parts it from what stands before it, in that many cells."""
+    """Task and action, each with its separator, cut to `room` cells."""
     if room < LEAST_TASK:
         return "", words.cut(f" {doing}", room) if room > 2 else ""
     needed = words.width(doing) + 3
@@ -310,53 +330,54 @@ def _share(task: str, doing: str, room: int) -> tuple[str, str]:
     return first, words.cut(f" · {doing}", left) if doing and left > 5 else ""
 
 
-def _numbers(record: RunRecord, sums: Sum, now: float, width: int, *, costs: bool) -> str:
-    """Turn, tokens, cost and time in columns; narrow windows have fewer."""
+def _numbers(record: RunRecord, sums: Sum, now: float, shown: dict[str, int]) -> str:
+    """The run's value in each column."""
     ended, most = record.outcome, record.limits.turns
     turns = record.talk.turns + (record.asking is not None and record.asking.purpose == "turn")
     turn = f"{turns}/{most}" if isinstance(most, int) and ended is None else f"{turns}"
-    # By the run's own clock, which stands still while a person is asked.
+    # Measured by the run's own clock, which pauses while an approval is open.
     past = elapsed(record, now)
     time = words.duration(past)
     allowed = record.limits.seconds
     if ended is None and isinstance(allowed, (int, float)):
         time += f"/{words.allowed_time(allowed)}"
-    parts = [words.pad(words.number(sums.tokens) if sums.tokens else "-", 5, right=True)]
-    if costs and width >= 72:
-        parts.append(words.pad(words.money(sums.usd) if sums.usd != 0 else "-", 7, right=True))
-    if width >= NARROW:
-        parts = [words.pad(turn, 6, right=True), *parts, words.pad(time, 10, right=True)]
-    return " ".join(parts)
+    values = {
+        "TURNS": turn,
+        "TOKENS": words.number(sums.tokens) if sums.tokens else "-",
+        "COST": words.money(sums.usd) if sums.usd != 0 else "-",
+        "TIME": time,
+    }
+    return " ".join(words.pad(values[label], cells, right=True) for label, cells in shown.items())
 
 
 def summary(view: TreeView, width: int, now: float) -> list[Line]:
-    """The whole tree: its runs, and what it has spent of its limits. One line, or several in a narrow window."""
+    """The totals of the tree and its limits. One line, or several in a narrow window."""
     tree = view.tree
     root = tree.runs.get(tree.root)
     if root is None:
         return [(("starting…", "dim"),)]
     sums, limits = view.sums()[tree.root], root.limits
     past = elapsed(root, now)
-    still_open = f", {sums.open:,} open" if sums.open and root.outcome is None else ""
+    still_open = f", {sums.open:,} running" if sums.open and root.outcome is None else ""
     failed = sum(
         1 for run in tree.runs.values() for c in run.calls if c.ended is not None and not c.ended.success
     )
     parts = [
         words.count(sums.runs, "run") + still_open,
-        f"{len(tree.requests):,} waiting for you" if tree.requests else "",
+        f"{words.count(len(tree.requests), 'approval')} needed" if tree.requests else "",
         f"{words.duration(past)}{_of(limits.seconds, words.allowed_time)}",
         _against(sums.tokens, limits.tokens, words.number, " token"),
         "cost unknown" if sums.usd is None else _against(sums.usd, limits.usd, words.money),
         _against(sums.requests, limits.requests, words.number, " model call"),
         _against(sums.runs - 1, limits.delegations, words.number, " delegation") if sums.runs > 1 else "",
-        f"{view.missed:,} events not shown" if view.missed else "",
+        f"{words.count(view.missed, 'event')} not shown" if view.missed else "",
         f"{words.count(failed, 'call')} failed or denied" if failed else "",
     ]
     return [((line, "strong"),) for line in _joined([part for part in parts if part], width)]
 
 
 def _joined(parts: list[str], width: int) -> Iterator[str]:
-    """The parts side by side, in as many lines as they need."""
+    """The parts joined by dots, in as many lines as needed."""
     line = ""
     for part in parts:
         longer = f"{line} · {part}" if line else part
@@ -368,7 +389,7 @@ def _joined(parts: list[str], width: int) -> Iterator[str]:
 
 
 def _against(used: float, limit: object, say: Callable[[float], str], unit: str = "") -> str:
-    """What was used, of how much; empty for nothing of no limit. `unit` is for one."""
+    """The amount and its limit; empty if nothing was used and there is no limit. `unit` is singular."""
     limited = isinstance(limit, (int, float))
     if used == 0 and not limited:
         return ""

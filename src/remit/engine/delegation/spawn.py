@@ -32,6 +32,7 @@ from remit.engine.run.state_restored import count_lost, interrupt, restore, rest
 from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
+from remit.engine.tree.tracing import UNTRACED
 from remit.errors import UsageError
 from remit.history.fold import apply, can_go_on
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
@@ -251,7 +252,8 @@ class Engine:
     def _revive(self, run: Run, record: RunRecord) -> None:
         """Put a run back where the journal left it."""
         tree, node = self.tree, run.node
-        _traced(node, record.start.trace)
+        if tree.tracing is not None:
+            tree.tracing.begin(record.start, run.agent.description, resumed=True)
         resumed = RunResumed(*node.stamp(), limits=node.bounds.limits)
         node.emit(resumed)
         apply(tree.past, resumed)
@@ -288,13 +290,15 @@ class Engine:
         try:
             if run.replay is None:
                 _tell_started(run, delegation)
-            if run.agent.program is not None:
-                return await run_program(run)
-            if run.plan.kit is None and run.agent.sources:
-                # The loop meets a stop again and says what it comes to.
-                with suppress(Stopped):
-                    await borrow_tools(run)
-            return await drive(run)
+            tracing = self.tree.tracing
+            with UNTRACED if tracing is None else tracing.in_run(run.node.run_id):
+                if run.agent.program is not None:
+                    return await run_program(run)
+                if run.plan.kit is None and run.agent.sources:
+                    # The loop meets a stop again and says what it comes to.
+                    with suppress(Stopped):
+                        await borrow_tools(run)
+                return await drive(run)
         except (Exception, Stopped, CancelledError) as bug:
             log.exception("the run %s failed inside remit", run.node.run_id)
             what = f"remit itself failed: {describe_error(bug)}"
@@ -335,34 +339,27 @@ class Engine:
         return outcome
 
 
-def _traced(node: Node, link: str) -> str:
-    """Begin the trace of a tree with its root: the trace as text, if the tree is traced."""
-    if node.parent is not None or node.tree.tracing is None:
-        return ""
-    return node.tree.tracing.begin(node.where, link)
-
-
 def _tell_started(run: Run, delegation: Delegation | None) -> None:
-    node, plan, agent = run.node, run.plan, run.agent
-    node.emit(
-        RunStarted(
-            *node.stamp(),
-            task=plan.prompt,
-            label=plan.label,
-            call="" if delegation is None else delegation.call,
-            key="" if delegation is None else delegation.key,
-            program=agent.program is not None,
-            trace=_traced(node, ""),
-            nickname=agent.nickname or "",
-            model=run.asking.model.name,
-            instructions=agent.instructions,
-            tools=run.kit.names,
-            subagents=run.kit.subagents,
-            limits=node.bounds.limits,
-            history=tuple(run.talk.messages[:-1]),
-            terms=_terms(node) if node.parent is None else None,
-        )
+    node, plan, agent, tracing = run.node, run.plan, run.agent, run.node.tree.tracing
+    start = RunStarted(
+        *node.stamp(),
+        task=plan.prompt,
+        label=plan.label,
+        call="" if delegation is None else delegation.call,
+        key="" if delegation is None else delegation.key,
+        program=agent.program is not None,
+        nickname=agent.nickname or "",
+        model=run.asking.model.name,
+        instructions=agent.instructions,
+        tools=run.kit.names,
+        subagents=run.kit.subagents,
+        limits=node.bounds.limits,
+        history=tuple(run.talk.messages[:-1]),
+        terms=_terms(node) if node.parent is None else None,
     )
+    if tracing is not None and (trace := tracing.begin(start, agent.description, resumed=False)):
+        start = msgspec.structs.replace(start, trace=trace)
+    node.emit(start)
 
 
 def _outcome(run: Run, ending: Ending) -> Outcome:

@@ -295,7 +295,7 @@ class _Sent(Struct, eq=False):
         model, request, tracing = self.run.asking.model, self._request(), self.run.node.tree.tracing
         if tracing is None:
             return await model.ask(request, self.hear)
-        with tracing.inside(self.run.node.run_id, ""):
+        with tracing.in_model_call(self.run.node.run_id, model.name, request):
             return await model.ask(request, self.hear)
 
     def _tell_started(self) -> None:

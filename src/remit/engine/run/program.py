@@ -14,12 +14,13 @@ import remit.tasks.threads as threads
 from remit.engine.run.from_code import FromCode
 from remit.engine.run.loop_ending import Ending, stopped
 from remit.engine.run.state import Run
+from remit.engine.tree.tracing import UNTRACED
 from remit.errors import UsageError
 from remit.tasks.cancel import Stopped
 from remit.tools.contexts import ProgramContext
 from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, CallProgressed, CallStarted
-from remit.types.messages import Json
+from remit.types.messages import Call, Json
 from remit.types.outcome import Status, ToolCallLog
 from remit.types.sizes import MOST_TEXT
 from remit.types.text import clean, describe_error, result_summary, text_of
@@ -66,10 +67,7 @@ async def _call(run: Run, code: FromCode) -> object:
         prompt=run.plan.prompt,
         step=steps.step,
     )
-    if node.tree.tracing is None:
-        return await program(context)
-    with node.tree.tracing.inside(node.run_id, ""):
-        return await program(context)
+    return await program(context)
 
 
 def _ending(run: Run, ended: foreign.Ended | None) -> Ending:
@@ -133,8 +131,12 @@ class Steps:
         node.emit(
             CallStarted(*node.stamp(), call=call, tool=name, display_name=name, tier=STEP, count=tally.calls)
         )
+        tracing = node.tree.tracing
+        inside = UNTRACED if tracing is None else tracing.in_call(node.run_id, Call(call, name))
         try:
-            text, success = _json_of(name, await _called(function, args)), True
+            with inside:
+                value = await _called(function, args)
+            text, success = _json_of(name, value), True
         except BaseException as error:
             self._ended(call, name, describe_error(error), began, success=False)
             raise

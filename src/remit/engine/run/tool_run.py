@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import cast
 
 import msgspec
@@ -15,6 +15,7 @@ import remit.tasks.guest as foreign
 from remit.engine.run.artifacts import keep
 from remit.engine.run.from_code import FromCode
 from remit.engine.run.state import Run
+from remit.engine.tree.tracing import UNTRACED, Inside
 from remit.tasks.cancel import Phase, Stopped, on_loop
 from remit.tasks.guest import Ended
 from remit.tasks.semaphore import Gate
@@ -257,7 +258,9 @@ class Trip:
                 return await self._in_task(self._invoke(kwargs))
             ended = await self._in_thread(kwargs)
             if ended.how == "returned" and inspect.isawaitable(ended.value):
-                ended = await self._in_task(ended.value)
+                # Its task has a copy of this one's context.
+                with self._traced():
+                    ended = await self._in_task(ended.value)
             return ended
         finally:
             self.over = True
@@ -294,9 +297,9 @@ class Trip:
             value = self.tool.invoke(kwargs, self.context())
             return await value if inspect.isawaitable(value) else value
 
-    def _traced(self) -> AbstractContextManager[object]:
+    def _traced(self) -> Inside:
         tracing = self.run.node.tree.tracing
-        return _UNTRACED if tracing is None else tracing.inside(self.run.node.run_id, self.call.id)
+        return UNTRACED if tracing is None else tracing.in_call(self.run.node.run_id, self.call)
 
     def context(self) -> ToolContext:
         node, where = self.run.node, self.run.node.where
@@ -327,9 +330,9 @@ class Trip:
         )
 
     async def _in_thread(self, kwargs: dict[str, object]) -> Ended:
-        node, tool = self.run.node, self.tool
+        node, tool, inside = self.run.node, self.tool, self._traced()
         return await foreign.run_in_thread(
-            lambda: self._invoked(kwargs),
+            lambda: self._invoked(kwargs, inside),
             node.life.phase,
             name=f"tool {tool.name}",
             expires=self.expires,
@@ -340,9 +343,9 @@ class Trip:
             on_abandoned=node.left_behind,
         )
 
-    def _invoked(self, kwargs: dict[str, object]) -> object:
+    def _invoked(self, kwargs: dict[str, object], inside: Inside) -> object:
         """In a thread. The value may be large, so it is rendered there too."""
-        with self._traced():
+        with inside:
             value = self.tool.invoke(kwargs, self.context())
         return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
 
@@ -369,9 +372,6 @@ class Trip:
         if not self._is_over():
             node, call = self.run.node, self.call
             node.emit(CallProgressed(*node.stamp(), call=call.id, tool=call.name, text=text))
-
-
-_UNTRACED = nullcontext()
 
 
 def _nothing() -> None:

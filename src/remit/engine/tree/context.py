@@ -121,5 +121,3 @@ class TreeContext:
     def close(self) -> None:
         """Release the timer. Nothing happens in the tree any more."""
         self.alarm.close()
-        if self.tracing is not None:
-            self.tracing.close()

@@ -6,35 +6,47 @@ Nothing else in the engine knows about spans. Without `set_tracing` a tree has n
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from remit.types.events import Event, Where
+from remit.types.events import Event, RunStarted
+from remit.types.messages import Call, Request
+
+Inside = AbstractContextManager[object]
+"""A context for code that is not ours. Made on the event loop's thread, entered in the task or thread that runs the code."""
+
+UNTRACED: Inside = nullcontext()
+"""For trees that are not traced."""
 
 
 class Tracing(Protocol):
-    """The traces of one tree. Every method is called on the event loop's thread, except `inside`, and must return at once."""
+    """The traces of one tree. Every method is called on the event loop's thread, returns at once and raises nothing."""
 
-    def begin(self, where: Where, link: str) -> str:
-        """The root is about to start, or to be resumed: its trace as text, which the journal keeps.
+    def begin(self, start: RunStarted, description: str, *, resumed: bool) -> str:
+        """A run is about to start, or to be resumed: then `start` is the recorded one. `description` is its agent's.
 
-        `link` is the trace of the tree's first execution; empty for a tree that is new.
+        Returns the trace of a root as text, which the journal keeps; "" for other runs.
         """
         ...
 
     def see(self, event: Event) -> None:
-        """An event has happened. Raises nothing."""
+        """An event has happened."""
         ...
 
-    def inside(self, run: str, call: str) -> AbstractContextManager[object]:
-        """The context of a call's code, or of the model or program of a run if `call` is empty.
-
-        Entered in the task or thread that runs the code.
-        """
+    def in_run(self, run: str) -> Inside:
+        """Everything that a run does besides its model calls and tool calls; all of a program."""
         ...
 
-    def close(self) -> None:
-        """The tree has ended: nothing more is seen."""
+    def in_model_call(self, run: str, model: str, request: Request) -> Inside:
+        """One request to a model. Its `TurnStarted` has been seen."""
+        ...
+
+    def in_call(self, run: str, call: Call) -> Inside:
+        """The code of one tool call. Its `CallStarted` may not have been seen yet if it waits for a thread."""
+        ...
+
+    async def finish(self) -> None:
+        """The tree has ended: nothing more is seen. May wait for spans to be handed over, for a second at most."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""What both databases share: tables, migrations, and what a database must be able to do."""
+"""Code that both databases share: tables, migrations, and the interface of a database."""

@@ -1,4 +1,4 @@
-"""What the databases have in common: a place, the links to it, and trouble with either, in words."""
+"""The interface of a database: `Database` (a file or a server), `Link` (a connection) and `Trouble` (an error)."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ Row = tuple[object, ...]
 
 
 class Trouble(Exception):
-    """Raised when a database cannot do what it was asked; the message is for people."""
+    """Raised when a database operation fails; the message is for people."""
 
     def __init__(self, message: str, *, passing: bool) -> None:
         super().__init__(message)
         self.passing = passing
-        """Whether the same may work later: locked, full, not reachable."""
+        """Whether a retry may succeed: the database is locked, full or unreachable."""
 
 
 def unexpected(where: str, error: Exception) -> str:
-    """For what nobody thought of: a name that the database cannot hold, or a bug."""
-    return f"{where} could not do what it was asked ({type(error).__name__}: {error})."
+    """The message for an unforeseen error: a name that the database cannot store, or a bug."""
+    return f"{where}: unexpected error ({type(error).__name__}: {error})."
 
 
 class Link(Protocol):
-    """A connection, used by one thread. Everything raises `Trouble`."""
+    """A connection, used by one thread. Every method raises `Trouble`."""
 
     now: str
-    """SQL for the seconds since the epoch, on the clock that all leases of this place go by."""
+    """SQL for the seconds since the epoch, on the clock used for all leases of this database."""
     text: str
-    """SQL for a text that is given as its bytes in UTF-8: made a text first, it would be copied once more."""
+    """SQL for a text passed as UTF-8 bytes: decoding the bytes first would copy them once more."""
     lock: str
-    """What a SELECT ends with that wants its rows unchanged until the end of the transaction."""
+    """The ending of a SELECT whose rows must stay unchanged until the end of the transaction."""
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]: ...
 
     def stream(self, sql: str, values: Sequence[object] = ()) -> Generator[Row]:
-        """As `rows`, one at a time. Read to its end or closed before the next statement."""
+        """As `rows`, one at a time. Must be exhausted or closed before the next statement."""
         ...
 
     def change(self, sql: str, values: Sequence[object] = ()) -> int:
-        """How many rows there were to change."""
+        """Execute a statement and return the number of affected rows."""
         ...
 
     def begin(self, *, lasting: bool = True) -> None:
-        """A transaction. `lasting`: once committed it survives a power cut, not only the end of this process."""
+        """Begin a transaction. `lasting`: its commit survives a power cut, not only the end of this process."""
         ...
 
     def commit(self) -> None: ...
@@ -56,7 +56,7 @@ class Link(Protocol):
         ...
 
     def shrink(self) -> None:
-        """Gives back what deleted rows took, where that has to be asked for. Never raises."""
+        """Give the space of deleted rows back, if the database does not do so by itself. Never raises."""
         ...
 
     def close(self) -> None:
@@ -68,21 +68,21 @@ class Database(Protocol):
     """A file or a server."""
 
     after_fork: str
-    """What to do in a process that was forked while a store was open here, for people."""
+    """Advice for a process that was forked while this store was open."""
 
     @property
     def where(self) -> str:
-        """Its name, for people, without any password."""
+        """The database's name for people, without any password."""
         ...
 
     def open_writer(self) -> Link:
-        """Makes the place if there is none and brings its tables up to date."""
+        """Create the database if it does not exist, and migrate its tables."""
         ...
 
     def open_reader(self) -> Link | None:
-        """None when there is nothing to read before a writer has been there. Brings older tables up to date."""
+        """None if no writer has created the database yet. Migrates older tables."""
         ...
 
     def exposed(self, sandboxes: Collection[Sandbox], workspace: Path) -> str:
-        """Why commands in one of these sandboxes could write here, and what to do; empty when they cannot."""
+        """Why commands in one of these sandboxes could write to the store, and what to do; empty if they cannot."""
         ...

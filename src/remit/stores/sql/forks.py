@@ -1,9 +1,9 @@
 """SQLite connections that were open when this process was forked.
 
-SQLite does not survive a fork. It remembers in the process which locks it holds, and the child inherits that memory, but
-not the locks; a thread of the parent that was inside SQLite leaves SQLite's own mutexes locked in the child for ever (seen in
-3 of 300 forks); and to close an inherited connection in the middle of a transaction can damage the file. So a child of a
-process that had a connection open never uses SQLite, and never closes what it inherited.
+SQLite does not support forks. The child inherits SQLite's record of the locks it holds, but not the locks. If a thread of
+the parent was inside SQLite, SQLite's mutexes stay locked in the child for ever (seen in 3 of 300 forks). Closing an
+inherited connection in the middle of a transaction can damage the file. So a child of a process with an open connection
+never uses SQLite and never closes an inherited connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 
 
 class Opened:
-    """One connection, from before it is made until after it is closed: a fork may come at any moment."""
+    """One connection, from before it is opened until after it is closed: a fork may happen at any moment."""
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
@@ -28,7 +28,7 @@ _inherited: set[Opened] = set()
 
 
 def has_inherited() -> bool:
-    """Whether the parent, or a process above it, had a connection open when it forked."""
+    """Whether the parent, or one of its ancestors, had an open connection when it forked."""
     return bool(_inherited)
 
 
@@ -41,8 +41,8 @@ def _forked() -> None:
 
 
 def _never_close(connection: sqlite3.Connection) -> None:
-    """Python closes what it frees, at the latest when the process ends: so it is never freed."""
-    import ctypes  # noqa: PLC0415 - slow to import, and hardly ever needed
+    """Leak the connection: Python would close it when it is freed, at the latest when the process ends."""
+    import ctypes  # noqa: PLC0415 - slow to import and rarely needed
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 

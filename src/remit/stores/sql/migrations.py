@@ -1,6 +1,7 @@
-"""The tables of a journal, as numbered steps. A step that was released is never changed: add another.
+"""The tables of a journal, as numbered migrations. Never change a released migration: add another.
 
-`{blob}` and `{lines}` are what the databases call differently. Events refer to no other table: they are many, and each check costs.
+`{blob}` and `{lines}` differ between the databases. Pages of events have no foreign key: there are many, and each check
+costs time.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
-    # What a list of trees shows, so that nobody reads the events for it.
+    # Totals for the list of trees, so that listing does not read events.
     tuple(
         f"ALTER TABLE remit_trees ADD COLUMN {name} BIGINT NOT NULL DEFAULT 0"
         for name in ("runs", "requests", "tokens", "micros", "unpriced")
     ),
-    # Many events in a row, each a line: fewer rows to write. The view is for people, who look at them one by one.
+    # Many events per row, one line each: fewer rows to write. The view shows people one event per row.
     (
         """
         CREATE TABLE remit_pages (
@@ -82,7 +83,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE remit_events",
         "CREATE VIEW remit_events AS {lines}",
     ),
-    # Version 2 of events has a header: the view finds the run of an event there, or beside the other fields.
+    # Version 2 of events has a header: the view reads the run from there, or from the event's own fields.
     ("DROP VIEW remit_events", "CREATE VIEW remit_events AS {lines}"),
 )
 
@@ -90,12 +91,12 @@ VERSION = len(MIGRATIONS)
 
 
 def steps(after: int, *, blob: str, lines: str) -> list[str]:
-    """The statements that bring a database of version `after` up to `VERSION`."""
+    """The statements that migrate a database from version `after` to `VERSION`."""
     return [sql.format(blob=blob, lines=lines) for step in MIGRATIONS[after:] for sql in step]
 
 
 def newer(where: str, version: int) -> str:
     return (
-        f"{where} was written by a newer remit: its version is {version}, and this one knows {VERSION}. "
-        "Nothing was changed. Update remit, or name another place."
+        f"{where} was written by a newer version of remit: its format is {version}, and this version supports up to"
+        f" {VERSION}. Nothing was changed. Update remit, or name another store."
     )

@@ -1,4 +1,4 @@
-"""Whether commands in a sandbox could reach a store: the ways to a file, and passwords that lie in the workspace."""
+"""Whether sandboxed commands could reach a store: paths to its file, and passwords in the workspace."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import remit.history.journal_files as journal_files
 
 MOST_FILES = 20_000
 MOST_BYTES = 1_000_000
-"""Of one file that is searched for a password: settings and programs are smaller."""
+"""Largest file that is searched for a password: settings and programs are smaller."""
 _MOST_LINKS = 40
-"""As many as Linux follows."""
+"""The most symlinks that Linux follows."""
 
 
 def steps(path: Path) -> Iterator[Path]:
-    """Every name that is looked up on the way to a path, links included, and where each link leads.
+    """Every path that is looked up to reach a path, including symlinks and their targets.
 
-    Who can write one of these places can put another file at the end of the way.
+    A program that can write to one of them can put another file at the end of the path.
     """
     left, links = deque(path.parts[1:]), _MOST_LINKS
     here = Path(path.anchor)
@@ -41,10 +41,10 @@ def steps(path: Path) -> Iterator[Path]:
 
 
 def find_text(folder: Path, text: str) -> Path | None:
-    """The first file below a folder that has a text as a word of its own; large files are left out."""
+    """The first file below a folder that contains a text as a whole word; large files are skipped."""
     forms = {text.encode(), quote(text, safe="").encode()}
     pattern = re.compile(rb"(?<!\w)(?:%s)(?!\w)" % b"|".join(map(re.escape, forms)))
-    # Reading a file of SQLite's drops the locks that this process has on it.
+    # Closing a file of an open SQLite database would drop the locks that this process holds on it.
     ours = {str(path) for journal in journal_files.used() for path in journal.files()}
     left = MOST_FILES
     for top, folders, files in os.walk(folder):

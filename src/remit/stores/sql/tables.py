@@ -1,4 +1,4 @@
-"""What is done to the tables, one transaction or one query per function. They run in a store's threads."""
+"""Operations on the tables: one transaction or query per function. They run in a store's threads."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CHUNK_CHARS = 65_536
 
 READ_ROWS = 500
 READ_BYTES = 4_000_000
-"""Pages are read together: so many, or until the one that reaches so many bytes."""
+"""One read fetches at most this many rows, and stops at the row that reaches this many bytes."""
 
 
 class Lease(Struct, frozen=True):
-    """What a tree's row says about who owns it."""
+    """The owner of a tree, as recorded in its row."""
 
     owner: str
     left_s: float
@@ -52,46 +52,48 @@ def lease(link: Link, root: str) -> Lease | None:
 
 
 def owned_by(root: str, held: Lease, then: str) -> TreeOwned:
-    """The error that says who has a tree, and what to do."""
+    """The error that names the owner of a tree and says what to do."""
     owner = owners.decode(held.owner)
-    who = "this process" if owner and owner.here else f"another process ({owners.words(held.owner)})"
+    who = "This process" if owner and owner.here else f"Another process ({owners.words(held.owner)})"
     return TreeOwned(
-        f"The run {root!r} is being run by {who}, since {owners.since(held.claimed_at)}, so {then}. "
-        "Wait until it has ended, or stop it."
+        f"{who} has been running {root!r} since {owners.since(held.claimed_at)}, so {then}. "
+        "Wait until that run has ended, or stop it."
     )
 
 
 def taken_over(link: Link, root: str) -> TreeOwned:
-    """The error for a tree that turned out not to be ours any more."""
+    """The error for a tree that this process no longer owns."""
     held = lease(link, root)
     if held is None:
-        return TreeOwned(f"The run {root!r} was deleted by another process, so nothing more of it is stored.")
-    who = owners.words(held.owner) if held.owner else "another process, which is done with it"
+        return TreeOwned(
+            f"Another process deleted the run {root!r}, so its further events are not stored. Stop this run."
+        )
+    who = owners.words(held.owner) if held.owner else "another process, which has finished"
     return TreeOwned(
         f"The run {root!r} was taken over by {who} at {owners.since(held.claimed_at)}, because this process did "
-        "not renew its claim in time, so nothing more of it is stored here. Stop this run: the other goes on."
+        "not renew its claim in time. Further events of this process are not stored. Stop this run."
     )
 
 
 def unknown(root: str, where: str, link: Link | None = None) -> StoreError:
-    """The error for a run that is not there."""
-    hint = "Look at its `trees()` for those it has."
+    """The error for an unknown run."""
+    hint = "`remit runs` lists the runs of a store; in Python, `store.trees()`."
     longer = [] if link is None or not root else _beginning_with(link, root)
     if len(longer) == 1:
         hint = f"Did you mean {longer[0]!r}?"
     elif longer:
-        hint = "Several begin like that. Give the whole id; `trees()` has it."
-    return StoreError(f"There is no run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
+        hint = "Several ids begin with it: give the whole id."
+    return StoreError(f"No run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
 
 
 def _beginning_with(link: Link, root: str) -> list[str]:
-    """Two at the most: the command line shows, and takes, beginnings of ids."""
+    """At most two ids with this prefix: the command line shows and accepts prefixes of ids."""
     sql = "SELECT root FROM remit_trees WHERE events > 0 AND substr(root, 1, ?) = ? LIMIT 2"
     return [cast(str, row[0]) for row in link.rows(sql, (len(root), root))]
 
 
 def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bool) -> int:
-    """Own a tree; the last `seq` in it. `again`: an earlier try may have worked without our hearing of it."""
+    """Claim a tree and return its last `seq`. `again`: an earlier attempt may have been committed."""
     if new:
         now = link.now
         added = link.change(
@@ -107,14 +109,14 @@ def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bo
     if held is None or (not new and not held.events and not held.live):
         raise unknown(root, where, link)
     if new and not mine and (held.events or held.live):
-        raise StoreError(f"There is a run {root!r} in this store already.")
+        raise StoreError(f"This store already has a run {root!r}.")
     if held.live and not mine:
-        raise owned_by(root, held, "it cannot be taken up here")
+        raise owned_by(root, held, "it cannot be resumed here")
     link.change(
         f"UPDATE remit_trees SET owner = ?, expires = {link.now} + ?, claimed_at = {link.now} WHERE root = ?",  # noqa: S608
         (owner, owners.LEASE_S, root),
     )
-    # Left by an owner that died while it wrote an artifact.
+    # Chunks left by an owner that died while writing an artifact.
     link.change(
         "DELETE FROM remit_chunks WHERE root = ? AND version NOT IN"
         " (SELECT version FROM remit_artifacts WHERE root = ?)",
@@ -124,7 +126,7 @@ def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bo
 
 
 def release(link: Link, root: str, owner: str) -> None:
-    """Own it no more. One without any event leaves nothing behind."""
+    """Give up a claim. A tree without events is deleted."""
     mine = (root, owner)
     if link.rows("SELECT 1 FROM remit_trees WHERE root = ? AND owner = ? AND events = 0", mine):
         _forget(link, root)
@@ -138,7 +140,7 @@ def _forget(link: Link, root: str) -> None:
 
 
 def renew_one(link: Link, root: str, owner: str) -> bool:
-    """Whether it is still ours, until the end of this transaction."""
+    """Renew a claim. True if the tree is ours until the end of this transaction."""
     return bool(
         link.change(
             f"UPDATE remit_trees SET expires = {link.now} + ? WHERE root = ? AND owner = ?",  # noqa: S608
@@ -148,14 +150,14 @@ def renew_one(link: Link, root: str, owner: str) -> bool:
 
 
 def clear_unused(link: Link) -> None:
-    """Forgets claims of dead owners that never got an event."""
+    """Delete trees without events whose claims expired an hour ago."""
     found = link.rows(f"SELECT root FROM remit_trees WHERE events = 0 AND expires < {link.now} - 3600")  # noqa: S608
     for (root,) in cast(list[tuple[str]], found):
         _forget(link, root)
 
 
 def pages_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
-    """Some pages of a tree: the last `seq` in each, and lines of JSON. Empty at the end."""
+    """The next pages of a tree: the last `seq` of each, and its lines of JSON. Empty at the end."""
     pages: list[tuple[int, str]] = []
     size = 0
     rows = link.stream(
@@ -172,7 +174,7 @@ def pages_after(link: Link, root: str, after: int) -> list[tuple[int, str]]:
 
 
 def add_chunks(link: Link, root: str, version: int, first: int, texts: Sequence[str]) -> int:
-    """Adds to an artifact that nobody sees yet; its bytes. Adding the same again changes nothing."""
+    """Add chunks to a hidden artifact and return their size in bytes. Adding the same chunks again changes nothing."""
     size = 0
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -186,7 +188,7 @@ def add_chunks(link: Link, root: str, version: int, first: int, texts: Sequence[
 
 
 def show_artifact(link: Link, root: str, name: str, version: int, *, chars: int, size: int) -> None:
-    """Has an artifact that was added in chunks be the one of this name."""
+    """Make an artifact that was added in chunks visible under its name."""
     old = cast(
         list[tuple[int, int]],
         link.rows("SELECT version, bytes FROM remit_artifacts WHERE root = ? AND name = ?", (root, name)),
@@ -210,7 +212,7 @@ def drop_chunks(link: Link, root: str, version: int) -> None:
 
 
 def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> str | None:
-    # One query: an artifact that is replaced meanwhile is read as it was or as it is, never as a mixture.
+    # One query, so that an artifact replaced meanwhile is read either old or new, never mixed.
     found = link.rows(
         "SELECT c.first, c.data FROM remit_artifacts a LEFT JOIN remit_chunks c"
         " ON c.root = a.root AND c.version = a.version AND c.first > ? AND c.first < ?"
@@ -231,7 +233,7 @@ def load_artifact(link: Link, root: str, name: str, start: int, length: int) -> 
 def post(link: Link, root: str, command: AnyCommand, data: str, where: str) -> None:
     if lease(link, root) is None:
         raise unknown(root, where, link)
-    # One with the same id is this one: an earlier try worked without our hearing of it.
+    # A command with this id is already there if an earlier attempt was committed.
     if not link.rows("SELECT 1 FROM remit_commands WHERE root = ? AND id = ?", (root, command.id)):
         link.change(
             "INSERT INTO remit_commands (root, number, id, data)"
@@ -255,8 +257,8 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
         try:
             posted.append(Posted(number, commands.decode(data)))
         except msgspec.DecodeError as error:
-            # Passed over: it must not keep the tree from hearing what comes after it.
-            log.warning("command %s of the run %r in %s cannot be read: %s", number, root, where, error)
+            # Skipped, so that later commands still reach the tree.
+            log.warning("skipping unreadable command %s of the run %r in %s: %s", number, root, where, error)
     return posted
 
 
@@ -270,7 +272,7 @@ def trees(link: Link) -> list[TreeInfo]:
         try:
             listed.append(_info(row))
         except (TypeError, ValueError) as error:
-            log.warning("the tree %r is left out of the list: its row cannot be read (%s)", row[0], error)
+            log.warning("skipping the tree %r in the list: its row is unreadable (%s)", row[0], error)
     return listed
 
 
@@ -300,7 +302,7 @@ def _info(row: Row) -> TreeInfo:
 
 
 def delete(link: Link, root: str) -> int:
-    """Forget a tree; how many bytes it took."""
+    """Delete a tree and return its size in bytes."""
     held = lease(link, root)
     if held is None:
         return 0

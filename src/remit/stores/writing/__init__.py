@@ -1,1 +1,1 @@
-"""The one writer: events become lines, lines become pages, and one thread redacts and writes these."""
+"""The write path: events become lines, lines become pages, and one thread redacts and writes the pages."""

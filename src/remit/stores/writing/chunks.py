@@ -1,4 +1,4 @@
-"""Artifacts on their way into rows: redacted and cut, without ever holding a long one whole."""
+"""Splits artifacts into redacted chunks for rows, without holding a long artifact in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.stores.sql.tables import CHUNK_CHARS
 
 
 async def chunks(data: str | AsyncIterable[str], redactor: Redactor) -> AsyncIterator[str]:
-    """Pieces of `CHUNK_CHARS`, the last one shorter; none of an empty text."""
+    """Redacted pieces of `CHUNK_CHARS`; the last is shorter, and an empty text has none."""
     if isinstance(data, str) and len(data) <= CHUNK_CHARS:
         for piece in _cut(redactor.redact_text(data)):
             yield piece
@@ -27,7 +27,7 @@ async def chunks(data: str | AsyncIterable[str], redactor: Redactor) -> AsyncIte
 
 
 async def _pieces(text: str) -> AsyncIterator[str]:
-    """A long text is looked through for secrets piece by piece, and everybody else has a turn in between."""
+    """Pieces of a long text, yielding to the event loop in between: searching for secrets takes time."""
     for piece in _cut(text):
         yield piece
         await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def _redacted(data: AsyncIterable[str], redactor: Redactor) -> AsyncIterat
             yield redactor.redact_text(window[:end])
             held = [window[end:]]
             size = len(held[0])
-            # Where little could be let go, not again at once.
+            # If the cut released little text, wait for more before the next cut.
             enough = max(least, size + CHUNK_CHARS)
     if held:
         yield redactor.redact_text("".join(held))

@@ -1,4 +1,4 @@
-"""From an event to a line of the journal: the JSON, and what the row of its tree needs to know of it."""
+"""Converts an event to a line of the journal: its JSON, and the values that its tree's row counts."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from remit.types.events import Event, ModelCallFailed, ReplyReceived, RunEnded, 
 from remit.types.limits import Usage
 
 LINE_BYTES = 200
-"""About how much memory a line takes besides its JSON."""
+"""Approximate memory of a line besides its JSON."""
 
 TASK_CHARS = 200
-"""How much of the root's task the list of trees shows."""
+"""Characters of the root's task in the list of trees."""
 
 _any_json = msgspec.json.Decoder(msgspec.Raw)
-"""Checks JSON without making values of it."""
+"""Validates JSON without creating values."""
 
 
 class Line(Struct, frozen=True, gc=False):
-    """An event that waits to be written. Plain data: it does not change when the event's values do."""
+    """An event that waits to be written. A copy: it does not change when the event's values do."""
 
     json: bytes
     """One line, not redacted yet."""
     size: int
-    """About how many bytes of memory the line takes."""
+    """Approximate memory of the line in bytes."""
     seq: int
     at: float
     agent: str
     runs: int = 0
     """1 if the event starts a run."""
     usage: Usage | None = None
-    """If the event is about a model call that was made."""
+    """Set if the event ends a model call."""
     task: str | None = None
-    """If the event starts the root: the beginning of its task, not redacted yet."""
+    """The beginning of the root's task, not redacted yet; set if the event starts the root."""
     status: str | None = None
-    """If the event ends the root."""
+    """Set if the event ends the root."""
     resumed: bool = False
     """Whether the event resumes the root."""
 
 
 def line_of(event: Event) -> Line:
-    """The line of an event as the event is now: what a model or a tool keeps of it may change. Raises if it has no JSON."""
+    """The line of an event in its current state: models and tools may change its values later. Raises if not JSON."""
     json = _json_of(event)
     runs, usage, task, status, resumed = 0, None, None, None, False
     of_root = event.run == event.root
@@ -50,7 +50,7 @@ def line_of(event: Event) -> Line:
         usage = event.usage
     elif isinstance(event, RunStarted):
         runs = 1
-        # More than is shown, so that a secret at the end is recognised.
+        # Longer than shown, so that a secret at the end is recognised.
         task = event.task.text[: TASK_CHARS * 4] if of_root else None
     elif isinstance(event, RunEnded) and of_root:
         status = event.outcome.status
@@ -72,8 +72,8 @@ def line_of(event: Event) -> Line:
 
 def _json_of(event: Event) -> bytes:
     json = encode(event)
-    # JSON that a model or a tool gave as `msgspec.Raw` is copied unchecked. PostgreSQL would refuse it later, together
-    # with the events of other trees.
+    # `msgspec.Raw` from a model or a tool is copied unchecked. PostgreSQL would reject invalid JSON later, together with
+    # events of other trees.
     if not json.isascii():
         json.decode()
     _any_json.decode(json)

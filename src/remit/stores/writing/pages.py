@@ -1,4 +1,4 @@
-"""Lines on their way into the tables: joined to pages, redacted, counted, and written in one transaction."""
+"""Joins lines to pages, redacts and counts them, and writes them in one transaction."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from remit.stores.writing.lines import TASK_CHARS, Line
 from remit.types.limits import HIGHEST, to_micros
 
 PAGE_BYTES = 500_000
-"""A page that has so many is full. Few large ones: each statement gives up the interpreter's lock, and must wait to
-get it back."""
+"""Size of a full page. Large, because each statement releases the GIL and must wait to get it back."""
 
 
 class Page(Struct, frozen=True):
-    """What one row has, and adds to its tree."""
+    """One row of pages, and the values that it adds to its tree's row."""
 
     root: str
     data: bytes
-    """Redacted JSON, a line for each event."""
+    """Redacted JSON, one line per event."""
     count: int
     last_seq: int
     last_at: float
     agent: str
     task: str
     started_at: float
-    """These three are for a tree that has no events yet."""
+    """`agent`, `task` and `started_at` are used only for the first page of a tree."""
     spent: Sequence[int]
-    """Runs, requests, tokens, micro-dollars, and requests whose price is not known."""
+    """Runs, requests, tokens, micro-dollars, and requests of unknown price."""
     status: str | None
-    """How the root ended, or None with `resumed`; without either, as before."""
+    """How the root ended. None with `resumed` clears the tree's status; None without it keeps the status."""
     resumed: bool
 
     @property
@@ -45,7 +44,7 @@ class Page(Struct, frozen=True):
 
 
 def pages_of(root: str, lines: Sequence[Line], redactor: Redactor) -> Iterator[Page]:
-    """What waited of a tree, as pages."""
+    """The waiting lines of a tree as pages."""
     start = size = 0
     for end, line in enumerate(lines, 1):
         size += len(line.json)
@@ -76,7 +75,7 @@ def _page(root: str, lines: Sequence[Line], redactor: Redactor) -> Page:
 def _shown(task: str, redactor: Redactor) -> str:
     """The task as the list of trees shows it."""
     shown = redactor.redact_text(task)[:TASK_CHARS]
-    # Databases keep neither of these in a text.
+    # Databases cannot store zero characters and lone surrogates.
     return shown.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
@@ -89,14 +88,14 @@ def _spent(lines: Sequence[Line]) -> list[int]:
         sum(to_micros(usage.usd) for usage in usages if usage.usd is not None),
         sum(usage.usd is None and usage.tokens > 0 for usage in usages),
     )
-    # What a model says is no reason to write nothing: databases count no further than 9 * 10**18.
+    # A model may report any number, and databases count only up to 9 * 10**18.
     return [min(amount, HIGHEST) for amount in spent]
 
 
 def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dict[str, TreeOwned]:
-    """In one transaction. The trees that are not ours any more are left out, and given back.
+    """Write pages in the current transaction. Skips and returns the trees that this process no longer owns.
 
-    `unsure`: an earlier try may have worked without our hearing of it.
+    `unsure`: an earlier attempt may have been committed.
     """
     lost: dict[str, TreeOwned] = {}
     for page in pages:
@@ -104,7 +103,7 @@ def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dic
         if root in lost:
             continue
         held = tables.lease(link, root) if unsure else None
-        # Written in one transaction: all of a row is there, or nothing. Another owner's events are not these.
+        # Already committed: a transaction writes all of a page or nothing. The owner check excludes another's events.
         if held is not None and held.owner == owner and held.last_seq >= page.last_seq:
             continue
         if _count(link, owner, page):
@@ -118,7 +117,7 @@ def write(link: Link, pages: Iterable[Page], owner: str, *, unsure: bool) -> dic
 
 
 def _count(link: Link, owner: str, page: Page) -> bool:
-    """Brings the tree's own row up to date, and renews the claim; False when it is not ours."""
+    """Update the tree's row and renew the claim; False if this process no longer owns the tree."""
     beginning = page.agent, page.task, page.started_at
     added = page.count, page.size, page.last_seq, page.last_at
     ours = link.change(_count_sql(link.now), (*beginning, *added, *page.spent, LEASE_S, page.root, owner))
@@ -129,7 +128,7 @@ def _count(link: Link, owner: str, page: Page) -> bool:
 
 @cache
 def _count_sql(now: str) -> str:
-    # An UPDATE reads the row as it was, so `events = 0` means the tree's first page throughout.
+    # An UPDATE reads the old values of the row, so `events = 0` always means the tree's first page.
     return f"""
         UPDATE remit_trees SET
             agent = CASE WHEN events = 0 THEN ? ELSE agent END,

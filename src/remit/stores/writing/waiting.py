@@ -1,4 +1,4 @@
-"""Lines that wait to be written, tree by tree."""
+"""`Claim`: a claimed tree and its lines that wait to be written."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from remit.errors import StoreError
 from remit.stores.writing.lines import Line
 
 LOOK_BYTES = 100_000
-"""After so many bytes of a tree, `append` adds up how much waits of all trees. There may be many, so not for each event."""
+"""Each time a tree has added this many bytes, `append` sums up the waiting bytes of all trees. There may be many trees."""
 
 
 class Claim:
-    """A tree that is ours, and what waits of it.
+    """A tree that this store owns, and its waiting lines.
 
-    The tree's own thread adds at the end while the writer's thread takes from the beginning. Neither holds a lock: a
-    `deque` allows it, and each number is changed by one thread only. A lock could deadlock: the garbage collector may
-    end a run in the middle of `add`, and that run's last events are added here too.
+    The tree's thread appends while the writer's thread takes from the front. Neither holds a lock: a `deque` allows
+    this, and each number is changed by one thread only. A lock could deadlock: the garbage collector may end a run
+    in the middle of `add`, and that run's last events are added here too.
     """
 
     __slots__ = (
@@ -36,24 +36,24 @@ class Claim:
     def __init__(self, root: str, last: int) -> None:
         self.root = root
         self.loop = asyncio.get_running_loop()
-        """Who runs it: once that is closed, nobody does."""
+        """The loop that runs the tree. Once it is closed, the claim is released."""
         self.last = last
-        """The `seq` of the last event that was taken."""
+        """The `seq` of the last event added."""
         self.lines: deque[Line] = deque()
         self.bytes_in = self.bytes_out = 0
-        """Of all lines that were added, and of those that the writer has taken."""
+        """Bytes of all lines added, and of the lines that the writer has taken."""
         self.look_at = LOOK_BYTES
-        """How many bytes are added before the next look at how much waits."""
+        """The value of `bytes_in` at which `append` next checks how much waits."""
         self.error: StoreError | None = None
-        """Why nothing more of it is taken."""
+        """Why no more events are accepted."""
         self.told = False
-        """Whether anybody has heard of that."""
+        """Whether a caller has received `error`."""
         self.given_up = False
-        """Whether what waits of it is not written either: it would stand behind a hole."""
+        """Whether waiting lines are dropped: they would follow a gap in the journal."""
 
     @property
     def size(self) -> int:
-        """About how many bytes wait."""
+        """Approximate number of waiting bytes."""
         return self.bytes_in - self.bytes_out
 
     def add(self, line: Line) -> None:
@@ -62,22 +62,22 @@ class Claim:
         self.lines.append(line)
 
     def take(self) -> list[Line]:
-        """All that waits now; later lines stay. For the writer's thread."""
+        """Remove and return all waiting lines. Call on the writer's thread."""
         taken = [self.lines.popleft() for _ in range(len(self.lines))]
         self.bytes_out += sum(line.size for line in taken)
         return [] if self.given_up else taken
 
     def give_up(self, error: StoreError) -> None:
-        """Nothing of it is written any more. For the writer's thread."""
+        """Write nothing more of this tree. Call on the writer's thread."""
         self.error = self.error or error
         self.given_up = True
 
     def tell(self, error: StoreError) -> StoreError:
-        """Its error, for somebody who hears it."""
+        """A copy of the error to raise; notes that a caller has received it."""
         self.told = True
         return copy(error)
 
 
 def copy(error: StoreError) -> StoreError:
-    """One for each who hears it: an exception that is raised twice shows a traceback of both."""
+    """A copy for each caller: an exception that is raised twice shows both tracebacks."""
     return type(error)(*error.args)

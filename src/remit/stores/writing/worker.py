@@ -1,6 +1,6 @@
-"""A daemon thread that works for an event loop: it sleeps, is woken, and answers with promises.
+"""`Worker`: a daemon thread that works for event loops. It sleeps, is woken, and answers through promises.
 
-What there is to do is its owner's business: the thread only calls `turn` whenever that may find something.
+The thread calls its owner's `turn` whenever there may be work.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from remit.errors import StoreError
 T = TypeVar("T")
 
 MOST_LINGER = 5
-"""How many times longer a busy thread waits for more to do."""
+"""How many times longer than `linger_s` a busy thread may wait for more work."""
 
 
 class Promise(Generic[T]):
-    """What a thread will answer to a loop. It never holds an exception that nobody would fetch."""
+    """A result that a thread will deliver to a loop. Its future never has an exception, which may stay unretrieved."""
 
     __slots__ = ("error", "future", "loop", "value")
 
@@ -33,18 +33,18 @@ class Promise(Generic[T]):
         self.error: Exception | None = None
 
     def done(self) -> None:
-        """On the loop's thread."""
+        """Resolve the future. Call on the loop's thread."""
         if not self.future.done():
             self.future.set_result(None)
 
     def tell(self) -> None:
-        """From any thread. A loop that is closed has nobody left to tell."""
+        """Resolve the future from any thread. Does nothing if the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.done)
 
 
 def tell_all(promises: Iterable[Promise[None]]) -> None:
-    """As `tell`, with one call for each loop: waking one costs a write to a pipe."""
+    """As `tell`, with one call per loop: waking a loop costs a write to a pipe."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Promise[None]]] = {}
     for promise in promises:
         by_loop.setdefault(promise.loop, []).append(promise)
@@ -59,7 +59,7 @@ def _done_all(promises: list[Promise[None]]) -> None:
 
 
 class Worker:
-    """The thread. `turn` does what there is to do and says in how many seconds it wants to be called again."""
+    """The thread. `turn` does the available work and returns in how many seconds it must be called again."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Worker:
         linger_s: float = 0.0,
     ) -> None:
         self.asleep = False
-        """Whether it needs `wake` to notice something new. Read by those who cannot afford to call it."""
+        """Whether the thread needs `wake` to notice new work. Hot paths check this before calling `wake`."""
         self._name = name
         self._turn = turn
         self._idle = idle
@@ -84,14 +84,14 @@ class Worker:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._last: Promise[None] | None = None
-        """Answered when the thread ends."""
+        """Resolved when the thread ends."""
         self._over = False
-        """Whether the thread has nothing more to do."""
+        """Whether the thread has finished its work."""
 
     def start(self) -> None:
-        """Does nothing when it runs."""
+        """Start the thread unless it was started before."""
         if self._thread is None:
-            # Loops in several threads may come at once, and two threads would write at once.
+            # Loops in several threads may call this at once; there must be only one writer.
             with self._starting:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -99,24 +99,24 @@ class Worker:
                     self._thread = thread
 
     def wake(self) -> None:
-        """There is something to do; it may wait a little for more of it."""
+        """Announce new work, which may wait a little for more."""
         if self.asleep:
             self.asleep = False
             self._tokens.put(False)
 
     def urge(self) -> None:
-        """There is something to do that somebody waits for."""
+        """Announce work that a caller waits for."""
         if not self._urged:
             self._urged = True
             self._tokens.put(True)
 
     def stuck_s(self) -> float:
-        """For how long it has been inside one `turn`."""
+        """How long the thread has been inside one `turn` without progress."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
     def progress(self) -> None:
-        """Called by `turn` when it got something done, so that a long one does not look stuck."""
+        """Called by `turn` after a step, so that a long turn does not count as stuck."""
         self._busy_since = time.monotonic()
 
     @property
@@ -124,16 +124,16 @@ class Worker:
         return self._thread is not None and self._thread.is_alive()
 
     def stop(self) -> None:
-        """One more turn, and then the thread ends."""
+        """End the thread after one more turn."""
         self._stopping = True
         self._tokens.put(True)
 
     async def ended(self, within_s: float) -> None:
-        """Waits until the thread has ended, but no longer than that."""
+        """Wait until the thread has ended, at most `within_s` seconds."""
         self._last = last = Promise[None]()
         if not self.alive:
             return
-        # In this order, as the thread does it the other way round: either it sees the promise, or we see its end.
+        # The thread does this in the opposite order: either it sees the promise, or we see that it is over.
         if not self._over:
             await asyncio.wait({last.future}, timeout=within_s)
         if self._over and self._thread is not None:
@@ -142,7 +142,7 @@ class Worker:
     def _run(self) -> None:
         try:
             while True:
-                # Read before the turn: what was asked for before the stop is seen by this turn.
+                # Read before the turn, so that the last turn sees all work requested before the stop.
                 last = self._stopping
                 self._urged = False
                 self._busy_since = began = time.monotonic()
@@ -150,7 +150,7 @@ class Worker:
                 self._busy_since = None
                 if last:
                     return
-                # A turn that took long, on a busy machine, is followed by a longer wait: fewer of them do more.
+                # After a long turn, as on a busy machine, wait longer: fewer turns then do more work each.
                 self._sleep(delay, min(MOST_LINGER * self._linger_s, time.monotonic() - began))
         finally:
             self._busy_since = None
@@ -163,7 +163,7 @@ class Worker:
         linger_s = max(self._linger_s, took)
         self.asleep = True
         if not self._idle():
-            # It came between the turn and the line above, and its sender saw no need to wake us.
+            # The work arrived before `asleep` was set, so its sender did not wake us.
             self.asleep = False
             delay = linger_s
         urgent = self._get(delay)
@@ -181,14 +181,14 @@ class Worker:
 
 
 async def answer(promise: Promise[T], worker: Worker, patience_s: float, stuck: str) -> T:
-    """What the thread answered. Raises what it raised, and StoreError(`stuck`) when it hangs for `patience_s`."""
+    """The promise's value. Raises its error, or StoreError(`stuck`) if the thread hangs for `patience_s`."""
     began, left = time.monotonic(), patience_s
     while not promise.future.done():
         await asyncio.wait({promise.future}, timeout=left)
-        # The shorter of both: a thread that gets things done is not stuck, and who comes late has patience too.
+        # The shorter time counts: a thread that makes progress is not stuck, and a late caller waits in full too.
         left = patience_s - min(time.monotonic() - began, worker.stuck_s())
         if not promise.future.done() and (left <= 0 or not worker.alive):
             raise StoreError(stuck)
     if promise.error is not None:
         raise promise.error
-    return promise.value  # pyright: ignore[reportReturnType] - set before it was told
+    return promise.value  # pyright: ignore[reportReturnType] - set before tell()

@@ -1,7 +1,7 @@
-"""The one who writes: a thread that takes what is there, commits it together, and keeps the claims alive.
+"""`Writer`: a thread that commits waiting events in groups and renews the claims.
 
-Trouble that passes (locked, full, not reachable) leaves everything where it is, and is tried again. What
-cannot be done any more is said to those who wait, and to those who come later.
+After a passing error (locked, full, unreachable) it keeps everything and retries. A permanent error is raised to all
+current and later callers.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from remit.stores.writing.worker import Promise, Worker, tell_all
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-"""How long somebody waits for trouble to pass."""
+"""How long a caller waits for a passing error to end."""
 
 LINGER_S = 0.01
-"""How long the first event waits for others to be written with it, when nobody waits for it."""
+"""How long an event waits for others to be written with it, if no caller waits."""
 
 MOST_BUFFERED = 64_000_000
-"""Bytes of events that wait while there is trouble. Above it they are refused."""
+"""Most bytes of waiting events. Above this, events are refused."""
 
 MUCH_BYTES = 1_000_000
-"""Of events that wait: they are written at once."""
+"""With this many bytes waiting, events are written at once."""
 
 MOST_BYTES = 8_000_000
-"""Of events in one transaction, or little more."""
+"""Bytes of events per transaction, plus at most one page."""
 
 BACK_OFF_S = (0.02, 0.05, 0.1, 0.25, 0.5)
 
 Work = Callable[[Link, bool], T]
-"""What is done in one transaction. The flag: an earlier try may have worked without our hearing of it."""
+"""The work of one transaction. The flag says that an earlier attempt may have been committed."""
 
 
 class Job(Promise[T], Generic[T]):
-    """Something other than an event."""
+    """Work other than writing events."""
 
     __slots__ = ("again", "alone", "lasting", "until", "withdrawn", "work")
 
@@ -54,9 +54,9 @@ class Job(Promise[T], Generic[T]):
         super().__init__()
         self.work = work
         self.lasting = lasting
-        """Whether it has to survive a power cut."""
+        """Whether the result must survive a power cut."""
         self.alone = alone
-        """Whether it is done outside a transaction."""
+        """Whether the job runs outside a transaction."""
         self.until = time.monotonic() + PATIENCE_S
         self.again = False
         self.withdrawn = False
@@ -67,28 +67,28 @@ class Job(Promise[T], Generic[T]):
 
 
 class Writer:
-    """Owns what waits to be written, and the writing connection. Methods are for the loop's thread unless they say otherwise."""
+    """Owns the waiting events and the writing connection. Public methods are for the loop's thread."""
 
     def __init__(self, place: Database, owner: str, redactor: Redactor) -> None:
         self.claims: dict[str, Claim] = {}
         self._sources: list[Claim] = []
-        """Those of which something may wait, also of trees that were let go of while there was trouble."""
+        """Claims that may have waiting lines, including claims released during an error."""
         self._place = place
         self._owner = owner
         self._redactor = redactor
         self._link: Link | None = None
         self._pages: deque[Page] = deque()
-        """What was taken and is not written yet, in order."""
+        """Pages that were taken and not written yet, in order."""
         self._pages_bytes = 0
         self._unsure = False
-        """Whether the first of them may have been written without our hearing of it."""
+        """Whether the first pages may have been committed by an attempt that failed."""
         self._behind = False
-        """Whether anything was taken of which it is not known that it was written."""
+        """Whether any taken lines may not be written yet."""
         self._jobs: deque[Job[object]] = deque()
         self._waiting: deque[tuple[float, Promise[None]]] = deque()
-        """Who waits for all that came before, and until when."""
+        """Flushes that wait for all earlier events, with their timeouts."""
         self._heard: deque[tuple[float, Promise[None]]] = deque()
-        """Those of them for whom all of it was taken."""
+        """Flushes whose events have all been taken."""
         self._trouble: Trouble | None = None
         self._tries = 0
         self._retry_at = 0.0
@@ -96,7 +96,7 @@ class Writer:
         self.worker = Worker("remit-writer", self._turn, self._idle, self._end, linger_s=LINGER_S)
 
     def do(self, work: Work[T], *, alone: bool = False, lasting: bool = True) -> Job[T]:
-        """Has it done in a transaction of its own, after the events that were taken so far."""
+        """Run a job in its own transaction, after all events added so far."""
         job = Job(work, alone=alone, lasting=lasting)
         self._jobs.append(cast(Job[object], job))
         self.worker.start()
@@ -104,8 +104,8 @@ class Writer:
         return job
 
     def flush(self) -> Promise[None] | None:
-        """Answered when all that was taken so far is durable; None when it is."""
-        # In this order, as the writer's thread does it the other way round.
+        """A promise that is resolved when all events added so far are durable; None if they already are."""
+        # The writer's thread changes these two in the opposite order.
         if not self._any_event() and not self._behind:
             return None
         promise = Promise[None]()
@@ -114,20 +114,20 @@ class Writer:
         return promise
 
     def waiting_bytes(self) -> int:
-        """About what all the events take that are not written yet."""
+        """Approximate bytes of all events that are not written yet."""
         return self._pages_bytes + sum(claim.size for claim in tuple(self._sources))
 
     def keep(self, claim: Claim) -> None:
-        """Has a tree that was claimed kept alive."""
+        """Register a claimed tree, so that its claim is renewed."""
         if not self.claims:
             self._beat_at = time.monotonic() + HEARTBEAT_S
         self.claims[claim.root] = claim
         self._sources.append(claim)
-        # It may be asleep without a thought of heartbeats.
+        # The thread may be asleep without a time for the next heartbeat.
         self.worker.urge()
 
     def _hurry(self) -> None:
-        # Somebody waits, so trouble is looked at again now: it may have passed.
+        # A caller waits, so retry now: the error may have passed.
         self._retry_at = 0.0
         self.worker.urge()
 
@@ -137,10 +137,10 @@ class Writer:
 
     @property
     def words(self) -> str:
-        """What the trouble is; empty when there is none."""
+        """The message of the current error; empty if there is none."""
         return str(self._trouble or "")
 
-    # From here on, the writer's own thread.
+    # --- The rest runs on the writer's thread.
 
     def _idle(self) -> bool:
         return not self._any_event() and not self._jobs
@@ -158,7 +158,7 @@ class Writer:
                 self._retry_at = 0.0
             except Trouble as trouble:
                 self._note(trouble)
-            except Exception as error:  # noqa: BLE001 - the thread must live to tell those who wait
+            except Exception as error:  # noqa: BLE001 - the thread must survive to answer waiting callers
                 self._note(Trouble(unexpected(self._place.where, error), passing=False))
         self._expire()
         due = [at for at in (self._retry_at, self._beat_at if self.claims else 0.0) if at]
@@ -166,14 +166,14 @@ class Writer:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _work(self) -> None:
-        # Not those that come meanwhile: the claims must be kept alive.
+        # Not the jobs that arrive meanwhile: the claims must be renewed in time.
         for _ in range(len(self._jobs)):
-            # Now that the job was seen: what was added before it is written before it is done.
+            # Events added before the job are written before the job runs.
             self._write()
             self._run(self._jobs[0])
             self._jobs.popleft()
         self._write()
-        # What has come meanwhile waits for more of it, unless it is much.
+        # Events that arrived meanwhile wait for more, unless there are many.
         while self.waiting_bytes() > MUCH_BYTES and not self._jobs and time.monotonic() < self._beat_at:
             self._write()
         if self.claims and time.monotonic() >= self._beat_at:
@@ -188,7 +188,7 @@ class Writer:
         return self._link
 
     def _run(self, job: Job[object]) -> None:
-        """Does a job and answers it. Raises Trouble that may pass; the job then stays."""
+        """Run a job and resolve its promise. Raises passing Trouble; the job then stays queued."""
         if job.withdrawn:
             return
         try:
@@ -204,7 +204,7 @@ class Writer:
             job.error = StoreError(str(trouble))
         except StoreError as error:
             job.error = error
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked for the job
+        except Exception as error:  # noqa: BLE001 - reported to the caller
             job.error = StoreError(unexpected(self._place.where, error))
         job.tell()
         self.worker.progress()
@@ -220,9 +220,10 @@ class Writer:
         return value
 
     def _write(self) -> None:
-        """Commits all that is there, in order, and tells those who wait for it.
+        """Commit all waiting events in order, and resolve the flushes that wait for them.
 
-        Not what comes meanwhile: where events never stop, no job would be done and claims would die.
+        Leaves events that arrive meanwhile: with a constant stream of events, jobs would never run and claims would
+        expire.
         """
         self._write_taken()
         self._take()
@@ -249,13 +250,13 @@ class Writer:
         self.worker.progress()
 
     def _take(self) -> None:
-        """Takes what waits, now that all that was taken before is written."""
-        # Before anything is taken: `flush` looks whether anything waits, and then at this.
+        """Take all waiting lines. Called when everything taken before is written."""
+        # Set before any line is taken: `flush` first checks for waiting lines, then this flag.
         self._behind = True
         while self._waiting:
             self._heard.append(self._waiting.popleft())
         for claim in tuple(self._sources):
-            # Before it is taken from: nothing is added to one that was let go of.
+            # Checked before taking: no lines are added after a release.
             gone = self.claims.get(claim.root) is not claim
             taken = claim.take()
             if taken:
@@ -268,7 +269,7 @@ class Writer:
             for page in pages_of(claim.root, taken, self._redactor):
                 self._pages.append(page)
                 self._pages_bytes += page.size
-        except Exception as error:  # noqa: BLE001 - other trees have nothing to do with it
+        except Exception as error:  # noqa: BLE001 - must not affect other trees
             claim.give_up(StoreError(unexpected(self._place.where, error)))
 
     def _tell_heard(self) -> None:
@@ -280,11 +281,11 @@ class Writer:
         self._beat_at = time.monotonic() + HEARTBEAT_S
         link = self._open()
         for root in [claim.root for claim in tuple(self.claims.values()) if claim.loop.is_closed()]:
-            # Its event loop is gone, so nobody runs it any more, and somebody else may.
+            # The tree's event loop is closed, so another process may resume the tree.
             tables.release(link, root, self._owner)
             self.claims.pop(root, None)
         mine = [claim.root for claim in tuple(self.claims.values()) if claim.error is None]
-        # One by one: a tree that was let go, and whose release has not come through, must not be kept.
+        # One by one: a released tree, whose release is not written yet, must not be renewed.
         for root in mine:
             if root in self.claims and not tables.renew_one(link, root, self._owner):
                 self.lose(root, tables.taken_over(link, root))
@@ -304,7 +305,7 @@ class Writer:
         self._forget(StoreError(str(trouble)))
 
     def _forget(self, error: StoreError) -> None:
-        """Gives up what waits, and takes no more: what came later would stand behind a hole. Those who wait hear why."""
+        """Drop all waiting events and accept no more, since they would follow a gap. Waiting callers get the error."""
         for claim in tuple(self._sources):
             claim.give_up(error)
         self._pages.clear()
@@ -313,13 +314,13 @@ class Writer:
         self._fail_waiting(error, time.monotonic() + 2 * PATIENCE_S)
 
     def _expire(self) -> None:
-        """Those who have waited long enough hear what the trouble is."""
+        """Fail the callers that have waited long enough with the current error."""
         if self._trouble is None:
             return
         now = time.monotonic()
         error = StoreError(str(self._trouble))
         self._fail_waiting(error, now)
-        # A copy, made in one step: the loop's thread adds jobs meanwhile.
+        # An atomic copy: the loop's thread adds jobs meanwhile.
         for job in [job for job in tuple(self._jobs) if job.until <= now and not job.withdrawn]:
             job.withdrawn = True
             job.fail(copy(error))
@@ -340,7 +341,7 @@ class Writer:
 
     def _end(self) -> None:
         self._drop_link()
-        error = StoreError(f"{self._place.where} was closed.")
+        error = StoreError(f"{self._place.where} is closed.")
         self._forget(error)
         for job in tuple(self._jobs):
             if not job.withdrawn:
@@ -349,7 +350,7 @@ class Writer:
 
 
 def _transaction(pages: Iterable[Page]) -> Iterator[Page]:
-    """As many of the first as are written together."""
+    """The first pages, as many as fit into one transaction."""
     room = MOST_BYTES
     for page in pages:
         if room <= 0:

@@ -1,1 +1,1 @@
-"""The tools that come with remit, and what they share: the workspace, and folders held open."""
+"""The tools that come with remit, and their shared workspace."""

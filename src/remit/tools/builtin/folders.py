@@ -1,8 +1,8 @@
-"""Folders that are held open: what is done in one happens there, wherever its name leads meanwhile.
+"""Open folders: an operation stays in its folder, even if the folder is renamed meanwhile.
 
-`FdFolder` works relative to a file descriptor and never follows a link, so nothing can be swapped between a check
-and its use. `PathFolder` is for systems without that: it checks and then uses a path, so somebody who swaps
-folders for links at the right moment can lead it astray. It is weaker, and says so once in the log.
+`FdFolder` works relative to a file descriptor and never follows a symlink, so nothing can be swapped between a check
+and its use. `PathFolder` is for systems without such descriptors: it checks a path and then uses it, so replacing a
+folder by a symlink in between can redirect it. remit logs this weakness once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | _FLAGS | getattr(os, "O_DIRECTORY", 0)
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-"""Never waits for the other end of a FIFO, never takes a terminal."""
+"""Never blocks on a FIFO, and never acquires a controlling terminal."""
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 HAS_DIR_FD = (
@@ -30,55 +30,55 @@ HAS_DIR_FD = (
 
 
 class Folder(ABC):
-    """One folder. Names are single components; no method follows a link. Everything raises OSError."""
+    """One folder. Names are single path components; no method follows a symlink. Every method raises OSError."""
 
     @abstractmethod
     def folder(self, name: str) -> Folder:
-        """The folder of that name, held open. Raises OSError for a link too."""
+        """Open the folder of that name. Raises OSError for a symlink too."""
 
     @abstractmethod
     def stat(self, name: str) -> os.stat_result:
-        """What the name is; a link is a link."""
+        """The name's status; a symlink is not followed."""
 
     @abstractmethod
     def target(self, name: str) -> str:
-        """Where a link leads, as it is written."""
+        """The target of a symlink, unresolved."""
 
     @abstractmethod
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """A file descriptor."""
+        """Open a file; returns its descriptor."""
 
     @abstractmethod
     def make_folder(self, name: str) -> None:
-        """Makes a folder."""
+        """Create a folder."""
 
     @abstractmethod
     def replace(self, old: str, new: str) -> None:
-        """Gives a file another name in one step, in the place of what had that name."""
+        """Rename a file atomically, replacing the file with the new name."""
 
     @abstractmethod
     def link(self, old: str, new: str) -> None:
-        """Gives a file a second name. Raises FileExistsError when somebody has it."""
+        """Create a hard link. Raises FileExistsError if the new name is taken."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Removes a file."""
+        """Remove a file."""
 
     @abstractmethod
     def entries(self) -> list[os.DirEntry[str]]:
-        """What is in it, by name."""
+        """The folder's entries, sorted by name."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Has new names survive a power cut, where the system can."""
+        """Flush new names to disk, if the system supports it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of it."""
+        """Close the folder."""
 
 
 class FdFolder(Folder):
-    """A folder held by its descriptor."""
+    """A folder referenced by its descriptor."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -121,7 +121,7 @@ class FdFolder(Folder):
 
 
 class PathFolder(Folder):
-    """A folder held by its path."""
+    """A folder referenced by its path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -171,13 +171,15 @@ _warned = False
 
 
 def open_folder(path: Path) -> Folder:
-    """A folder that the caller vouches for, held open the strongest way there is."""
+    """Open a trusted folder, by descriptor if the system supports it."""
     if HAS_DIR_FD:
         return FdFolder(os.open(path, _FOLDER))
     global _warned  # noqa: PLW0603 - once per process is enough
     if not _warned:
         _warned = True
-        log.warning("this system cannot hold folders open: the file tools' containment can be raced")
+        log.warning(
+            "this system lacks folder descriptors: renaming folders during a call can lead file tools out of the workspace"
+        )
     if not path.is_dir():
         raise NotADirectoryError(str(path))
     return PathFolder(path)

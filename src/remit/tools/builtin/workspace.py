@@ -1,9 +1,8 @@
 """The workspace: the folder that the file tools cannot leave.
 
-A path is walked one component at a time from the open root. Links are read and followed here, not by the system, and
-only while they stay inside; `..` goes back to the folder one came from. What is found is held open, so that there
-is no gap between the check and the use, whatever others rename meanwhile. With no workspace given, it is the
-current directory at the start of the call.
+A path is walked one component at a time from the open root. remit, not the system, follows symlinks, and only while
+they stay inside; `..` returns to the previous folder. The folders on the way stay open, so that no rename can come
+between a check and its use. Without a given workspace, the root is the current directory at the start of the call.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from remit.tools.words import Refused, kind, show, trouble
 
 MOST_PATH = 4096
 MOST_PARTS = 200
-"""Folders inside folders; each is held open on the way."""
+"""The deepest nesting of folders; each stays open during the walk."""
 MOST_LINKS = 40
-"""As many as Linux follows."""
+"""The most symlinks in one path; Linux has the same limit."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _HOME = re.compile(r"~$|~[\w-]*/")
 
 
 class ResolvedPath(NamedTuple):
-    """Where a path led: a name in an open folder, or with an empty name the folder itself."""
+    """A resolved path: a name in an open folder; an empty name means the folder itself."""
 
     folder: Folder
     name: str
     parts: tuple[str, ...]
-    """The path from the root, links resolved."""
+    """The path from the root, with symlinks resolved."""
     info: os.stat_result | None
-    """What was there; None when nothing was, and for the folder itself."""
+    """The status of the name; None if it does not exist, and for the folder itself."""
 
     @property
     def path(self) -> str:
@@ -55,7 +54,7 @@ class ResolvedPath(NamedTuple):
 
 
 class Workspace:
-    """A root folder, open for as long as it is entered."""
+    """A root folder, open inside its `with` block."""
 
     def __init__(self, root: Path | None) -> None:
         self.given = root is not None
@@ -64,7 +63,7 @@ class Workspace:
             self.real = start.resolve()
         except (OSError, RuntimeError):
             raise Refused(
-                "The workspace cannot be found: it is gone, or its links lead in a circle."
+                "The workspace cannot be found: it does not exist, or its symlinks form a loop."
             ) from None
         self._spellings = tuple(
             dict.fromkeys(Path(os.path.abspath(p)).parts for p in (self.real, start))  # noqa: PTH100 - no links resolved
@@ -86,14 +85,14 @@ class Workspace:
         self._held.clear()
 
     def find(self, path: str | tuple[str, ...], *, make_folders: bool = False) -> ResolvedPath:
-        """Where a path leads inside; names that were found here may be given as they are.
+        """Resolve a path inside the workspace; a tuple holds names that were found here, used as they are.
 
-        Raises Refused when it leads outside, nowhere, or cannot be walked.
+        Raises Refused if the path leads outside, or a folder in it is missing or cannot be opened.
         """
         return _Walk(self, path, make_folders=make_folders).go()
 
     def find_folder(self, path: str) -> ResolvedPath:
-        """The same for a folder, which is opened. Raises Refused for everything else."""
+        """Resolve and open a folder. Raises Refused for everything else."""
         place = self.find(path)
         if not place.name:
             return place
@@ -108,7 +107,7 @@ class Workspace:
         return place._replace(folder=folder, name="")
 
     def inside(self, path: str) -> list[str] | None:
-        """The components of an absolute path below the root; None for one that is elsewhere."""
+        """The components of an absolute path below the root; None for a path outside."""
         parts = Path(path).parts
         for root in self._spellings:
             if parts[: len(root)] == root:
@@ -116,18 +115,18 @@ class Workspace:
         return None
 
     def hold(self, folder: Folder) -> Folder:
-        """Has a folder closed with the workspace."""
+        """Close this folder together with the workspace."""
         self._held.append(folder)
         return folder
 
     def drop(self, folder: Folder) -> None:
-        """Closes a folder that is not needed any more."""
+        """Close a folder before the workspace is closed."""
         folder.close()
         self._held.remove(folder)
 
 
 class _Walk:
-    """One path, on its way."""
+    """The walk along one path."""
 
     def __init__(self, workspace: Workspace, path: str | tuple[str, ...], *, make_folders: bool) -> None:
         self.workspace = workspace
@@ -161,9 +160,9 @@ class _Walk:
         if len(path.encode("utf-8", "surrogatepass")) > MOST_PATH:
             raise Refused(f"The path is too long: {len(path):,} characters.")
         if _URL.match(path):
-            raise Refused(f"{show(path)} is an address, not a path. Give a path inside the workspace.")
+            raise Refused(f"{show(path)} is a URL, not a path. Use a path inside the workspace.")
         if _HOME.match(path):
-            raise Refused(f"{show(path)}: ~ is not expanded. Give a path inside the workspace.")
+            raise Refused(f"{show(path)}: ~ is not expanded. Use a path inside the workspace.")
         if os.name == "nt":
             path = path.replace("\\", "/")
         parts = path.split("/")
@@ -177,8 +176,8 @@ class _Walk:
         return parts
 
     def _outside(self, link: str = "") -> Refused:
-        what = f"{show(self.path)} leads" if not link else f"The link {show(link)} leads"
-        return Refused(f"{what} outside the workspace. Only what is inside can be used.")
+        what = show(self.path) if not link else f"The symlink {show(link)}"
+        return Refused(f"{what} leads outside the workspace. Use a path inside it.")
 
     def _back(self) -> None:
         if not self.parts:
@@ -202,7 +201,7 @@ class _Walk:
     def _follow(self, name: str) -> None:
         self.links += 1
         if self.links > MOST_LINKS:
-            raise Refused(f"{show(self.path)}: too many links; they may lead in a circle.")
+            raise Refused(f"{show(self.path)}: too many symlinks; they may form a loop.")
         try:
             target = self.folders[-1].target(name)
         except OSError as error:
@@ -216,7 +215,7 @@ class _Walk:
         else:
             parts = target.split("/")
         if len(self.parts) + len(self.left) + len(parts) > MOST_PARTS:
-            raise Refused(f"{show(self.path)}: its links lead too far.")
+            raise Refused(f"{show(self.path)}: the path is too long once its symlinks are resolved.")
         self.left.extendleft(reversed(parts))
 
     def _arrive(self, name: str, info: os.stat_result | None) -> ResolvedPath:
@@ -234,7 +233,7 @@ class _Walk:
                 with suppress(FileExistsError):
                     self.folders[-1].make_folder(name)
             elif info is None:
-                raise Refused(f"There is no folder {show(where)}.{self._near(name)}")
+                raise Refused(f"The folder {show(where)} does not exist.{self._near(name)}")
             elif not stat.S_ISDIR(info.st_mode):
                 raise Refused(f"{show(where)} is a {kind(info.st_mode)}, not a folder.")
             self.folders.append(self.workspace.hold(self.folders[-1].folder(name)))
@@ -247,7 +246,7 @@ class _Walk:
 
 
 def near(place: ResolvedPath) -> str:
-    """A sentence that names what is there instead, or nothing."""
+    """A sentence with similar names in the same folder, or ""."""
     try:
         names = [entry.name for entry in place.folder.entries()]
     except OSError:
@@ -255,18 +254,18 @@ def near(place: ResolvedPath) -> str:
     lower = {name.lower(): name for name in names}
     found = difflib.get_close_matches(place.name.lower(), lower, n=3, cutoff=0.6)
     paths = [show("/".join([*place.parts[:-1], lower[name]])) for name in found]
-    return f" Near it: {', '.join(paths)}." if paths else ""
+    return f" Similar names: {', '.join(paths)}." if paths else ""
 
 
 def missing(place: ResolvedPath) -> str:
-    """That there is nothing, and what is near."""
-    return f"There is no {place.shown}.{near(place)}"
+    """The message about a missing path, with similar names."""
+    return f"{place.shown} does not exist.{near(place)}"
 
 
 def open_file(place: ResolvedPath) -> tuple[int, os.stat_result]:
-    """An ordinary file, open for reading. Raises Refused for everything else; never waits."""
+    """Open a regular file for reading. Raises Refused for everything else; never blocks."""
     if not place.name:
-        raise Refused(f"{place.shown} is a folder. Use ls to see what is in it.")
+        raise Refused(f"{place.shown} is a folder. Use ls to list it.")
     if place.info is None:
         raise Refused(missing(place))
     _only_files(place, place.info)
@@ -285,13 +284,13 @@ def open_file(place: ResolvedPath) -> tuple[int, os.stat_result]:
 
 def _only_files(place: ResolvedPath, info: os.stat_result) -> None:
     if stat.S_ISDIR(info.st_mode):
-        raise Refused(f"{place.shown} is a folder. Use ls to see what is in it.")
+        raise Refused(f"{place.shown} is a folder. Use ls to list it.")
     if not stat.S_ISREG(info.st_mode):
-        raise Refused(f"{place.shown} is a {kind(info.st_mode)}, not an ordinary file.")
+        raise Refused(f"{place.shown} is a {kind(info.st_mode)}, not a regular file.")
 
 
 def read_bytes(fd: int, most: int) -> bytes:
-    """What a file has, at most `most` bytes and one more, so that the caller sees that there is more."""
+    """Read a file, at most `most` + 1 bytes: the extra byte shows the caller that there is more."""
     pieces: list[bytes] = []
     left = most + 1
     while left > 0 and (piece := os.read(fd, min(left, 1 << 20))):

@@ -1,6 +1,6 @@
 """MCP servers as tools: `Agent(tools=["read", McpServer("files", command="npx", args=[...])])`.
 
-A server is started, or connected to, once per tree, by the first run that has it. The `mcp` package is imported then.
+The first run that needs a server starts it, or connects to it, once per tree. The `mcp` package is imported then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""MCP servers from files: `[mcp.servers.x]` of remit.toml, agent files, and the `.mcp.json` that other programs write.
+"""Read MCP servers from files: `[mcp.servers.x]` of remit.toml, agent files, and the `.mcp.json` of other programs.
 
-One reader for all of them, which knows the keys of other programs.
+One reader for all of them, which also accepts the keys of other programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS = (
     *("command", "args", "env", "env_from", "cwd", "url", "headers", "headers_from"),
     *("timeout_s", "start_s", "only", "without", "roots", "trusted", "disabled"),
 )
-"""remit's own; the keys of other programs are read as these."""
+"""remit's own keys; the keys of other programs are translated to these."""
 
 _OTHER_NAMES = {
     "environment": "env",
@@ -38,14 +38,14 @@ _OTHER_NAMES = {
     **dict.fromkeys(("excludeTools", "disabled_tools", "disabledTools"), "without"),
 }
 _OTHERS = ("type", "tools", "timeout", "startup_timeout_ms", "bearer_token_env_var", "enabled")
-"""Keys of other programs that mean something here, in another way than ours."""
+"""Keys of other programs that remit uses, with a different meaning from its own keys."""
 _SILENT = ("description", "name", "alwaysAllow", "autoApprove", "$schema", "required")
-"""Keys that change nothing here; what they would allow, remit still asks for."""
-_NO_LOGIN = 'remit does not log in; give it a token: headers_from = {Authorization = "Bearer ${TOKEN}"}'
+"""Keys that have no effect here; remit still asks for what they would allow."""
+_NO_LOGIN = 'remit does not log in; pass a token: headers_from = {Authorization = "Bearer ${TOKEN}"}'
 _UNUSED = {
-    "trust": "remit asks before a tool is used; allow it with a rule, such as `allow mcp__NAME__*`",
+    "trust": "remit asks before it uses a tool; allow the tools with a rule, such as `allow mcp__NAME__*`",
     **dict.fromkeys(("oauth", "auth", "authProviderType", "scopes"), _NO_LOGIN),
-    "envFile": "remit reads no such file; name the variables in env_from",
+    "envFile": "remit does not read env files; list the variables in env_from",
 }
 _WAYS = {
     **dict.fromkeys(("stdio", "local"), "command"),
@@ -59,39 +59,39 @@ _REFERENCE = re.compile(
 
 
 class Servers(NamedTuple):
-    """The servers of a file, and in words what is wrong with the others."""
+    """The servers of a file, and messages about invalid entries."""
 
     servers: dict[str, McpServer]
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Keys that were passed over, and servers that lack a variable of this environment: no mistakes of the file."""
+    """Ignored keys, and servers that need a variable that is not set: not errors in the file."""
     written: Mapping[str, Mapping[str, object]] = {}
-    """What the file says of each, before variables of the environment are put in."""
+    """The entry of each server in the file, before environment variables are expanded."""
 
 
 class _Bad(Exception):
-    """Raised for one entry; the others are read on."""
+    """Raised for one invalid entry; the other entries are still read."""
 
 
 class _Unset(_Bad):
-    """Raised for a variable that is not set here."""
+    """Raised for an environment variable that is not set."""
 
 
 def read_servers(
     mapping: Mapping[str, object], where: str, environ: Mapping[str, str] | None = None
 ) -> Servers:
-    """The servers of a table such as `[mcp.servers]`; `where` names it in messages. A bad one does not hide the others.
+    """The servers of a table such as `[mcp.servers]`; `where` names it in messages. An invalid entry does not affect others.
 
-    With `environ`, `${VAR}` and `${VAR:-default}` are replaced.
+    With `environ`, `${VAR}` and `${VAR:-default}` are expanded.
     """
     if not isinstance(cast(object, mapping), Mapping):
-        raise UsageError(f"{where}: it must be a table, with one table for each server.")
+        raise UsageError(f"{where}: must be a table, with one table for each server.")
     found, problems, warnings = dict[str, McpServer](), list[str](), list[str]()
     written = dict[str, Mapping[str, object]]()
     for name, entry in mapping.items():
         try:
             if not isinstance(entry, Mapping):
-                raise _Bad("it must be a table")
+                raise _Bad("must be a table")
             table = dict(cast("Mapping[str, object]", entry))
             server = _Entry(name, table, environ, where, warnings).server()
         except _Unset as bad:
@@ -108,16 +108,16 @@ def read_servers(
 
 
 def read_mcp_json(path: str | Path, environ: Mapping[str, str] | None = None) -> Servers:
-    """The servers of a `.mcp.json`, with variables of the environment. Raises UsageError for the file itself."""
+    """The servers of a `.mcp.json`, with environment variables expanded. Raises UsageError if the file is invalid."""
     entries = _load(Path(path)).get("mcpServers")
     if not isinstance(entries, Mapping):
-        raise UsageError(f'{path}: it must have a table "mcpServers", with one table for each server.')
+        raise UsageError(f'{path}: must have a table "mcpServers", with one table for each server.')
     table = cast("Mapping[str, object]", entries)
     return read_servers(table, f"{path}: mcpServers", os.environ if environ is None else environ)
 
 
 class _Entry:
-    """What a file says of one server, key by key in our words."""
+    """One server's entry in a file, translated to remit's keys."""
 
     def __init__(
         self, name: str, table: JsonObject, environ: Mapping[str, str] | None, where: str, warnings: list[str]
@@ -129,7 +129,7 @@ class _Entry:
         self._warnings = warnings
 
     def server(self) -> McpServer | None:
-        """None when it is disabled. Raises _Bad and UsageError."""
+        """The server; None if it is disabled. Raises _Bad and UsageError."""
         table = self._table
         self._check_keys()
         if _flag(table, "disabled", False) or not _flag(table, "enabled", True):
@@ -145,10 +145,10 @@ class _Entry:
         table = {key: value for key, value in table.items() if key in KEYS}
         expanded = None if self._environ is None else _Expanded(self._environ)
         if expanded is not None:
-            # The variables of headers_from are looked up when the server is opened.
+            # Variables in headers_from are read when the server is opened.
             for key in table.keys() - {"headers_from"}:
                 table[key] = expanded.value(key, table[key])
-        # McpServer checks every value that it is given.
+        # McpServer checks every value.
         secrets = [] if expanded is None else expanded.filled
         return McpServer(self._name, **cast("dict[str, Any]", table), secrets=secrets)
 
@@ -156,16 +156,16 @@ class _Entry:
         known = (*KEYS, *_OTHERS, *_OTHER_NAMES, *_SILENT, *_UNUSED)
         for key in self._table:
             if key in _UNUSED and self._table[key] not in (False, None):
-                self._warn(f"{key} is not used: {_UNUSED[key]}")
+                self._warn(f"{key} is ignored: {_UNUSED[key]}")
             if key in known:
                 continue
             near = difflib.get_close_matches(key, known, n=1)
-            # Files of other programs have keys that nobody here has heard of; remit.toml has none.
+            # Unknown keys are normal in the files of other programs, but an error in remit.toml.
             if not near and self._environ is not None:
-                self._warn(f"the key {shorten(one_line(key), 60, 57)!r} is not known and was passed over")
+                self._warn(f"unknown key {shorten(one_line(key), 60, 57)!r} ignored")
                 continue
-            hint = f"did you mean {near[0]!r}?" if near else f"it may have: {', '.join(KEYS)}"
-            raise _Bad(f"there is no key {key!r}; {hint}".rstrip("."))
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+            raise _Bad(f"unknown key {key!r}; {hint}".rstrip("."))
 
     def _warn(self, text: str) -> None:
         self._warnings.append(f"{self._where}.{self._name}: {text}.")
@@ -174,7 +174,7 @@ class _Entry:
         kind = self._table.get("type")
         if kind == "sse":
             raise _Bad(
-                'servers of type "sse" are not supported; ask for its streamable HTTP address (type "http")'
+                'servers of type "sse" are unsupported; use the server\'s streamable HTTP address (type "http")'
             )
         if kind is not None and kind not in _WAYS:
             raise _Bad(f'type must be "stdio" or "http", not {kind!r}')
@@ -184,7 +184,7 @@ class _Entry:
             raise _Bad(f'a server of type "{kind}" needs a {_WAYS[kind]}')
 
     def _read_command(self) -> None:
-        """A command may be a list, with its arguments."""
+        """Split a command that is a list with its arguments."""
         command = self._table.get("command")
         if isinstance(command, list) and command:
             first, *rest = cast("list[object]", command)
@@ -202,7 +202,7 @@ class _Entry:
             self._table.setdefault(ours, value / 1000)
 
     def _read_tools(self) -> None:
-        """Which of its tools are given: a list; a star is all of them."""
+        """Read the list of tools that the agent gets; a star means all of them."""
         tools = self._table.get("tools")
         if tools is None or tools == "*" or (isinstance(tools, list) and "*" in tools):
             return
@@ -213,7 +213,7 @@ class _Entry:
         if variable is None:
             return
         if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
-            raise _Bad("bearer_token_env_var must be the name of a variable")
+            raise _Bad("bearer_token_env_var must be the name of an environment variable")
         headers = self._table.get("headers_from")
         known = cast("dict[str, object]", headers) if isinstance(headers, dict) else {}
         self._table["headers_from"] = {"Authorization": f"Bearer ${{{variable}}}", **known}
@@ -230,7 +230,7 @@ def _flag(table: JsonObject, key: str, default: bool) -> bool:
 
 
 class _Expanded:
-    """Puts values of the environment into an entry, and remembers which: most of them are keys."""
+    """Expands environment variables in an entry, and records their values: most of them are secrets."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -248,11 +248,11 @@ class _Expanded:
 
     def _filled(self, key: str, found: re.Match[str]) -> str:
         name, default = found[1] or found[3], cast("str | None", found[2])
-        # As in a shell: a default stands in for what is empty, too.
+        # As in a shell, the default also replaces an empty value.
         value = self._environ.get(name) or default
         if value is None and name not in self._environ:
             raise _Unset(
-                f"{key} needs {name}, which is not set in the environment; a default is written ${{{name}:-...}}"
+                f"{key} needs the environment variable {name}, which is not set; to add a default, write ${{{name}:-...}}"
             )
         if name not in _HARMLESS:
             self.filled.append(value or "")
@@ -261,22 +261,22 @@ class _Expanded:
 
 def _load(path: Path) -> JsonObject:
     try:
-        # Without waiting: a pipe of that name would never end.
+        # O_NONBLOCK: opening a FIFO of that name would block forever.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path}: it is not a file.")
+                raise UsageError(f"{path}: not a regular file.")
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path}: it cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{path}: cannot be read: {error.strerror}.") from error
     if len(data) > _MOST_BYTES:
-        raise UsageError(f"{path}: it has more than {_MOST_BYTES:,} bytes; that is no list of servers.")
+        raise UsageError(f"{path}: too large for a list of servers: more than {_MOST_BYTES:,} bytes.")
     try:
         value = cast(object, json.loads(data.decode("utf-8-sig")))
     except (ValueError, RecursionError) as error:
         at = (
             f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         )
-        raise UsageError(f"{path}: it is not JSON{at}.") from None
+        raise UsageError(f"{path}: not valid JSON{at}.") from None
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: it must be a JSON object.")
+        raise UsageError(f"{path}: must be a JSON object.")
     return cast(JsonObject, value)

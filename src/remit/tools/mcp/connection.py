@@ -1,4 +1,4 @@
-"""One session with a server. The task that enters it also leaves it; calls come from any task."""
+"""One session with a server. One task opens and closes it; any task may make calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 
 from remit.tools.mcp.failure import Refusal, ServerFailed, SessionLost, Veil
-from remit.tools.mcp.http_transport import Instead, instead_of
+from remit.tools.mcp.http_transport import LocalError, local_error
 from remit.tools.mcp.malformed import Listing
-from remit.tools.mcp.session import answers, list_tools, load, make, roots, shake_hands
+from remit.tools.mcp.session import answers, handshake, list_tools, load, make, roots
 from remit.types.messages import JsonObject
 from remit.types.text import describe_error
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("remit.mcp")
 
 LEAVE_S = 2.0
-"""How long a server that is reached by HTTP may take to hear that we leave."""
+"""Seconds for telling an HTTP server that the session ends."""
 
 SEE_S = 0.5
 REFUSAL_CHARS = 2_000
 RELIST_S = 2.0
-"""The least time between two lists of one server, however often it says that its tools are others now."""
+"""The least seconds between two listings, however often the server reports that its tools have changed."""
 
 MOST_ROUNDS = 5
-"""How often a server may ask for more before it answers a call."""
+"""How often a server may request more input before it answers a call."""
 
-# By their words: the package's codes for these are the codes that servers like for errors of their own.
+# Recognised by text: servers use the package's codes for their own errors too.
 _CLOSED = "Connection closed"
 _BROKEN = (_CLOSED, "SSE stream ", "Failed to parse ", "server answered a request with 202")
 
 
 class Progress(Protocol):
-    """Told how far a call is."""
+    """Receives the progress of a call."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
 class Connection:
-    """A session, from the handshake to the end. `how` says how it ended. `root` is a folder that the server may know."""
+    """A session, from the handshake to its end. `root` is a folder that is shown to the server."""
 
     def __init__(self, name: str, link: Link, veil: Veil, root: Path | None) -> None:
         self._name = name
@@ -69,7 +69,7 @@ class Connection:
         self.listed: Sequence[types.Tool] = ()
         self._listing = Listing()
         self.malformed: Mapping[str, str] = {}
-        """What it lists that is no tool: name to reason."""
+        """Listed entries that are not valid tools: name to reason."""
         self.on_listed: Callable[[], Awaitable[None]] | None = None
         """Called when the server has changed its tools."""
 
@@ -78,14 +78,14 @@ class Connection:
         return self._lost or self._leaving or self._owner is None or self._owner.done()
 
     def how(self) -> str:
-        """How it ended, in words."""
+        """A message about how the session ended."""
         own = self._link.ending()
         if own or self._failure is None:
             return own or "the connection was closed"
-        return _in_words(self._failure, self._veil)
+        return _message(self._failure, self._veil)
 
     async def start(self, seconds: float) -> None:
-        """Returns when the tools are listed. Raises ServerFailed; when it is cancelled, nothing is left."""
+        """Connect and list the tools. Raises ServerFailed; when cancelled, all resources are released."""
         await load()
         self._owner = asyncio.get_running_loop().create_task(self._own(), name=f"MCP server {self._name}")
         try:
@@ -100,12 +100,12 @@ class Connection:
             raise
         await self.close()
         if late:
-            words = [f"it was not ready within {seconds:g} s", self._link.ending()]
+            words = [f"the server was not ready within {seconds:g} s", self._link.ending()]
             raise ServerFailed(". ".join(word for word in words if word))
         raise ServerFailed(self.how())
 
     async def close(self) -> None:
-        """Leave it; returns when nothing of it is left."""
+        """Close the session; returns when all resources are released."""
         self._leaving = True
         if self._owner is None:
             return
@@ -117,9 +117,9 @@ class Connection:
         await asyncio.wait({self._owner})
 
     async def call(self, tool: str, arguments: JsonObject, progress: Progress) -> types.CallToolResult:
-        """Call a tool. Raises ServerFailed, or SessionLost when nothing was done.
+        """Call a tool. Raises ServerFailed, or SessionLost if the call was not executed.
 
-        When it is cancelled, the server is told, and other calls go on.
+        When cancelled, the server is notified, and other calls continue.
         """
         import mcp_types as types  # noqa: PLC0415 - imported by now
 
@@ -133,7 +133,7 @@ class Connection:
             if isinstance(answer, types.CallToolResult):
                 return answer
             responses, state = await self._input(answer), answer.request_state
-        raise ServerFailed(f"it asked for more {MOST_ROUNDS} times, and gave no answer")
+        raise ServerFailed(f"the server asked for input {MOST_ROUNDS} times and gave no answer")
 
     async def _ask(
         self, params: types.CallToolRequestParams, progress: Progress
@@ -145,21 +145,21 @@ class Connection:
         if self._session is None:
             raise SessionLost(self.how())
         try:
-            # Not `call_tool`: that throws an answer away that does not match the server's own schema.
+            # Not `call_tool`: it discards an answer that does not match the server's own schema.
             return await self._session.send_request(
                 types.CallToolRequest(params=params), answers(), progress_callback=progress
             )
         except MCPError as error:
             raise await self._read(error) from error
         except ValidationError as error:
-            raise ServerFailed("it answered with something that is not the result of a tool") from error
+            raise ServerFailed("the server's answer is not a valid tool result") from error
 
     async def _read(self, error: Exception) -> Exception:
         code, said = cast(int, getattr(error, "code", 0)), str(error)
-        ours = instead_of(error)
-        if ours is Instead.LOST:
+        ours = local_error(error)
+        if ours is LocalError.LOST:
             self._lost = True
-            self._failure = SessionLost("it no longer knows the session; it was probably started anew")
+            self._failure = SessionLost("the server no longer knows the session; it was probably restarted")
             return self._failure
         if said == _CLOSED and await self._is_put_away():
             return ServerFailed(self.how())
@@ -168,10 +168,10 @@ class Connection:
         return ServerFailed(words) if no_answer else Refusal(words)
 
     async def _is_put_away(self) -> bool:
-        """Whether it has ended, after the owner has seen to it: then `how` knows all there is."""
+        """Whether the session has ended and its owner task is done, so that `how` is complete."""
         if self._owner is None:
             return True
-        # One answer may be lost over HTTP while the connection lives on.
+        # Over HTTP, one answer may be lost while the connection stays open.
         await asyncio.wait({self._owner}, timeout=None if self.ended else SEE_S)
         return self._owner.done()
 
@@ -182,12 +182,14 @@ class Connection:
             await anyio.sleep(0.1)
             return None
         if not all(isinstance(r, types.ListRootsRequest) for r in asked.input_requests.values()):
-            raise Refusal("it asked for a person or a model, which it does not get here")
+            raise Refusal("the server asked for a person or a model, which remit does not provide")
         if self._root is None:
-            raise Refusal("it asked for the workspace's folder; set roots = true for this server to send it")
+            raise Refusal(
+                "the server asked for the workspace folder; to send it, set roots = true for this server"
+            )
         return dict.fromkeys(asked.input_requests, roots(self._root))
 
-    # The owner: everything that has to be entered and left by one task.
+    # The owner task enters and leaves every context.
 
     async def _own(self) -> None:
         try:
@@ -196,7 +198,7 @@ class Connection:
                     self._link.connected(self._on_lost) as streams,
                     make(streams, self._root, self._on_changed, lambda: self._listing) as session,
                 ):
-                    await shake_hands(session)
+                    await handshake(session)
                     await self._list(session)
                     self._session = session
                     self._ready.set_result(None)
@@ -213,7 +215,7 @@ class Connection:
         self.malformed = self._listing.malformed
 
     async def _attend(self, session: ClientSession) -> None:
-        """Until we leave or the server is gone. What it lists anew is read in between, now and then."""
+        """Wait until the session closes or the server is gone; list the tools again when they change."""
         again = 0.0
         while not (self._leaving or self._lost):
             if self._stale and anyio.current_time() >= again:
@@ -242,8 +244,8 @@ class Connection:
         self._wake.set()
 
 
-def _in_words(error: BaseException, veil: Veil) -> str:
-    """The first real cause."""
+def _message(error: BaseException, veil: Veil) -> str:
+    """The message of the first exception that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ServerFailed):

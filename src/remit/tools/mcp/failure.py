@@ -1,4 +1,4 @@
-"""What is said when a server fails, without anything that could be a secret."""
+"""Errors of MCP servers, and messages without secrets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _READ_CHARS = 50_000
 
 
 class ServerFailed(RemitError):
-    """Raised when a server cannot be started or reached, or has ended. The message says which and how."""
+    """Raised when a server cannot be started or reached, or has ended. The message gives the reason."""
 
 
 class SessionLost(ServerFailed):
-    """Raised when the server no longer knows us: what was asked of it was not done."""
+    """Raised when the server no longer knows the session: the request was not executed."""
 
 
 class Refusal(ServerFailed):
-    """Raised when the server lives, and answers a call with an error."""
+    """Raised when the server answers a call with an error."""
 
 
 class Veil:
-    """Hides the values that a server was given from what is said about it."""
+    """Redacts the values that a server was given from messages about it."""
 
     def __init__(self, secrets: Iterable[str], environ: Mapping[str, str] | None = None) -> None:
         found = {secret for secret in secrets if len(secret) >= LEAST_CHARS}
         found |= {word for secret in found for word in secret.split() if len(word) >= LEAST_CHARS}
         self._secrets = sorted(found, key=len, reverse=True)
-        # What looks like a secret may come from anywhere, from the server's own arguments for one.
+        # Text that looks like a secret may have other sources, such as the server's arguments.
         self._redactor = Redactor(environment=environ or {})
 
     def over(self, text: str) -> str:
@@ -41,7 +41,7 @@ class Veil:
         return self._redactor.redact_text(text)
 
     def quote(self, text: str, most: int = WORDS_CHARS) -> str:
-        """What a server said, on one bounded line: it is data, and may try to look like more."""
+        """A server's text on one bounded line, made safe: it is untrusted data."""
         line = " ".join(one_line(clean(self.over(text)[:_READ_CHARS])).replace('"', "'").split())
-        # On the finished line: what was apart in the text may stand together in it.
+        # On the finished line: joining lines may bring parts of a forged note together.
         return shorten(unforge(line), most, most - 3)

@@ -1,4 +1,4 @@
-"""A server that runs somewhere else, reached by streamable HTTP. TLS is verified; redirects stay within its origin."""
+"""Connect to a server over streamable HTTP. TLS is verified; redirects stay within its origin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 15.0
 NOTIFY_S = 10.0
-"""For messages that are not answered: the next one waits for them."""
+"""The read timeout for notifications, which get no answer: the next message waits for them."""
 
 _ERROR_BYTES = 64_000
 _SESSION = "mcp-session-id"
@@ -37,31 +37,31 @@ _UNKNOWN = re.compile(
 )
 
 _OWN_CODE = -32_000
-# Never sent to anybody, so that no server can say of itself what we say in its place.
+# Never sent, so that no server can forge these errors.
 _OWN_MARK = secrets.token_hex(16)
 
 
-class Instead(StrEnum):
-    """Why an error is ours, in the place of an answer."""
+class LocalError(StrEnum):
+    """Why remit created an error response instead of the server."""
 
     UNREACHED = "unreached"
-    """The request did not get through."""
+    """The request did not reach the server."""
     FAILED = "failed"
-    """It was answered with no message."""
+    """The response contains no message."""
     LOST = "lost"
     """The server no longer knows the session."""
 
 
-def instead_of(error: object) -> Instead | None:
-    """Why an error is ours; None for one that the server itself gave, whatever its code."""
+def local_error(error: object) -> LocalError | None:
+    """Why remit created this error; None for an error from the server itself, whatever its code."""
     data: object = getattr(error, "data", None)
     if not isinstance(data, dict) or cast(JsonObject, data).get("mark") != _OWN_MARK:
         return None
-    return Instead(str(cast(JsonObject, data)["why"]))
+    return LocalError(str(cast(JsonObject, data)["why"]))
 
 
 class WebLink:
-    """A connection to a server by HTTP, and what went wrong with it."""
+    """A connection to a server over HTTP."""
 
     def __init__(self, url: str, headers: Mapping[str, str], veil: Veil) -> None:
         self._url = url
@@ -72,7 +72,7 @@ class WebLink:
     async def connected(self, lost: Callable[[], None]) -> AsyncGenerator[Streams]:
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - imported by now
 
-        # A session that the server forgets is told by the call that meets it: others may still be answered.
+        # The call that meets a forgotten session reports it; other calls may still be answered.
         del lost
         async with (
             _client(self._headers, self._veil) as client,
@@ -88,7 +88,7 @@ def _client(headers: Mapping[str, str], veil: Veil) -> httpx2.AsyncClient:
     import httpx2  # noqa: PLC0415 - imported by now
 
     class Client(httpx2.AsyncClient):
-        """Answers in the server's place where no answer came, so that one failed request fails one call alone."""
+        """Creates an error response if none came, so that one failed request fails only one call."""
 
         async def send(
             self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -100,21 +100,21 @@ def _client(headers: Mapping[str, str], veil: Veil) -> httpx2.AsyncClient:
                 response = await super().send(request, stream=True, **options)
             except httpx2.HTTPError as error:
                 words = _unreached(veil, error)
-                return _ours(request, HTTPStatus.SERVICE_UNAVAILABLE, Instead.UNREACHED, words)
-            # Without it nothing is unpacked.
+                return _ours(request, HTTPStatus.SERVICE_UNAVAILABLE, LocalError.UNREACHED, words)
+            # Without this header, httpx does not decompress the body.
             packing = response.headers.pop("content-encoding", "identity").strip().lower()
             if not stream:
                 return httpx2.Response(response.status_code, content=await _head(response), request=request)
             return await _taken(request, response, veil.quote(packing, 40))
 
     time = httpx2.Timeout(CONNECT_S, read=None, pool=None)
-    # Unpacked: a bound on what was sent is none on what it becomes.
+    # No compression: a limit on compressed bytes would not limit the decompressed size.
     asked = {**headers, "accept-encoding": "identity"}
     return Client(headers=asked, timeout=time, follow_redirects=False)
 
 
 async def _taken(request: httpx2.Request, response: httpx2.Response, packing: str) -> httpx2.Response:
-    """The response where it can be used, or what we say in its place."""
+    """The response if it can be used, otherwise an error response."""
     if request.method != "POST":
         _bound(response)
         return response
@@ -122,8 +122,8 @@ async def _taken(request: httpx2.Request, response: httpx2.Response, packing: st
         return await _refused(request, response)
     if packing not in ("", "identity"):
         await response.aclose()
-        words = f"it packed its answer ({packing}), which it was asked not to do"
-        return _ours(request, HTTPStatus.BAD_GATEWAY, Instead.FAILED, words)
+        words = f"the server sent a compressed answer ({packing}), although remit accepts none"
+        return _ours(request, HTTPStatus.BAD_GATEWAY, LocalError.FAILED, words)
     _bound(response)
     return response
 
@@ -132,10 +132,10 @@ async def _refused(request: httpx2.Request, response: httpx2.Response) -> httpx2
     status = response.status_code
     said = _rpc_error(await _head(response))
     if request.headers.get(_SESSION) and _forgot(status, said):
-        return _ours(request, status, Instead.LOST, "the session is lost")
+        return _ours(request, status, LocalError.LOST, "the session is lost")
     if said is not None:
         return _answer(request, status, {"code": said["code"], "message": said["message"]})
-    return _ours(request, status, Instead.FAILED, _status_words(status))
+    return _ours(request, status, LocalError.FAILED, _status_words(status))
 
 
 def _is_notification(request: httpx2.Request) -> bool:
@@ -148,7 +148,7 @@ def _is_notification(request: httpx2.Request) -> bool:
     return isinstance(message, dict) and "id" not in message
 
 
-def _ours(request: httpx2.Request, status: int, why: Instead, message: str) -> httpx2.Response:
+def _ours(request: httpx2.Request, status: int, why: LocalError, message: str) -> httpx2.Response:
     error: JsonObject = {"code": _OWN_CODE, "message": message, "data": {"mark": _OWN_MARK, "why": why.value}}
     return _answer(request, status, error)
 
@@ -161,11 +161,11 @@ def _answer(request: httpx2.Request, status: int, error: JsonObject) -> httpx2.R
 
 def _unreached(veil: Veil, error: Exception) -> str:
     kind = type(error).__name__
-    return f"it cannot be reached ({': '.join(filter(None, [kind, veil.quote(str(error), 200)]))})"
+    return f"the server cannot be reached ({': '.join(filter(None, [kind, veil.quote(str(error), 200)]))})"
 
 
 async def _head(response: httpx2.Response) -> bytes:
-    """As much of the body as an error message needs; what fails while it is read says nothing more."""
+    """The beginning of the body, for an error message; a failure while reading ends it."""
     import httpx2  # noqa: PLC0415 - imported by now
 
     body = bytearray()
@@ -182,7 +182,7 @@ async def _head(response: httpx2.Response) -> bytes:
 
 
 def _rpc_error(body: bytes) -> JsonObject | None:
-    """The error of a JSON-RPC answer, if that is what it is."""
+    """The error of a JSON-RPC response; None if the body is not one."""
     try:
         answer: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -200,7 +200,7 @@ def _rpc_error(body: bytes) -> JsonObject | None:
 def _forgot(status: int, said: JsonObject | None) -> bool:
     if status == HTTPStatus.NOT_FOUND:
         return True
-    # Some servers answer a session they do not know with a plain 400, and no more words than these.
+    # Some servers answer an unknown session with status 400 and such a message.
     return (
         status == HTTPStatus.BAD_REQUEST
         and said is not None
@@ -214,17 +214,17 @@ def _status_words(status: int) -> str:
     except ValueError:
         name = f"HTTP {status}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return f"it answered {name}: give what it asks for with headers or headers_from"
+        return f"the server answered {name}: pass credentials with headers or headers_from"
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
         return (
-            f"it answered {name}: there is no streamable HTTP server at this address. "
-            "One that speaks only the older SSE way cannot be used"
+            f"the server answered {name}: there is no streamable HTTP server at this address. "
+            "Servers with only the older SSE transport are unsupported"
         )
-    return f"it answered {name}"
+    return f"the server answered {name}"
 
 
 def _bound(response: httpx2.Response) -> None:
-    """Have an answer that is too long, too dense, or breaks off fail the call it belongs to and nothing else."""
+    """Let an answer that is too long, too complex or incomplete fail only its own call."""
     import httpx2  # noqa: PLC0415 - imported by now
 
     source = cast(httpx2.AsyncByteStream, response.stream)
@@ -232,7 +232,7 @@ def _bound(response: httpx2.Response) -> None:
     if not kind.startswith(("application/json", "text/event-stream")):
         return
     is_json = kind.startswith("application/json")
-    # The kinds of error for which the package answers the call, instead of waiting for more.
+    # For these errors the package fails the call instead of waiting for more data.
     failed = httpx2.StreamError if is_json else httpx2.SSEError
 
     class Bounded(httpx2.AsyncByteStream):
@@ -244,7 +244,7 @@ def _bound(response: httpx2.Response) -> None:
                         yield ready
                 yield messages.end()
             except httpx2.TransportError as error:
-                raise failed(f"its answer broke off ({type(error).__name__})") from error
+                raise failed(f"the server's answer was cut off ({type(error).__name__})") from error
             except _TooMuch as error:
                 raise failed(str(error)) from None
 
@@ -255,21 +255,21 @@ def _bound(response: httpx2.Response) -> None:
 
 
 class _TooMuch(Exception):
-    """Raised for a message that is not read."""
+    """Raised for a message that is too large or too complex to read."""
 
 
 class _Messages:
-    """What arrives, held back until a message is whole and known to be harmless."""
+    """Buffers received bytes until a message is complete and checked."""
 
     def __init__(self, end: re.Pattern[bytes] | None) -> None:
         self._end = end
         self._held = bytearray()
 
     def add(self, piece: bytes) -> bytes:
-        """All messages that are whole now. Raises _TooMuch."""
+        """All messages that are now complete. Raises _TooMuch."""
         before = len(self._held)
         self._held += piece
-        # From a little before: an end may have come in two pieces.
+        # Start a little earlier: the end of a message may arrive in two pieces.
         ends = (
             [] if self._end is None else [m.end() for m in self._end.finditer(self._held, max(before - 3, 0))]
         )
@@ -278,16 +278,16 @@ class _Messages:
             self._check(start, end)
             start = end
         if len(self._held) - start > MOST_MESSAGE:
-            raise _TooMuch(f"it sent a message of more than {MOST_MESSAGE:,} bytes")
+            raise _TooMuch(f"the server sent a message of more than {MOST_MESSAGE:,} bytes")
         ready = bytes(self._held[:start])
         del self._held[:start]
         return ready
 
     def end(self) -> bytes:
-        """What is left. Raises _TooMuch."""
+        """The rest. Raises _TooMuch."""
         self._check(0, len(self._held))
         return bytes(self._held)
 
     def _check(self, start: int, end: int) -> None:
         if end - start > LARGE_MESSAGE and too_dense(self._held[start:end]):
-            raise _TooMuch("it sent a message of too many parts")
+            raise _TooMuch("the server sent a message with too many parts")

@@ -1,4 +1,4 @@
-"""What servers get wrong in an answer, taken out of it, so that the rest of the answer can be used."""
+"""Remove malformed parts from a server's answer, so that the rest can be used."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from remit.tools.mcp.transport import Streams
 
 MOST_TOOLS = 1_000
-"""A server with more is taken to be broken: the rest is left out, and said."""
+"""The most tools of a server; the rest are omitted and reported."""
 
 LIST_BYTES = 2_000_000
-"""The most that is read of a whole list of tools, of what is used of them."""
+"""The most bytes of a whole list of tools, counting only the used fields."""
 
 TOOL_BYTES = 100_000
 MOST_BLOCKS = 1_000
-"""Parts of a result that are read; the rest is counted, and said."""
+"""The most parts of a result; the rest are omitted and counted."""
 
 _USED = ("name", "title", "description", "inputSchema", "annotations", "execution")
 _FRAME = ("resultType", "ttlMs", "cacheScope")
@@ -36,28 +36,28 @@ _UNNAMED = "(without a name)"
 
 
 class Listing:
-    """What is known of a list of tools, from its first page on."""
+    """The state of one listing of tools, over all its pages."""
 
     def __init__(self) -> None:
         self.malformed: dict[str, str] = {}
-        """What it has that is no tool, or too much: name to reason."""
+        """Entries that are not valid tools, or too large: name to reason."""
         self.is_full = False
-        """Whether no more of it is read."""
+        """Whether a limit was reached, so that no more is read."""
         self._count = 0
         self._bytes = 0
 
     def takes(self, tool: object, size: int) -> bool:
-        """Whether one more is read."""
+        """Whether this tool is accepted."""
         self._count += 1
         why = ""
         if size > TOOL_BYTES:
-            why = f"it has {size:,} bytes; {TOOL_BYTES:,} is the most"
+            why = f"its definition has {size:,} bytes; the limit is {TOOL_BYTES:,}"
         else:
             self._bytes += size
         if self._count > MOST_TOOLS:
-            why = f"the server lists more than {MOST_TOOLS:,} tools; the rest is left out"
+            why = f"the server lists more than {MOST_TOOLS:,} tools; the rest are omitted"
         elif self._bytes > LIST_BYTES:
-            why = f"the server's list has more than {LIST_BYTES:,} bytes; the rest is left out"
+            why = f"the server's list has more than {LIST_BYTES:,} bytes; the rest is omitted"
         self.is_full = self._count > MOST_TOOLS or self._bytes > LIST_BYTES
         if why:
             self.malformed[_name(tool)] = why
@@ -67,7 +67,7 @@ class Listing:
 def dispatcher(
     streams: Streams, version: Callable[[], str], listing: Callable[[], Listing]
 ) -> JSONRPCDispatcher[TransportContext]:
-    """What a session speaks through. Tools that are no tools are noted in the listing, by name."""
+    """A dispatcher for a session that filters answers. Invalid tools are recorded in the listing, by name."""
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher  # noqa: PLC0415 - imported by now
 
     class Sieve(JSONRPCDispatcher["TransportContext"]):
@@ -90,7 +90,7 @@ def dispatcher(
 
 
 def sift_tools(answer: JsonObject, version: str, listing: Listing) -> JsonObject:
-    """A list of tools without those that are none, and without what nobody reads of the others."""
+    """A list of tools without invalid ones, and without unused fields."""
     tools = answer.get("tools")
     if not isinstance(tools, list):
         return answer
@@ -104,13 +104,13 @@ def sift_tools(answer: JsonObject, version: str, listing: Listing) -> JsonObject
     whole = {**answer, "tools": kept}
     if _fits("tools/list", version, whole):
         return whole
-    # Only what a list must have: each further word would be read again with each tool.
+    # Only the required fields, since they are validated again with each tool.
     frame = _frame(answer)
     good = [tool for tool in kept if _fits("tools/list", version, {**frame, "tools": [tool]})]
     chosen = set(map(id, good))
     for tool in kept:
         if id(tool) not in chosen:
-            listing.malformed[_name(tool)] = "the server describes it in a wrong way"
+            listing.malformed[_name(tool)] = "its definition is invalid"
     cursor = answer.get("nextCursor")
     return {**frame, "tools": good, **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
 
@@ -134,12 +134,12 @@ def _size(value: object) -> int:
     try:
         return len(msgspec.json.encode(value))
     except (ValueError, RecursionError):
-        # Broken text; how much of it there is matters all the same.
+        # Invalid text: estimate its size.
         return len(text_of(value))
 
 
 def sift_result(answer: JsonObject, version: str) -> JsonObject:
-    """A result whose odd parts are told as text: the call was made, and what came of it is not lost."""
+    """A result with malformed parts turned into text: the call was made, so its result must not be lost."""
     if answer.get("resultType", "complete") != "complete":
         return answer
     answer = _cut(answer)
@@ -150,7 +150,7 @@ def sift_result(answer: JsonObject, version: str) -> JsonObject:
     blocks: object = answer.get("content") or ()
     listed = cast("list[object]", blocks) if isinstance(blocks, list | tuple) else [blocks]
     content = [
-        block if _fits("tools/call", version, {**found, "content": [block]}) else _told(block)
+        block if _fits("tools/call", version, {**found, "content": [block]}) else _as_text(block)
         for block in listed
     ]
     if structured is not None:
@@ -158,7 +158,7 @@ def sift_result(answer: JsonObject, version: str) -> JsonObject:
         if _fits("tools/call", version, whole):
             found = whole
         else:
-            content.append(_told(structured))
+            content.append(_as_text(structured))
     return {**found, "content": content}
 
 
@@ -167,16 +167,16 @@ def _cut(answer: JsonObject) -> JsonObject:
     if not isinstance(blocks, list) or len(cast("list[object]", blocks)) <= MOST_BLOCKS:
         return answer
     listed = cast("list[object]", blocks)
-    told = _told(f"({len(listed) - MOST_BLOCKS:,} further parts of the answer are left out)")
-    return {**answer, "content": [*listed[:MOST_BLOCKS], told]}
+    note = _as_text(f"({len(listed) - MOST_BLOCKS:,} further parts of the answer were omitted)")
+    return {**answer, "content": [*listed[:MOST_BLOCKS], note]}
 
 
-def _told(odd: object) -> JsonObject:
+def _as_text(odd: object) -> JsonObject:
     return {"type": "text", "text": shorten(text_of(odd), _ODD_CHARS, _ODD_CHARS - 3)}
 
 
 def _fits(method: str, version: str, answer: JsonObject) -> bool:
-    """Whether a session takes it: it looks twice, by the version and by what it makes of it."""
+    """Whether a session accepts the answer: it validates by protocol version and by model."""
     import mcp_types as types  # noqa: PLC0415 - imported by now
     from mcp_types import methods  # noqa: PLC0415 - as above
     from pydantic import ValidationError  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""A server that is open for a tree: its tools, its calls, and starting it again when it ended."""
+"""A server that is open for a tree: its tools, its calls, and restarts after it ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
 MOST_RESTARTS = 3
-"""How often a server that ended is started again for one tree."""
+"""How often a server that ended is restarted for one tree."""
 
 PROGRESS_S = 0.1
 PROGRESS_CHARS = 300
@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
 class ServerOpening:
-    """An open server. Contract: `close` returns when nothing of it is left, and never raises."""
+    """An open server. Contract: `close` returns when all its resources are released, and never raises."""
 
     def __init__(self, server: McpServer, workspace: Path | None) -> None:
         self._server = server
@@ -53,14 +53,14 @@ class ServerOpening:
 
     @classmethod
     async def open(cls, server: McpServer, workspace: Path | None) -> ServerOpening:
-        """Raises ServerFailed."""
+        """Start the server. Raises ServerFailed."""
         made = cls(server, workspace)
         await made._start()
         return made
 
     @property
     def tools(self) -> Offered:
-        """What the server offers now. Runs keep what they chose when they began."""
+        """The server's current tools. A run keeps the tools that it chose at its start."""
         return self._tools
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class ServerOpening:
             await self._connection.close()
 
     async def call(self, tool: str, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        """Call a tool by the server's own name. Whatever the server does wrong is the result."""
+        """Call a tool by the server's name for it. Every failure of the server becomes a failed result."""
         report = _Reporter(ctx)
         try:
             return await self._call(tool, arguments, report)
@@ -91,35 +91,35 @@ class ServerOpening:
             try:
                 return to_result(await connection.call(tool, arguments, report))
             except SessionLost:
-                # Nothing was done: once more, with a new one.
+                # The call was not executed: retry with a new session.
                 continue
             except Refusal:
                 raise
             except ServerFailed as error:
-                return self._failed("failed during this call; what it had done by then is not known", error)
-        raise ServerFailed("it forgets every session at once")
+                return self._failed("failed during this call, which may have been executed in part", error)
+        raise ServerFailed("the server forgets each session immediately")
 
     def _failed(self, what: str, error: ServerFailed | None) -> ToolResult:
         why = "" if error is None else f": {error}"
         return ToolResult(f"The MCP server {self._server.name} {what}{why}".rstrip(".") + ".", ok=False)
 
     async def _live(self) -> Connection:
-        """A connection that works; one that ended is replaced, once for everybody who asks. Raises ServerFailed."""
+        """A working connection; one that ended is replaced, once for all waiting calls. Raises ServerFailed."""
         while True:
             connection = self._connection
             if connection is not None and not connection.ended:
                 return connection
             if self._closed:
-                raise ServerFailed("it is closed")
+                raise ServerFailed("the server is closed")
             if self._starting is None:
                 self._restarts += 1
                 if self._restarts > MOST_RESTARTS:
-                    last = connection.how() if connection is not None else "it never came back"
+                    last = connection.how() if connection is not None else "the last restart failed"
                     raise ServerFailed(
-                        f"it was started again {MOST_RESTARTS} times, and is left alone now. {last}"
+                        f"the server was restarted {MOST_RESTARTS} times and is not restarted again; {last}"
                     )
                 self._starting = asyncio.get_running_loop().create_task(self._restart())
-                # Whoever waits for it may be cancelled before they look.
+                # Read the exception here: the waiting calls may be cancelled before they do.
                 self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
             starting = self._starting
             await asyncio.wait({starting})
@@ -149,7 +149,7 @@ class ServerOpening:
             raise
 
     async def _offer(self) -> None:
-        # One after the other: the server may change its list meanwhile, and the newest must win.
+        # One at a time: the server may change its list meanwhile, and the newest must win.
         async with self._offering:
             connection = self._connection
             if connection is None or connection.listed == self._listed:
@@ -159,13 +159,13 @@ class ServerOpening:
             names = tool_names(self._server.name, [tool.name for tool in listed])
             for tool, name in zip(listed, names, strict=True):
                 offering.add(tool, name)
-                # A list may be long, and others want their turn.
+                # Let other tasks run: a list may be long.
                 await anyio.lowlevel.checkpoint()
             self._listed, self._tools = listed, offering.made()
 
 
 class _Reporter:
-    """Tells how far a call is, as often as somebody can read it."""
+    """Reports the progress of a call, at most every `PROGRESS_S`."""
 
     def __init__(self, ctx: ToolContext) -> None:
         self._ctx = ctx
@@ -183,12 +183,12 @@ class _Reporter:
 
 
 def _link(server: McpServer, workspace: Path, environ: Mapping[str, str]) -> tuple[Link, Veil]:
-    """The way to a server, with the values of the environment that it asks for. Raises ServerFailed."""
+    """The link to a server, with the environment variables that it needs. Raises ServerFailed."""
     if server.url is not None:
         headers = dict(server.headers)
         headers |= {name: _filled(name, text, environ) for name, text in server.headers_from}
         parts = urlsplit(server.url)
-        # Some services put the key into the path.
+        # Some services put the secret key into the path.
         hidden = [
             parts.username or "",
             parts.password or "",
@@ -200,7 +200,7 @@ def _link(server: McpServer, workspace: Path, environ: Mapping[str, str]) -> tup
     given = dict(server.env)
     for name in server.env_from:
         if name not in environ:
-            raise ServerFailed(f"env_from names {name}, which is not set in the environment")
+            raise ServerFailed(f"env_from needs the environment variable {name}, which is not set")
         given[name] = environ[name]
     veil = Veil([*given.values(), *server.secrets], environ)
     cwd = workspace if server.cwd is None else workspace / Path(server.cwd).expanduser()
@@ -209,11 +209,11 @@ def _link(server: McpServer, workspace: Path, environ: Mapping[str, str]) -> tup
 
 
 def _filled(header: str, text: str, environ: Mapping[str, str]) -> str:
-    """A header's value: that of the variable `text` names, or `text` with each ${NAME} replaced."""
+    """A header's value: the value of the variable `text`, or `text` with each ${NAME} expanded."""
     names = _REFERENCE.findall(text) or [text]
     for name in names:
         if name not in environ:
-            raise ServerFailed(f"the header {header} needs {name}, which is not set in the environment")
+            raise ServerFailed(f"the header {header} needs the environment variable {name}, which is not set")
     if "${" not in text:
         return environ[text].strip()
     return _REFERENCE.sub(lambda found: environ[found[1]].strip(), text)

@@ -1,4 +1,4 @@
-"""What a server answered to a call, as a result: text, images and documents within bounds, the rest in words."""
+"""Turn a server's answer to a call into a result: text, images and documents within bounds, a note about the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
 PART_BYTES = 5_000_000
-"""The most that one image or document may have; providers take little more."""
+"""The most bytes of one image or document; providers accept little more."""
 
 MOST_PARTS = 20
 PARTS_BYTES = 20_000_000
@@ -28,7 +28,7 @@ _WORDS = 200
 
 
 def to_result(answer: types.CallToolResult) -> ToolResult:
-    """The answer as the model gets it. Structured content is told where there is no text, and kept as details."""
+    """The answer for the model. Structured content is kept as details, and shown if there is no text."""
     reader = _Reader()
     for block in answer.content:
         reader.read(block)
@@ -37,7 +37,7 @@ def to_result(answer: types.CallToolResult) -> ToolResult:
     if structured is not None and not reader.said:
         text = "\n".join([*reader.texts, text_of(structured)])
     if not text and not reader.parts:
-        text = "(The tool gave no output.)"
+        text = "(The tool returned no output.)"
     return ToolResult(text, ok=not answer.is_error, details=_details(structured), parts=tuple(reader.parts))
 
 
@@ -49,13 +49,13 @@ def _details(structured: Json) -> Json:
 
 
 class _Reader:
-    """Takes an answer apart, block by block."""
+    """Reads an answer block by block."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.parts: list[ImagePart | FilePart] = []
         self.said = False
-        """Whether the server said something in words of its own."""
+        """Whether the answer contains text of the server."""
         self._bytes = 0
 
     def read(self, block: types.ContentBlock) -> None:
@@ -83,7 +83,7 @@ class _Reader:
 
     def _resource(self, resource: types.TextResourceContents | types.BlobResourceContents) -> None:
         kind = _brief(resource.mime_type or "unknown kind")
-        # By the field that only one of them has: isinstance would need the package's import.
+        # By the field that only one of them has: isinstance would import the package.
         blob = getattr(resource, "blob", None)
         if isinstance(blob, str):
             self._media("resource", blob, resource.mime_type or "", resource.uri)
@@ -95,9 +95,9 @@ class _Reader:
         what = f"{word} {_brief(uri)}".strip() + f", {_brief(kind) or 'unknown kind'}"
         size = len(data) * 3 // 4
         if kind not in _IMAGES + _FILES:
-            self.texts.append(f"({what}, {size:,} bytes: cannot be shown here)")
+            self.texts.append(f"({what}, {size:,} bytes: unsupported type)")
         elif size > PART_BYTES or self._bytes + size > PARTS_BYTES or len(self.parts) >= MOST_PARTS:
-            self.texts.append(f"({what}, {size:,} bytes: too much to be shown)")
+            self.texts.append(f"({what}, {size:,} bytes: too large to show)")
         else:
             self._part(what, data, kind, uri)
 
@@ -105,7 +105,7 @@ class _Reader:
         try:
             content = base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError):
-            self.texts.append(f"({what}: what the server sent is not base64)")
+            self.texts.append(f"({what}: invalid base64)")
             return
         self._bytes += len(content)
         if kind in _IMAGES:

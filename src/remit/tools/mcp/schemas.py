@@ -1,7 +1,7 @@
-"""Schemas that servers write: whether they are schemas at all, and what of them is checked here.
+"""Check servers' JSON schemas, and arguments against a part of them.
 
-Not by a library for schemas: to whoever applies it a schema is foreign code, whose references, combinations and
-patterns can be made to take for ever. Here each is gone through once, and what is left out the server checks itself.
+Not with a schema library: a hostile schema's references, combinations and patterns can make a library run forever. This
+code visits each part once; the server checks the rest itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remit.types.text import clean_json, one_line, shorten
 SCHEMA_BYTES = 64_000
 
 MOST_STEPS = 10_000
-"""How far arguments are gone through; what is beyond is the server's to check."""
+"""The most steps when checking arguments; the server checks the rest."""
 
 MOST_PROBLEMS = 20
 MOST_DEPTH = 50
@@ -68,9 +68,9 @@ class _Keyword(NamedTuple):
     words: str
 
 
-_TEXT = _Keyword(_is_text, "a text")
+_TEXT = _Keyword(_is_text, "a string")
 _NUMBER = _Keyword(_is_number, "a number")
-_COUNT = _Keyword(_is_count, "a whole number from 0")
+_COUNT = _Keyword(_is_count, "a whole number, 0 or more")
 
 _KEYWORDS = {
     **dict.fromkeys(
@@ -83,8 +83,8 @@ _KEYWORDS = {
         ("uniqueItems", "deprecated", "readOnly", "writeOnly"), _Keyword(_is_flag, "true or false")
     ),
     **dict.fromkeys(("enum", "examples"), _Keyword(_is_list, "a list")),
-    "required": _Keyword(_is_texts, "a list of texts"),
-    "type": _Keyword(_is_type, "one of JSON's types, or a list of them"),
+    "required": _Keyword(_is_texts, "a list of strings"),
+    "type": _Keyword(_is_type, "a JSON type, or a list of JSON types"),
 }
 _SCHEMAS = frozenset(
     {
@@ -97,9 +97,9 @@ _TABLES = frozenset({"properties", "patternProperties", "$defs", "definitions", 
 
 
 class ServerShape:
-    """The shape of the arguments of a server's tool; `read` checks what one walk through them can.
+    """The shape of the arguments of a server's tool; `read` checks them in one pass.
 
-    Raises UsageError for a schema that is none: a provider would refuse the whole request for it.
+    Raises UsageError for an invalid schema: a provider would refuse the whole request because of it.
     """
 
     def __init__(self, schema: JsonObject) -> None:
@@ -107,11 +107,11 @@ class ServerShape:
         encoded = msgspec.json.encode(found)
         self.size = len(encoded)
         if self.size > SCHEMA_BYTES:
-            raise UsageError(f"its schema has {self.size:,} bytes; {SCHEMA_BYTES:,} is the most")
+            raise UsageError(f"its schema has {self.size:,} bytes; the limit is {SCHEMA_BYTES:,}")
         text = encoded.decode()
         if unforge(text) != text:
-            raise UsageError("its schema has values that look like words of remit's own")
-        # Decoded again: what is no JSON, such as NaN, is seen to be wrong now, and not by a provider.
+            raise UsageError("its schema contains text that imitates remit's own notes")
+        # Decode again, to find values that are not JSON, such as NaN, here instead of at the provider.
         found = cast(JsonObject, msgspec.json.decode(encoded))
         self.schema: JsonObject = {"type": "object", "properties": {}, **found}
         self._references = _Checker(self.schema).check()
@@ -125,7 +125,7 @@ class ServerShape:
 
 
 def _reworded(value: Json) -> Json:
-    """A schema whose words for the model are only that."""
+    """A schema whose titles and descriptions cannot imitate remit's notes."""
     if isinstance(value, dict):
         return {
             key: unforge(inner) if key in _WORDS and isinstance(inner, str) else _reworded(inner)
@@ -134,11 +134,11 @@ def _reworded(value: Json) -> Json:
     return [_reworded(inner) for inner in cast(list[Json], value)] if isinstance(value, list) else value
 
 
-# --- Whether it is a schema ----------------------------------------------------------------------
+# --- Checking a schema ---------------------------------------------------------------------------
 
 
 class _Checker:
-    """Goes through a schema, each part of it once."""
+    """Checks a schema, each part once."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
@@ -150,7 +150,7 @@ class _Checker:
         self._wanted: list[str] = []
 
     def check(self) -> dict[str, Json]:
-        """What each reference in it means. Raises UsageError."""
+        """The target of each reference. Raises UsageError."""
         self._schema(self._root)
         found: dict[str, Json] = {}
         while self._wanted:
@@ -222,11 +222,11 @@ class _Checker:
             if inside.startswith("#"):
                 return self._anchors[pointer]
         except (KeyError, IndexError, ValueError):
-            raise UsageError(f"its schema refers to {_brief(ref)}, which is not in it") from None
-        raise UsageError(f"its schema refers to {_brief(ref)}, and nothing outside of it is fetched")
+            raise UsageError(f"its schema refers to {_brief(ref)}, which does not exist") from None
+        raise UsageError(f"its schema refers to {_brief(ref)}, and remit does not fetch other schemas")
 
     def _wrong(self, words: str) -> UsageError:
-        return UsageError(f"its schema is not one: {_brief('/'.join(self._path) or 'it')} must be {words}")
+        return UsageError(f"its schema is invalid: {_brief('/'.join(self._path) or 'it')} must be {words}")
 
 
 def _at(value: Json, path: Sequence[str]) -> Json:
@@ -243,11 +243,11 @@ def _brief(text: str) -> str:
     return repr(shorten(one_line(text), _PLACE_CHARS, _PLACE_CHARS - 3))
 
 
-# --- Whether arguments fit it --------------------------------------------------------------------
+# --- Checking arguments --------------------------------------------------------------------------
 
 
 class _Misfit(NamedTuple):
-    """A problem, as `schema_problems` takes it."""
+    """A problem in the form that `schema_problems` reads."""
 
     validator: str
     validator_value: Json
@@ -258,7 +258,7 @@ class _Misfit(NamedTuple):
 
 
 class _Look:
-    """One walk through arguments. Combinations (`anyOf`, `if`, ...) and patterns are not gone into."""
+    """One pass over arguments. Combinations (`anyOf`, `if`, ...) and patterns are not checked."""
 
     def __init__(self, references: dict[str, Json]) -> None:
         self._references = references
@@ -284,7 +284,7 @@ class _Look:
         return self._steps >= 0 and len(self.problems) < MOST_PROBLEMS
 
     def _chain(self, schema: Json) -> list[JsonObject]:
-        """A schema and what it refers to."""
+        """A schema and the schemas that it refers to."""
         found: list[JsonObject] = []
         while isinstance(schema, dict) and len(found) < _CHAIN:
             found.append(cast(JsonObject, schema))
@@ -301,7 +301,7 @@ class _Look:
     def _inside(self, schema: JsonObject, value: JsonObject, path: tuple[int | str, ...]) -> None:
         known = cast(JsonObject, schema.get("properties", {}))
         more = schema.get("additionalProperties", True)
-        # Nothing but the patterns, which are not read here, tells which further names are right.
+        # Only the patterns, which are not checked here, decide which further names are valid.
         more = True if "patternProperties" in schema else more
         for key, inner in value.items():
             if key in known:
@@ -340,7 +340,7 @@ _IS: dict[str, Callable[[Json], bool]] = {
 
 
 def _same(one: Json, other: Json) -> bool:
-    """Equal in JSON, where true is not 1."""
+    """Whether two values are equal in JSON, where true is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 

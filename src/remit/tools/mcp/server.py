@@ -1,4 +1,4 @@
-"""What a user says about an MCP server, and which of its tools an agent gets."""
+"""The settings of an MCP server, and the choice of its tools for an agent."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 Pairs = tuple[tuple[str, str], ...]
 
 CLOSING_S = 5.0
-"""How long after its time a server that does not start is given to be stopped."""
+"""Seconds after `start_s` to stop a server that did not start."""
 
 MOST_TOLD = 5
-"""How many of the tools that cannot be used are named; the rest are counted."""
+"""The most unusable tools that are named; the rest are counted."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 _VARIABLE = re.compile(r"[^=\0]+")
@@ -36,37 +36,37 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class McpServer:
     """An MCP server: a command to start (stdio) or an address to connect to (streamable HTTP).
 
-    Servers that differ in `only` and `without` alone share one connection in a tree. Values of `env`, `env_from`,
-    `headers`, `headers_from` and `secrets` are never shown. Raises UsageError for what cannot be right.
+    Servers that differ only in `only` and `without` share one connection in a tree. Values of `env`, `env_from`,
+    `headers`, `headers_from` and `secrets` are never shown. Raises UsageError for invalid values.
     """
 
     name: str
     command: str | None
     args: tuple[str, ...]
     env: Pairs
-    """Set for the process, besides a few harmless variables of our own environment."""
+    """Variables for the process, in addition to a few harmless ones of our own environment."""
     env_from: tuple[str, ...]
-    """Names of variables of our environment that it gets too: keys and tokens are passed only so."""
+    """Names of environment variables to pass on. Keys and tokens are passed only if listed here."""
     cwd: str | None
-    """Where it is started; relative to the workspace, which is also the default."""
+    """The folder to start it in, relative to the workspace; defaults to the workspace."""
     url: str | None
     headers: Pairs
     headers_from: Pairs
-    """Headers whose value is a variable of our environment (`GITHUB_AUTH`), or a text with some (`Bearer ${TOKEN}`)."""
+    """Headers from the environment: the name of a variable (`GITHUB_AUTH`), or a text with variables (`Bearer ${TOKEN}`)."""
     timeout_s: float | None
     """Seconds one call may take; None means the run's `call_seconds`, as for any tool."""
     start_s: float
-    """Seconds until it must have listed its tools."""
+    """The timeout, in seconds, for starting it and listing its tools."""
     only: tuple[str, ...] | None
     """Names or patterns of the server's own tool names that the agent gets; None for all."""
     without: tuple[str, ...]
-    """Names or patterns that it does not get."""
+    """Names or patterns of tools that the agent does not get."""
     roots: bool
-    """Whether it learns which folder the workspace is. Many servers then work there instead of in a folder of their own."""
+    """Whether to tell the server the workspace folder. Many servers then work there instead of in their own folder."""
     trusted: bool
-    """Whether a tool that the server itself calls read-only counts as observing."""
+    """Whether tools that the server declares read-only get the tier `observe`."""
     secrets: tuple[str, ...] = field(compare=False)
-    """Further values that are never shown, such as a key among `args`."""
+    """More values that are never shown, such as a key in `args`."""
 
     def __init__(
         self,
@@ -89,9 +89,7 @@ class McpServer:
         secrets: Iterable[str] = (),
     ) -> None:
         if not isinstance(cast(object, name), str) or not _NAME.fullmatch(name):
-            raise UsageError(
-                f"An MCP server cannot be called {name!r}: a name is 1 to 48 letters, digits, _ or -."
-            )
+            raise UsageError(f"Invalid MCP server name {name!r}: a name has 1 to 48 letters, digits, _ or -.")
         where = f"MCP server {name}"
         _check_way(where, command, url)
         stdio = {"args": args, "env": env, "env_from": env_from, "cwd": cwd}
@@ -99,7 +97,7 @@ class McpServer:
         for key, value in (web if command is not None else stdio).items():
             if value:
                 kind = "a command" if command is not None else "a url"
-                raise UsageError(f"{where}: {key} has no meaning for a server with {kind}.")
+                raise UsageError(f"{where}: {key} has no effect for a server with {kind}.")
         found: dict[str, object] = {
             "name": name,
             "command": command,
@@ -126,13 +124,13 @@ class McpServer:
 
     @property
     def place(self) -> str:
-        """Where it is, without anything that could be a secret."""
+        """The program or the address, without secrets."""
         if self.url is None:
             return Path(self.command or "").name
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
-        # Some services put the key into the path.
+        # Without the path: some services put the secret key there.
         return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
     @property
@@ -141,16 +139,16 @@ class McpServer:
 
     @property
     def open_seconds(self) -> float:
-        # A little longer than it is given, so that the message says what the server itself said.
+        # Longer than the server's own timeout, whose message includes the server's output.
         return self.start_s + CLOSING_S
 
     @property
     def observes(self) -> bool:
-        # What a server says of its own tools counts only if the user trusts it: see `_tier` in server_tools.py.
+        # A server's declaration about its tools counts only if the user trusts it: see `_tier` in server_tools.py.
         return self.trusted
 
     def with_tools(self, *, only: Iterable[str] | None, without: Iterable[str] = ()) -> McpServer:
-        """The same server, for an agent that gets other tools of it."""
+        """The same server with another choice of tools."""
         kept = {known.name: cast(object, getattr(self, known.name)) for known in fields(self)}
         made = object.__new__(McpServer)
         where = f"MCP server {self.name}"
@@ -161,7 +159,7 @@ class McpServer:
         return made
 
     async def open(self, workspace: Path | None) -> Opening:
-        """Start it and list its tools. Raises ServerFailed; a cancelled one leaves nothing behind."""
+        """Start it and list its tools. Raises ServerFailed; when cancelled, all resources are released."""
         from remit.tools.mcp.open_server import ServerOpening  # noqa: PLC0415 - needed once a server is opened
 
         return await ServerOpening.open(self, workspace)
@@ -173,15 +171,15 @@ class McpServer:
         chosen = [tool for tool in offered if self._takes(tool.own_name)]
         names = [tool.own_name for tool in offered] + list(offered.left_out)
         useless = [(own, why) for own, why in offered.left_out.items() if self._takes(own)]
-        trouble = [f"its tool {own!r} cannot be used: {why}" for own, why in useless[:MOST_TOLD]]
+        trouble = [f"the tool {own!r} cannot be used: {why}" for own, why in useless[:MOST_TOLD]]
         if len(useless) > MOST_TOLD:
-            trouble.append(f"{len(useless) - MOST_TOLD:,} more of its tools cannot be used")
+            trouble.append(f"{len(useless) - MOST_TOLD:,} more tools cannot be used")
         missing = [p for p in self.only or () if not any(fnmatch.fnmatchcase(n, p) for n in names)]
         if missing:
             has = shorten(", ".join(sorted(map(plain_name, names))[:20]), 400, 397) or "none"
-            trouble.append(f"it has no tool {', '.join(map(repr, missing))} (it has: {has})")
+            trouble.append(f"no tool matches {', '.join(map(repr, missing))} (the server has: {has})")
         if not names and self.only is None:
-            trouble.append("it offers no tools")
+            trouble.append("the server has no tools")
         return Choice(tuple(chosen), "; ".join(trouble))
 
     def _takes(self, own: str) -> bool:
@@ -191,11 +189,11 @@ class McpServer:
 
 def _check_way(where: str, command: object, url: object) -> None:
     if (command is None) == (url is None):
-        raise UsageError(
-            f"{where}: give it a command to start, or the url of a server that runs. One of them."
-        )
+        raise UsageError(f"{where}: set either a command to start it, or the url of a running server.")
     if command is not None and (not isinstance(command, str) or not command.strip() or "\0" in command):
-        raise UsageError(f"{where}: command must be the name or path of a program; its arguments are args.")
+        raise UsageError(
+            f"{where}: command must be the name or path of a program; its arguments belong in args."
+        )
     if url is None:
         return
     try:
@@ -208,14 +206,14 @@ def _check_way(where: str, command: object, url: object) -> None:
 
 
 def _texts(where: str, key: str, values: object) -> tuple[str, ...]:
-    # The values may be secret, so that no message shows them.
+    # The values may be secret, so no message shows them.
     items = (
         None
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
         else tuple(cast("Iterable[object]", values))
     )
     if items is None or not all(isinstance(item, str) and "\0" not in item for item in items):
-        raise UsageError(f"{where}: {key} must be a list of texts.")
+        raise UsageError(f"{where}: {key} must be a list of strings.")
     return cast("tuple[str, ...]", items)
 
 
@@ -224,14 +222,14 @@ def _pairs(where: str, key: str, values: object, names: re.Pattern[str]) -> Pair
         return ()
     items = dict(cast("Mapping[object, object]", values)) if isinstance(values, Mapping) else None
     if items is None or not all(isinstance(v, str) for pair in items.items() for v in pair):
-        raise UsageError(f"{where}: {key} must be a table of names and texts.")
+        raise UsageError(f"{where}: {key} must be a table of names and strings.")
     pairs = cast("dict[str, str]", items)
     for name, value in pairs.items():
         if not names.fullmatch(name):
-            raise UsageError(f"{where}: {name!r} in {key} is not a name.")
+            raise UsageError(f"{where}: {name!r} in {key} is not a valid name.")
         if any(c in value for c in ("\0" if names is _VARIABLE else "\0\r\n")):
             raise UsageError(
-                f"{where}: the value of {name} in {key} has characters that are not allowed there."
+                f"{where}: the value of {name} in {key} contains characters that are not allowed."
             )
     return tuple(sorted(pairs.items()))
 

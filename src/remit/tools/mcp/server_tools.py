@@ -1,4 +1,4 @@
-"""What a server offers, as tools: names that providers take, schemas that can be checked, and what was left out."""
+"""Turn a server's list into tools: names that providers accept, checked schemas, and the reasons for omitted tools."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ TITLE_CHARS = 80
 OWN_NAME_CHARS = 500
 INLINE_CHARS = 40_000
 OFFER_BYTES = 1_000_000
-"""What all tools of a server may add to a request; no model reads more."""
+"""The most bytes that all tools of a server may add to a request."""
 
 _NAME_CHARS = 64
 _HASH_CHARS = 8
 _REASON_CHARS = 200
 
 Call = Callable[[str, JsonObject, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool of the server, by the server's own name for it."""
+"""Calls a tool of the server by the server's name for it."""
 
 
 class McpTool(Tool):
-    """A tool of a server. The model is told the whole schema; what is checked here is in `schemas.py`."""
+    """A tool of a server. The model sees the whole schema; `schemas.py` checks a part of it."""
 
     def __init__(self, server: McpServer, listed: types.Tool, name: str, call: Call) -> None:
         self.own_name = listed.name
-        """What the server calls it."""
+        """The server's name for the tool."""
         if len(listed.name) > OWN_NAME_CHARS:
-            raise UsageError(f"its name has {len(listed.name):,} characters; {OWN_NAME_CHARS:,} is the most")
+            raise UsageError(f"its name has {len(listed.name):,} characters; the limit is {OWN_NAME_CHARS:,}")
         if listed.execution is not None and listed.execution.task_support == "required":
-            raise UsageError("it can only be run as a task in the background, which is not done here")
+            raise UsageError("it only runs as a background task, which remit does not support")
         self._fit = ServerShape(listed.input_schema)
 
         async def ask(remit_tool_context: ToolContext, **arguments: Json) -> ToolResult:
@@ -64,15 +64,15 @@ class McpTool(Tool):
             inline_chars=INLINE_CHARS,
         )
         self.size = self._fit.size + len(self.name) + len(self.description.encode())
-        """About how many bytes a request gets longer by it."""
+        """About the number of bytes that it adds to a request."""
 
     @functools.cached_property
     def _shape(self) -> Shape:
         return self._fit
 
 
-class Offered(tuple[McpTool, ...]):  # noqa: SLOT001 - a tuple has no slots for more
-    """A server's tools, and those that cannot be used: own name to reason."""
+class Offered(tuple[McpTool, ...]):  # noqa: SLOT001 - a tuple cannot have slots
+    """A server's tools; `left_out` has the unusable ones: own name to reason."""
 
     left_out: Mapping[str, str]
 
@@ -83,7 +83,7 @@ class Offered(tuple[McpTool, ...]):  # noqa: SLOT001 - a tuple has no slots for 
 
 
 class Offering:
-    """Makes tools of a listing, one at a time. One that cannot be used, or is malformed, does not hide the others."""
+    """Makes tools from a listing, one at a time. An unusable or malformed tool does not affect the others."""
 
     def __init__(self, server: McpServer, call: Call, malformed: Mapping[str, str]) -> None:
         self._server = server
@@ -94,7 +94,7 @@ class Offering:
         self._left_out = {plain_name(own): why for own, why in malformed.items()}
 
     def add(self, tool: types.Tool, name: str) -> None:
-        """`name` is what `tool_names` gives it."""
+        """Add a tool; `name` comes from `tool_names`."""
         try:
             self._add(tool, name)
         except (UsageError, ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ class Offering:
         if tool.name in self._owns:
             raise UsageError("the server lists it more than once; the first is used")
         if name in self._tools:
-            raise UsageError("another tool of the server has the name it would get")
+            raise UsageError("another tool of the server already has its name")
         made = McpTool(self._server, tool, name, self._call)
         if self._size + made.size > OFFER_BYTES:
             raise UsageError(
@@ -121,7 +121,7 @@ class Offering:
 def offer(
     server: McpServer, listed: Sequence[types.Tool], call: Call, malformed: Mapping[str, str] | None = None
 ) -> Offered:
-    """The tools of a listing."""
+    """Make the tools of a listing."""
     offering = Offering(server, call, malformed or {})
     for tool, name in zip(listed, tool_names(server.name, [tool.name for tool in listed]), strict=True):
         offering.add(tool, name)
@@ -129,18 +129,18 @@ def offer(
 
 
 def plain_name(own: str) -> str:
-    """A server's name for a tool, fit to stand in our own words: it could be a whole sentence."""
+    """A server's name for a tool, made safe for our messages: it could be a whole sentence."""
     return shorten(re.sub(r"[^A-Za-z0-9_./-]", "_", own[: _NAME_CHARS + 1]), _NAME_CHARS, _NAME_CHARS - 3)
 
 
 def tool_names(server: str, owns: Sequence[str]) -> list[str]:
-    """`mcp__<server>__<tool>` for each; what does not fit or would be the same is told apart by a hash."""
+    """`mcp__<server>__<tool>` for each tool; a hash distinguishes names that are too long or equal."""
     plain = {own: f"mcp__{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', own)}" for own in owns}
     count = Counter(plain.values())
     found: list[str] = []
     for own in owns:
         name = plain[own]
-        # A name that did not have to be changed keeps it; what was changed into it is marked.
+        # A name that needed no change stays; a changed name that equals it gets a hash.
         clash = count[name] > 1 and not name.endswith(f"__{own}")
         found.append(_marked(name, own) if clash or len(name) > _NAME_CHARS or not own else name)
     return found
@@ -158,7 +158,7 @@ def _description(server: McpServer, listed: types.Tool) -> str:
 
 def _title(server: McpServer, listed: types.Tool) -> str:
     title = listed.title or (listed.annotations.title if listed.annotations else None) or listed.name
-    # With the server in front: a title is the server's own choice, and could be that of another tool.
+    # With the server's name first: a server chooses its titles, and could use the title of another tool.
     return f"{server.name}: {shorten(unforge(one_line(title)).strip(), TITLE_CHARS, TITLE_CHARS - 3)}"
 
 

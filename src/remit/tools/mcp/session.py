@@ -1,4 +1,4 @@
-"""Speaking with a server: the package, the handshake, the list of tools, and what the server may ask of us."""
+"""The session with a server: importing the package, the handshake, listing tools, and requests from the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import remit.tasks.threads as threads
 from remit.tools.mcp.failure import ServerFailed
-from remit.tools.mcp.http_transport import Instead, instead_of
+from remit.tools.mcp.http_transport import LocalError, local_error
 from remit.tools.mcp.malformed import Listing, dispatcher
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MOST_PAGES = 100
 
 
 async def load() -> None:
-    """Import the package, in a thread: it takes a second, and other runs go on. Raises ServerFailed."""
+    """Import the package in a thread: it takes a second, and other runs continue. Raises ServerFailed."""
     if "mcp.client.streamable_http" in sys.modules:
         return
     job = threads.start(_import, asyncio.get_running_loop(), name="import of mcp", urgent=True)
@@ -44,7 +44,7 @@ def _import() -> None:
     importlib.import_module("mcp.client.session")
     importlib.import_module("mcp.client.streamable_http")
     for name in ("mcp", "client"):
-        # Without a handler Python would print its warnings to the user's terminal.
+        # Without a handler, Python would print the package's warnings to the user's terminal.
         logging.getLogger(name).addHandler(logging.NullHandler())
 
 
@@ -65,27 +65,27 @@ def answers() -> TypeAdapter[types.CallToolResult | types.InputRequiredResult]:
     return TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 
 
-async def shake_hands(session: ClientSession) -> None:
-    """The newest way first; servers that do not know it are asked the older way."""
+async def handshake(session: ClientSession) -> None:
+    """Begin the session with the newest protocol, or with the older handshake if the server does not know it."""
     import mcp_types as types  # noqa: PLC0415 - imported by now
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - as above
 
     try:
         await session.discover()
     except (MCPError, RuntimeError, ValueError) as first:
-        if isinstance(first, MCPError) and instead_of(first) is Instead.UNREACHED:
+        if isinstance(first, MCPError) and local_error(first) is LocalError.UNREACHED:
             raise
         try:
             await session.initialize()
         except MCPError as error:
-            # A server that was slow to start has answered the first question meanwhile, and speaks the new way now.
+            # A server that was slow to start may have accepted the first request, and now expects the new protocol.
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
             await session.discover()
 
 
 async def list_tools(session: ClientSession, listing: Listing) -> list[types.Tool]:
-    """All pages, as far as the listing takes them. Raises ServerFailed."""
+    """The tools of all pages, up to the limits of the listing. Raises ServerFailed."""
     import mcp_types as types  # noqa: PLC0415 - imported by now
 
     if session.server_capabilities is not None and session.server_capabilities.tools is None:
@@ -100,7 +100,7 @@ async def list_tools(session: ClientSession, listing: Listing) -> list[types.Too
         if not page.next_cursor or page.next_cursor == cursor or listing.is_full:
             return found
         cursor = page.next_cursor
-    raise ServerFailed(f"its list of tools has no end ({MOST_PAGES} pages)")
+    raise ServerFailed(f"the server's list of tools has more than {MOST_PAGES} pages")
 
 
 def roots(folder: Path) -> types.ListRootsResult:
@@ -114,9 +114,9 @@ def roots(folder: Path) -> types.ListRootsResult:
 def make(
     streams: Streams, root: Path | None, changed: Callable[[], None], listing: Callable[[], Listing]
 ) -> ClientSession:
-    """A session that is not begun. `changed` is called when the server says that its tools are others now.
+    """Make a session before its handshake. `changed` is called when the server reports that its tools have changed.
 
-    Without a `root` the server is told that this client has no roots.
+    Without a `root`, the client declares that it has no roots.
     """
     import mcp_types as types  # noqa: PLC0415 - imported by now
     from mcp.client.session import ClientSession  # noqa: PLC0415 - as above
@@ -131,10 +131,10 @@ def make(
             changed()
 
     def version() -> str:
-        # Until the handshake is done the two speak as this version does.
+        # This version applies until the handshake is done.
         return session.protocol_version or "2025-11-25"
 
-    # No callback for sampling and elicitation: a server that asks for them is told that there is none.
+    # No callbacks for sampling and elicitation, so that the client declares them as unsupported.
     session = ClientSession(
         dispatcher=dispatcher(streams, version, listing),
         list_roots_callback=None if root is None else give_roots,

@@ -1,7 +1,7 @@
-"""A server that is a process of ours: spoken to through its pipes, and ended with everything that it started.
+"""Start a server as a child process, exchange messages through pipes, and end it with everything it started.
 
-Not the `mcp` package's own client: that one gives the server our terminal for its errors, has no bound on a message, does
-not tell how the server ended, and leaves what a server has started when that ends by itself.
+The `mcp` package's own client is not used: it passes our terminal to the server for errors, does not limit the size of a
+message, does not report how the server ended, and leaves the server's child processes running when it ends by itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ log = logging.getLogger("remit.mcp")
 
 TAIL_BYTES = 64_000
 LAST_LINES = 5
-"""How many of its last lines a message quotes."""
+"""The number of the server's last lines that a message quotes."""
 
 MOST_ODD_LINES = 10_000
-"""Lines in a row that are no messages; a server that writes more never will write one."""
+"""The most consecutive lines that are not messages; after more, the server is abandoned."""
 
-# Together less than half of the grace that a cancelled opening has.
+# Together less than half of the grace period of a cancelled opening.
 POLITE_S = 0.8
 STOP_S = 1.5
 REST_S = 0.2
@@ -50,12 +50,12 @@ _KEPT = (
 )
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
-# What watches over a process gives it no input, and one pipe for all that it says: messages have pipes of their own.
+# The supervisor gives a process no stdin, and one pipe for stdout and stderr, so messages use separate pipes.
 _SHELL = 'i=$1 o=$2; shift 2; exec "$@" <"/dev/fd/$i" >"/dev/fd/$o"'
 
 
 def environment(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """What a server gets of our environment: nothing that could be a key, unless it was `given`."""
+    """The environment of a server: harmless variables of ours, and the `given` ones."""
     kept = {
         name: value
         for name, value in own.items()
@@ -65,7 +65,7 @@ def environment(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, s
 
 
 class ProcessLink:
-    """A server's process, and the messages that go through its pipes."""
+    """A server's process, and the messages through its pipes."""
 
     def __init__(
         self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path, veil: Veil
@@ -81,7 +81,7 @@ class ProcessLink:
 
     @asynccontextmanager
     async def connected(self, lost: Callable[[], None]) -> AsyncGenerator[Streams]:
-        """Raises ServerFailed when it cannot be started."""
+        """Start the server. Raises ServerFailed."""
         with ExitStack() as stack:
             lines, sink = LineReader(lost), Sink()
             process = await self._start(lines, sink, stack)
@@ -103,15 +103,15 @@ class ProcessLink:
     def ending(self) -> str:
         words = [self._trouble or _how(self._ended)]
         if last := self._veil.quote(self._last_words()):
-            words.append(f'It last said: "{last}"')
+            words.append(f'Its last output: "{last}"')
         return ". ".join(word.rstrip(".") for word in words if word)
 
     async def _start(self, lines: LineReader, sink: Sink, stack: ExitStack) -> Process:
-        """Start it and take hold of its pipes; all that is taken is let go of with the stack."""
+        """Start it and connect its pipes; the stack releases everything."""
         try:
-            from remit.tools.processes.process import Process, launch  # noqa: PLC0415 - cannot be imported on every system
+            from remit.tools.processes.process import Process, launch  # noqa: PLC0415 - not importable on every system
         except ImportError:
-            raise ServerFailed("servers that are commands cannot be started on this system") from None
+            raise ServerFailed("servers with a command are unsupported on this system") from None
         loop = asyncio.get_running_loop()
         argv = self._argv()
         theirs_in, ours_in = os.pipe()
@@ -126,7 +126,9 @@ class ProcessLink:
                 pass_fds=(theirs_in, theirs_out),
             )
         except OSError as error:
-            raise ServerFailed(f"it cannot be started: {error.strerror or type(error).__name__}") from None
+            raise ServerFailed(
+                f"the server could not be started: {error.strerror or type(error).__name__}"
+            ) from None
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
@@ -141,11 +143,13 @@ class ProcessLink:
     def _argv(self) -> list[str]:
         command = self._command[0]
         if not self._cwd.is_dir():
-            raise ServerFailed(f"it cannot be started: there is no folder {str(self._cwd)!r}")
+            raise ServerFailed(
+                f"the server could not be started: the folder {str(self._cwd)!r} does not exist"
+            )
         inside = str(self._cwd / command) if "/" in command else command
         found = shutil.which(inside, path=self._env.get("PATH", os.defpath))
         if found is None:
-            raise ServerFailed(f"it cannot be started: there is no program {command!r}")
+            raise ServerFailed(f"the server could not be started: the program {command!r} was not found")
         return [str(Path(found).absolute()), *self._command[1:]]
 
     def _hear(self, said: bytes) -> None:
@@ -169,36 +173,36 @@ class ProcessLink:
         async with to_session:
             odd = 0
             while (line := await lines.next()) is not None:
-                # There may be no end of lines, and others want their turn.
+                # Let other tasks run: the lines may never end.
                 await anyio.lowlevel.checkpoint()
                 if too_dense(line):
-                    lines.leave("it sent a message of too many parts")
+                    lines.leave("the server sent a message with too many parts")
                     break
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    # Many servers greet on this channel before they know better; it may tell why they end.
+                    # Many servers print a greeting here; it may explain why they end.
                     self._hear(line[-TAIL_BYTES:] + b"\n")
                     odd += 1
                     if odd > MOST_ODD_LINES:
-                        lines.leave("what it writes are no messages")
+                        lines.leave("the server's output is not MCP messages")
                         break
                     continue
                 odd = 0
-                # A session that is gone takes no more; the pipe is read on, so that the server can end.
+                # The session may be closed; keep reading the pipe, so that the server can end.
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await to_session.send(SessionMessage(message))
             self._trouble = lines.trouble
 
     async def _watch(self, process: Process, lines: LineReader) -> None:
-        """The end of its process is the end of its messages, even where others hold the pipe."""
+        """End the reading when the process ends, even if another process holds the pipe open."""
         self._ended = await process.wait()
-        # What it wrote last is still in the pipe, and its end comes right after.
+        # The last output may still be in the pipe.
         await anyio.sleep(REST_S)
         lines.finish()
 
     async def _end(self, process: Process, sink: Sink) -> None:
-        """Politely first: the end of its input, then signals, to everything that it started."""
+        """Close its stdin first, then signal it and everything it started."""
         sink.close()
         if not await self._gone(process, POLITE_S):
             process.stop()
@@ -221,24 +225,24 @@ def _how(ended: Ended | None) -> str:
     if ended is None:
         return ""
     if ended.code is not None:
-        return f"it ended with exit code {ended.code}"
+        return f"the server ended with exit code {ended.code}"
     if ended.signal is not None:
         with suppress(ValueError):
-            return f"it was ended by {signal.Signals(ended.signal).name}"
-        return f"it was ended by signal {ended.signal}"
-    return f"it ended: {ended.failed}" if ended.failed else "it was stopped"
+            return f"the server was ended by {signal.Signals(ended.signal).name}"
+        return f"the server was ended by signal {ended.signal}"
+    return f"the server ended: {ended.failed}" if ended.failed else "the server was stopped"
 
 
 HELD_BYTES = 4_000_000
-"""When this much waits to be read, the server is made to wait."""
+"""When this many bytes wait to be read, reading from the server pauses."""
 
 
 class LineReader(asyncio.Protocol):
-    """What a server writes, line by line. `lost` is called once, when no more will come."""
+    """Reads a server's output line by line. `lost` is called once, at the end of the output."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self.trouble = ""
-        """Why it is not read on, where that is the server's own doing."""
+        """Why reading stopped, if the server caused it."""
         self._lost = lost
         self._lines: deque[bytes] = deque()
         self._held = 0
@@ -250,7 +254,7 @@ class LineReader(asyncio.Protocol):
         self._pipe: asyncio.ReadTransport | None = None
 
     async def next(self) -> bytes | None:
-        """The next line; None when there will be none."""
+        """The next line; None at the end."""
         while not self._lines:
             if self._over:
                 return None
@@ -263,7 +267,7 @@ class LineReader(asyncio.Protocol):
         return line
 
     def leave(self, trouble: str) -> None:
-        """Read no more of it, for that reason."""
+        """Stop reading, for this reason."""
         self.trouble = trouble
         self.finish()
 
@@ -295,7 +299,7 @@ class LineReader(asyncio.Protocol):
             self._rest_bytes += len(rest)
         if self._rest_bytes > MOST_MESSAGE:
             self._rest = []
-            self.leave(f"it sent a message of more than {MOST_MESSAGE:,} bytes")
+            self.leave(f"the server sent a message of more than {MOST_MESSAGE:,} bytes")
         elif self._held > HELD_BYTES:
             self._pause(paused=True)
         self._tell()
@@ -317,14 +321,14 @@ class LineReader(asyncio.Protocol):
 
 
 class Sink(asyncio.BaseProtocol):
-    """What a server is told. A server that is gone reads nothing, and nobody minds."""
+    """Writes to a server's stdin. Writing to a server that has ended does nothing."""
 
     def __init__(self) -> None:
         self._pipe: asyncio.WriteTransport | None = None
         self._room: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> None:
-        """Returns when there is room for more."""
+        """Write data; returns when there is room for more."""
         if self._pipe is None or self._pipe.is_closing():
             return
         self._pipe.write(data)
@@ -332,7 +336,7 @@ class Sink(asyncio.BaseProtocol):
             await asyncio.shield(self._room)
 
     def close(self) -> None:
-        """The end of its input, after what was written."""
+        """Close its stdin after the data written so far."""
         if self._pipe is not None:
             self._pipe.close()
 

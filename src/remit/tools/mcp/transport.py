@@ -1,4 +1,4 @@
-"""What carries messages to a server and back, whichever way: a process or the web."""
+"""The common interface of the transports, a process or HTTP, and their limits."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
 MOST_MESSAGE = 32_000_000
-"""Bytes of one message. A server that sends more is broken or means harm, and is left."""
+"""The most bytes of one message. A server that sends more is broken or hostile."""
 
 
 LARGE_MESSAGE = 1_000_000
 MOST_TEXTS = 200_000
 MOST_OTHER = 2_000_000
-"""Bytes of a large message that are not within texts. Images and pages are few long texts, which take no time to read."""
+"""The most bytes of a large message outside strings. Images and pages are few long strings, which are fast to read."""
 
-# A text that never ends is one too: to look for another inside of it would take quadratic time.
+# Also matches a string that never ends: searching inside it again would take quadratic time.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def too_dense(message: bytes | bytearray) -> bool:
-    """Whether a message has so many parts that to read it would hold up everything else."""
+    """Whether a message has so many parts that parsing it would block everything else."""
     if len(message) <= LARGE_MESSAGE:
         return False
     other = len(message)
@@ -39,12 +39,12 @@ def too_dense(message: bytes | bytearray) -> bool:
 
 
 class Link(Protocol):
-    """A way to a server. Contract: leaving `connected` leaves nothing of it, also when it is cancelled."""
+    """A connection to a server. Contract: leaving `connected` releases all resources, even when cancelled."""
 
     def connected(self, lost: Callable[[], None]) -> AbstractAsyncContextManager[Streams]:
         """Entered and left by one task. `lost` is called when the other side is gone."""
         ...
 
     def ending(self) -> str:
-        """How it ended, in words; empty while nothing is known."""
+        """A message about how it ended; empty if unknown."""
         ...

@@ -1,1 +1,1 @@
-"""Programs that are started, heard and ended as a whole: for `terminal` and for MCP servers."""
+"""Starts programs, reads their output, and ends them with all their descendants: for `terminal` and MCP servers."""

@@ -1,6 +1,6 @@
-"""Processes below a process: seen through /proc, and ended.
+"""Find the descendants of a process through /proc, and end them.
 
-A part of the program that watches over commands (`supervisor.py`), which is why only what is quick to import is used.
+Part of the program that supervises commands (`supervisor.py`), so it imports only modules that load fast.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ FREEZE_S = 0.3
 
 
 class Seen:
-    """A process as /proc showed it."""
+    """A snapshot of a process from /proc."""
 
     def __init__(self, pid: int, parent: int, start: str, state: str, name: str) -> None:
         self.pid = pid
         self.parent = parent
         self.start = start
-        """With the number, this is one process for ever: numbers are used again."""
+        """The start time. Together with the pid it identifies one process; pids alone are reused."""
         self.state = state
         self.name = name
 
@@ -45,7 +45,7 @@ def look(pid: int | str) -> Seen | None:
 
 
 def send(seen: Seen, number: int) -> None:
-    """Signal exactly this process, not one that has taken its number since."""
+    """Signal exactly this process, not a later one with the same pid."""
     try:
         fd = os.pidfd_open(seen.pid)
     except ProcessLookupError:
@@ -65,14 +65,14 @@ def send(seen: Seen, number: int) -> None:
 
 
 class Below:
-    """Every process below one, and the ways to end them."""
+    """All descendants of a process, and ways to end them."""
 
     def __init__(self, top: int) -> None:
         self.top = top
         self.visible = os.path.exists("/proc/self/stat")  # noqa: PTH110 - as above
 
-    def everybody(self) -> list[Seen]:
-        """Zombies left out."""
+    def running(self) -> list[Seen]:
+        """The descendants, without zombies."""
         if not self.visible:
             return []
         below: dict[int, list[Seen]] = {}
@@ -88,21 +88,21 @@ class Below:
         return [seen for seen in found if seen.runs]
 
     def children(self) -> list[int]:
-        """The processes right below: all those whose parent has gone are here."""
+        """The direct children. Orphaned descendants become children too."""
         try:
             return [int(pid) for pid in read_proc_file(f"/proc/{self.top}/task/{self.top}/children").split()]
         except OSError:
             return []
 
     def signal(self, number: int) -> None:
-        for seen in self.everybody():
+        for seen in self.running():
             send(seen, number)
 
     def freeze(self, end: float) -> None:
-        """Stop everybody, round by round, so that nobody forks away from the kill that follows."""
+        """Stop all descendants, round by round, so that none can fork to escape the kill that follows."""
         frozen: set[tuple[int, str]] = set()
         while time.monotonic() < end:
-            moving = [seen for seen in self.everybody() if (seen.pid, seen.start) not in frozen]
+            moving = [seen for seen in self.running() if (seen.pid, seen.start) not in frozen]
             if not moving:
                 return
             for seen in moving:
@@ -110,16 +110,16 @@ class Below:
                 frozen.add((seen.pid, seen.start))
 
     def end(self, seconds: float) -> bool:
-        """From outside, for those who are not heard any more: kill until there is nobody; whether that was reached."""
+        """Kill from another process until no descendant is left; returns whether that succeeded in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.freeze(min(end, time.monotonic() + FREEZE_S))
             self.signal(signal.SIGKILL)
-            # One that always forks and ends is gone by the time of a full look.
+            # A process that keeps forking and exiting is gone before a full scan reaches it.
             for _ in range(200):
                 for child in filter(None, map(look, self.children())):
                     if child.runs:
                         send(child, signal.SIGKILL)
-            if not self.everybody():
+            if not self.running():
                 return True
         return False

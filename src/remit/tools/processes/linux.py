@@ -1,6 +1,6 @@
-"""What only Linux can do for those who watch over a command: adopt orphans, hide, and a world of its own.
+"""Linux features for supervising a command: adopt orphans, change the process title, use a pid namespace.
 
-A part of the program that watches over commands (`supervisor.py`). On other systems nothing is done.
+Part of the program that supervises commands (`supervisor.py`). On other systems these calls do nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from contextlib import suppress
 
 from remit.tools.processes.descendants import read_proc_file
 
-TITLE = b"remit: watching over a command"
+TITLE = b"remit: supervising a command"
 DEATH_SIGNAL, SUBREAPER = 1, 36
 _DUMPABLE, _NAME = 4, 15
 _NEW_MOUNTS, _NEW_PIDS = 0x20000, 0x20000000
 _PRIVATE, _AS_PROC = 1 << 18, 2 | 4 | 8
-"""Ways to mount: seen by nobody else; without programs, devices and rights."""
+"""Mount flags: private; nosuid, nodev, noexec."""
 
 
 class Linux:
-    """Calls that Python has no names for."""
+    """System calls that Python does not wrap."""
 
     def __init__(self) -> None:
         self.libc = None
         if sys.platform == "linux":
-            import ctypes  # noqa: PLC0415 - only where it is of use
+            import ctypes  # noqa: PLC0415 - used on Linux only
 
             self.libc = ctypes.CDLL(None, use_errno=True)
             self.ctypes = ctypes
@@ -34,12 +34,12 @@ class Linux:
         if self.libc is not None:
             self.libc.prctl(option, value, 0, 0, 0)
 
-    def disguise(self) -> None:
-        """Become one that nobody means who ends all Pythons, or all that have some word in their command line."""
+    def rename(self) -> None:
+        """Change name and command line, so that a kill of all Pythons, or by a word in the command, does not match."""
         if self.libc is None:
             return
         self.prctl(_NAME, b"remit-watch")
-        # Nobody of the same user may look into us or change us.
+        # Other processes of the same user must not inspect or modify this one.
         self.prctl(_DUMPABLE, 0)
         with suppress(OSError, ValueError, IndexError):
             start, end = map(int, read_proc_file("/proc/self/stat").rpartition(")")[2].split()[45:47])
@@ -48,7 +48,7 @@ class Linux:
                 self.ctypes.memmove(start, TITLE, min(len(TITLE), end - start - 1))
 
     def fork_apart(self) -> int:
-        """As `os.fork`, but the child is the first of a world of its own; -1 where that is not permitted."""
+        """As `os.fork`, but the child is the first process of a new pid namespace; -1 if that is not permitted."""
         if self.libc is None or _covered():
             return -1
         try:
@@ -70,7 +70,7 @@ class Linux:
         os.close(tell)
         works = os.read(ready, 1) == b"y"
         os.close(ready)
-        # What is forked from now on is to be among us again.
+        # Later forks belong to the original namespace again.
         self.libc.setns(ours, _NEW_PIDS)
         os.close(ours)
         if not works:
@@ -78,7 +78,7 @@ class Linux:
         return pid if works else -1
 
     def _see_only_own(self) -> bool:
-        """A /proc of its own; everything else that is mounted stays shared with the others."""
+        """Mount a private /proc; all other mounts stay shared."""
         libc = self.libc
         if libc is None or libc.unshare(_NEW_MOUNTS):
             return False
@@ -87,7 +87,7 @@ class Linux:
         if libc.mount(b"proc", b"/proc", b"proc", _AS_PROC, None):
             return False
         with suppress(OSError, ValueError):
-            # Small numbers would be the same in every command: a file that remembers one would be believed.
+            # Start at a random pid: small pids repeat in every command, and an old pid file would seem valid.
             most = int(read_proc_file("/proc/sys/kernel/pid_max"))
             number = 300 + int.from_bytes(os.urandom(4), "big") % max(1, most // 2)
             with open("/proc/sys/kernel/ns_last_pid", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
@@ -96,7 +96,7 @@ class Linux:
 
 
 def _covered() -> bool:
-    """Whether somebody has laid something over parts of /proc: a new one would show what is under it."""
+    """Whether parts of /proc are covered by mounts: a new /proc would reveal what they hide."""
     try:
         places = [line.split()[4] for line in read_proc_file("/proc/self/mountinfo").splitlines()]
     except (OSError, IndexError):

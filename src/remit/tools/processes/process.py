@@ -1,8 +1,8 @@
-"""Commands as processes: started under a supervisor, heard piece by piece, stopped as a whole.
+"""Commands as processes: started under a supervisor, read in pieces, stopped with all their descendants.
 
-The supervisor (`supervisor.py`) is the parent of everything that a command starts, and has a keeper over it. It is told
-to stop by a word on a socket, and by the end of that socket, so that the death of this process is the end of the command
-too. Who kills supervisor and keeper at once leaves us with what can be found by a mark, and `Ended.lost` says so.
+The supervisor (`supervisor.py`) is the ancestor of everything that a command starts, and a keeper is its parent. A byte on
+a socket, or the end of that socket, tells it to stop, so that the command ends with this process too. If supervisor and
+keeper are both killed, only processes with a mark in their environment can be found; `Ended.lost` reports that case.
 """
 
 from __future__ import annotations
@@ -28,32 +28,31 @@ from remit.tools.processes.descendants import Below, look, send
 from remit.tools.words import Refused
 
 GRACE_S = 0.5
-"""Between asking a command to end and killing it."""
+"""Seconds between terminating a command and killing it."""
 STOP_S = 2.2
-"""How long a stop is waited for: less than half of the grace that a stopped run gives its tools."""
+"""Seconds to wait for a stop: less than half of the grace period of a stopped run's tools."""
 KILL_S = 2.0
-"""How long is waited for the end of a command whose supervisor did not answer; together within that grace."""
+"""Seconds to wait for a command whose supervisor did not answer. STOP_S and KILL_S fit into that grace period."""
 OUTSIDE_S = 3.0
-"""How long we try to end it ourselves, from outside."""
+"""Seconds of killing a command from this process."""
 HURRY_S = 0.3
-"""How long the keeper may take to end what the supervisor did not."""
+"""Seconds for the keeper to end what the supervisor did not."""
 SWEEP_S = 1.0
 QUIET_LOOKS, LOOK_S = 2, 0.01
-"""How often nothing must be found, and how far apart: a process that is just becoming another has no environment."""
+"""Number of empty scans needed, and seconds between them: during exec, a process has no environment."""
 CLOSE_S = 0.5
-"""How long a process that was let go of may keep everybody, until what it started is killed."""
+"""Seconds that closing a process may block before its processes are killed."""
 MOST_COMMANDS = 32
-"""Commands that run at once in this process, all runs together; further ones wait in order. Each is three processes or
-more."""
+"""The most concurrent commands in this process, over all runs; others wait in order. Each is at least three processes."""
 COMMANDS = Gate(MOST_COMMANDS)
 
 PIECE = 1 << 18
-"""Bytes read at once."""
+"""The most bytes per read."""
 
 MARK = "REMIT_COMMAND"
-"""In the environment of everything that a command starts, with a value of its own for each command."""
+"""A variable in the environment of everything that a command starts; its value is unique per command."""
 
-KILLED = "what watched over it was killed or stopped"
+KILLED = "its supervisor was killed or stopped"
 
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
@@ -72,25 +71,25 @@ module.main(*sys.argv[1:])
 
 
 class Ended(NamedTuple):
-    """How a command ended, after which nothing of it runs but what is `stuck`."""
+    """How a command ended. Nothing of it still runs, except the processes counted in `stuck`."""
 
     code: int | None = None
-    """Its exit code; None when a signal ended it, or nobody knows."""
+    """Its exit code; None if a signal ended it, or it is unknown."""
     signal: int | None = None
     left: int = 0
-    """Processes that it left running and that were killed."""
+    """The number of processes that it left running, which were killed."""
     names: tuple[str, ...] = ()
-    """What the first of these are called."""
+    """The names of the first of these."""
     stuck: int = 0
-    """Processes that could not be killed: those of another user."""
+    """The number of processes that could not be killed because another user owns them."""
     failed: str = ""
-    """Why it never began, or why its end is not known."""
+    """Why it did not start, or why its end is unknown."""
     lost: bool = False
-    """Whether nobody knows if something of it still runs."""
+    """Whether processes of the command may still run."""
 
 
 def read_ended(line: str) -> Ended:
-    """What a supervisor wrote. Never raises."""
+    """Read a supervisor's report. Never raises."""
     found = _ENDED.match(line)
     if taken_over := _LOST.match(line):
         return Ended(stuck=int(taken_over[1]), failed=KILLED)
@@ -108,23 +107,23 @@ def read_ended(line: str) -> Ended:
 
 @functools.cache
 def _python() -> str:
-    """The interpreter itself, not the link in a virtual environment, which a command might replace."""
+    """The interpreter itself, not the symlink in a virtual environment, which a command might replace."""
     found = Path(sys.executable).resolve() if sys.executable else None
     if found is None or not found.is_file() or getattr(sys, "frozen", False):
-        raise Refused("Commands need a Python program to watch over them, and there is none.")
+        raise Refused("Commands need a Python interpreter to supervise them, and none was found.")
     return str(found)
 
 
 @functools.cache
 def _program() -> bytes:
-    """Read once: the files may lie where commands can write."""
+    """The source of the supervisor. Read once: commands may be able to change the files."""
     here = Path(__file__)
     sources = [(name, here.with_name(f"{name}.py").read_text(encoding="utf-8")) for name in _SOURCES]
     return _LOAD.replace("SOURCES", repr(sources)).encode()
 
 
 class Launched(NamedTuple):
-    """A command that was started and is not listened to yet. What lets go of it ends the command: its socket closes."""
+    """A started command whose output is not read yet. Closing its socket ends the command."""
 
     keeper: subprocess.Popen[bytes]
     control: socket.socket
@@ -140,10 +139,9 @@ def launch(
     pass_fds: Sequence[int] = (),
     apart: bool = False,
 ) -> Launched:
-    """Start a command. On a busy machine this takes a while, so many of them are started in threads.
+    """Start a command. Slow on a busy machine, so callers use a thread.
 
-    With `apart` it sees no processes but its own, where the system permits that; then nothing can survive it, whatever
-    it does.
+    With `apart`, if the system permits it, the command sees only its own processes, and none of them can outlive it.
     """
     mark = secrets.token_hex(12)
     ours_out, output = os.pipe()
@@ -184,10 +182,10 @@ def _enlarge(pipe: int) -> None:
 
 
 class Process:
-    """A command that runs. Everything here but `reap` is called on the thread of its loop.
+    """A running command. Call everything except `reap` on the event loop's thread.
 
-    Contract: `ended` is done when nothing of it runs any more, or `lost` says that nobody knows. `close` must be
-    called, by which everything is stopped that still runs.
+    Contract: `ended` is done when nothing of the command runs any more, or `lost` reports that this is unknown. Always call
+    `close`, which stops what still runs.
     """
 
     def __init__(self, launched: Launched, on_data: Callable[[bytes], None]) -> None:
@@ -204,24 +202,24 @@ class Process:
         self._loop.add_reader(self._control.fileno(), self._hear)
 
     async def wait(self) -> Ended:
-        """Until nothing of it runs. May be cancelled and called again."""
+        """Wait until nothing of it runs. May be cancelled and called again."""
         return await asyncio.shield(self.ended)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ends everything, politely or at once; `ended` tells when that is done."""
+        """End everything, with a grace period or at once; `ended` is done afterwards."""
         with suppress(OSError):
             self._control.send(b"k" if at_once else b"s")
 
     def reap(self) -> None:
-        """Wait until the keeper of a command that has ended is gone, but not long. From any thread."""
+        """After the command has ended, wait for its keeper, at most `CLOSE_S`. May be called from any thread."""
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(CLOSE_S)
 
     def close(self) -> None:
-        """Lets go of it. What still runs is killed, which is waited for, but never long."""
+        """Release the process. Kills what still runs, and waits for that at most `CLOSE_S`."""
         if self._output >= 0:
             if not self.ended.done():
-                # Whoever closes it without waiting has no more time: no process may outlive this.
+                # The caller did not wait, so kill at once: no process may outlive this call.
                 self.stop(at_once=True)
                 with suppress(RuntimeError):
                     self._loop.remove_reader(self._control.fileno())
@@ -234,7 +232,7 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """For a supervisor that does not answer. Returns at once; `ended` tells when that is done, if it ever is."""
+        """Kill a command whose supervisor does not answer. Returns at once; `ended` is done if it succeeds."""
         if not self._killing:
             self._killing = True
             threading.Thread(target=self._end_from_outside, name="remit-terminal", daemon=True).start()
@@ -242,7 +240,7 @@ class Process:
     def _end_from_outside(self) -> None:
         keeper = look(self._keeper.pid)
         if keeper is not None:
-            # The command may have stopped it; once it goes on, it ends the supervisor, and then the others.
+            # The command may have stopped the keeper; once continued, it ends the supervisor and the other processes.
             for number in (signal.SIGTERM, signal.SIGCONT):
                 send(keeper, number)
             if not self._gone(HURRY_S):
@@ -272,12 +270,12 @@ class Process:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            # A loop that is closed already has let go of it.
+            # A closed loop has already removed the reader.
             with suppress(RuntimeError):
                 self._loop.remove_reader(self._output)
 
     def _hear(self) -> None:
-        """The supervisor's lines and then its end."""
+        """Read the supervisor's report and the end of the socket."""
         try:
             data = self._control.recv(4096)
         except (BlockingIOError, InterruptedError):
@@ -293,7 +291,7 @@ class Process:
         begun = _BEGUN.match(said)
         ended = read_ended(said[begun.end() :] if begun else said)
         if ended.lost:
-            # Somebody killed keeper and supervisor, so their wards are orphans of the system.
+            # Keeper and supervisor were killed, so the command's processes were adopted by the system.
             group = int(begun[1]) if begun else 0
             threading.Thread(
                 target=self._sweep, args=(ended, group), name="remit-terminal", daemon=True
@@ -311,7 +309,7 @@ class Process:
             self.ended.set_result(ended)
 
     def _drain(self) -> None:
-        """Reads what is still in the pipe, and no more: somebody who could not be killed may go on writing."""
+        """Read the rest of the pipe, bounded: a process that could not be killed may continue to write."""
         with suppress(BlockingIOError, OSError):
             for _ in range(2 * _PIPE_BYTES // PIECE):
                 if not self._reading or not (data := os.read(self._output, PIECE)):
@@ -321,9 +319,9 @@ class Process:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Processes of this user that have the mark in their environment."""
+    """The pids of this user's processes with the mark in their environment."""
     sign = f"{MARK}={mark}".encode()
-    # Only the numbers by a pattern: looking for what is below one trips over a process that ends meanwhile.
+    # The pattern matches only the pid: a deeper glob raises if a process ends meanwhile.
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if sign in (entry / "environ").read_bytes().split(b"\0"):
@@ -331,11 +329,11 @@ def marked(mark: str) -> Iterator[int]:
 
 
 def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:
-    """Kills what has the mark, and the group; whether nothing was left. The last resort, when nobody watches."""
+    """Kill the group and every process with the mark; returns whether none is left. Used when the supervisor is gone."""
     end = time.monotonic() + seconds
     quiet = 0
     while True:
-        # One that always forks and ends is gone before it is seen, but all that it forks is in one group.
+        # A process that keeps forking and exiting is never seen, but all its forks are in one group.
         if group:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
@@ -348,4 +346,4 @@ def sweep(mark: str, group: int = 0, seconds: float = SWEEP_S) -> bool:
         if quiet == QUIET_LOOKS or time.monotonic() > end:
             return not found
         if not found:
-            time.sleep(LOOK_S)  # noqa: TID251 - it has a thread of its own
+            time.sleep(LOOK_S)  # noqa: TID251 - it runs in its own thread

@@ -1,9 +1,9 @@
-"""The programs over every command: a supervisor that leaves nothing of it running, and a keeper over the supervisor.
+"""The parent processes of every command: a supervisor that ends everything the command started, and a keeper of it.
 
-They are two processes of one program, fed to a Python of its own (`process.py`) with the two files that it needs. On
-Linux each becomes the parent of every orphan below it, so that "I have no children" proves that nothing is left: who
-kills or stops one of them has the other to deal with. Where the system permits it the supervisor is the first process of
-a world of its own, in which nobody can touch it. Without /proc (macOS) only the command's process group can be ended.
+Both are processes of one program, which `process.py` passes to a separate Python together with the two modules it needs.
+On Linux each is a subreaper: orphans below it become its children, so "no children" proves that nothing is left. If one
+of the two is killed or stopped, the other takes over. If the system permits it, the supervisor is the first process of a
+new pid namespace, where the command cannot kill it. Without /proc (macOS) only the command's process group can be ended.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from contextlib import suppress
 from remit.tools.processes.descendants import FREEZE_S, Below, Seen, look
 from remit.tools.processes.linux import DEATH_SIGNAL, SUBREAPER, Linux
 
-# What costs more to import than all the rest.
+# `typing` takes longer to import than everything else here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
 SETTLE_S = 0.2
-"""How long what a command left may take to end by itself; bash does not wait for `>(...)`."""
+"""Seconds for leftover processes to end by themselves; bash does not wait for `>(...)`."""
 INSIST_S = 3.0
-"""How long killing is tried before it is said that somebody cannot be killed: one of another user."""
+"""Seconds of killing before a process is reported as impossible to kill, such as one of another user."""
 LINGER_S = 30.0
-"""How long it is tried after that."""
+"""Seconds of further attempts after that report."""
 LOOK_S = 1.0
-"""How often it is looked whether whoever started us still lives, should their pipe be held open by others."""
+"""Seconds between checks that the parent is alive, in case another process holds its pipe open."""
 SAID = 42
-"""The exit code of a supervisor that has said how its command ended."""
+"""The exit code of a supervisor that has reported how its command ended."""
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
 
 
 class Watcher:
-    """What keeper and supervisor have in common: they bury the dead, hear when to stop, and can end everybody."""
+    """Shared by keeper and supervisor: reap children, notice requests to stop, end all descendants."""
 
     def __init__(self, parent: int) -> None:
         self.parent = parent
         self.childless = False
         self.stopping = False
         self.at_once = False
-        """Whether nobody is to be asked before the kill."""
+        """Whether to kill without SIGTERM first."""
         self.group = 0
-        """Where nobody below can be seen, this process group is all that can be ended."""
+        """The command's process group; all that can be ended if descendants are not visible."""
         self.below = Below(os.getpid())
         self.wakeup, waker = os.pipe()
         os.set_blocking(self.wakeup, False)
@@ -56,16 +56,16 @@ class Watcher:
         self.poll.register(self.wakeup, select.POLLIN)
         signal.signal(signal.SIGCHLD, self._woken)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._told)
+            signal.signal(number, self._on_stop_signal)
 
-    def _told(self, *_: object) -> None:
+    def _on_stop_signal(self, *_: object) -> None:
         self.stopping = True
 
     def _woken(self, *_: object) -> None:
-        """A signal that is ignored would not be written to the wake-up pipe."""
+        """Does nothing, but a signal without a handler would not be written to the wake-up pipe."""
 
     def rest(self, seconds: float) -> None:
-        """Until something happens, at most so long; the dead are buried, and a wish to stop is heard."""
+        """Wait for an event, at most so long; then reap children and read the control socket."""
         for fd, _ in self.poll.poll(max(0.0, seconds) * 1000):
             if fd == self.wakeup:
                 with suppress(BlockingIOError):
@@ -75,7 +75,7 @@ class Watcher:
         self.reap()
 
     def hear(self) -> None:
-        """A word came."""
+        """Called when the control socket is readable."""
 
     def reap(self) -> None:
         while True:
@@ -86,10 +86,10 @@ class Watcher:
                 return
             if not pid:
                 return
-            self.bury(pid, status)
+            self.on_exit(pid, status)
 
-    def bury(self, pid: int, status: int) -> None:
-        """Somebody right below has ended."""
+    def on_exit(self, pid: int, status: int) -> None:
+        """Called when a direct child has ended."""
 
     def rest_until_childless(self, seconds: float, *, unless_told: bool = False) -> bool:
         end = time.monotonic() + seconds
@@ -97,7 +97,7 @@ class Watcher:
         while not self.childless and (left := end - time.monotonic()) > 0:
             if unless_told and self.at_once:
                 break
-            # Grandchildren end without a word to us.
+            # The end of a grandchild sends no signal to this process.
             self.rest(min(left, 0.02))
         return self.childless
 
@@ -112,15 +112,15 @@ class Watcher:
         while time.monotonic() < end:
             self.below.freeze(min(end, time.monotonic() + FREEZE_S))
             self.signal_all(signal.SIGKILL)
-            if self.strike() or self.rest_until_childless(0.02):
+            if self.kill_children() or self.rest_until_childless(0.02):
                 return True
         return False
 
-    def strike(self) -> bool:
-        """Kill children the moment they are seen: one that always forks and ends is gone by the time of a full look."""
+    def kill_children(self) -> bool:
+        """Kill children as soon as they are seen: one that keeps forking and exiting is gone before a full scan."""
         for _ in range(200 if self.below.visible else 1):
             for pid in self.below.children():
-                # Nobody else can have its number: only we could free it.
+                # The pid cannot be reused: only this process reaps it.
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             self.reap()
@@ -140,13 +140,13 @@ class Supervisor(Watcher):
         self.poll.register(control, select.POLLIN)
 
     def start(self, command: list[str]) -> str:
-        """Run the command in a session of its own; what the system said if it cannot."""
+        """Run the command in a new session; returns the system's message if that fails."""
         failed, fail = os.pipe()
         self.group = os.fork()
         if not self.group:
             self._become(command, fail)
         os.close(fail)
-        let_go()
+        close_stdio()
         if self.parent:
             say(self.control, f"begun {self.group}")
         said = b""
@@ -162,7 +162,7 @@ class Supervisor(Watcher):
             os.dup2(nothing, 0)
             os.close(nothing)
             signal.set_wakeup_fd(-1)
-            # A crash is not to leave the memory of a program in the workspace.
+            # No core dumps in the workspace.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 with suppress(OSError, ValueError):
@@ -179,7 +179,7 @@ class Supervisor(Watcher):
             self.stopping = True
 
     def hear(self) -> None:
-        """A word, "s" or "k", or the end of the line: each means stop, and "k" at once."""
+        """Read "s" (stop), "k" (kill at once), or the end of the socket, which also means stop."""
         try:
             word = os.read(self.control, 64)
         except OSError:
@@ -189,25 +189,25 @@ class Supervisor(Watcher):
         self.stopping = True
         self.at_once = self.at_once or b"k" in word
 
-    def bury(self, pid: int, status: int) -> None:
+    def on_exit(self, pid: int, status: int) -> None:
         if pid == self.group:
             self.status = status
 
     def end_all(self, grace_s: float) -> list[Seen]:
-        """Ask, wait, then kill until there is nobody; returns who could not be killed."""
+        """Terminate, wait, then kill until no process is left; returns the processes that could not be killed."""
         if not self.at_once:
             self.signal_all(signal.SIGTERM)
         if self.rest_until_childless(grace_s, unless_told=True) or self.kill_all(INSIST_S):
             return []
-        return self.below.everybody()
+        return self.below.running()
 
     def watch(self) -> str:
-        """Until the command has ended or is stopped, and nothing of it is left; how it ended, on one line."""
+        """Wait until the command has ended or is stopped and nothing of it is left; returns a one-line report."""
         while self.status is None and not self.stopping:
             self.rest(LOOK_S)
         left: list[Seen] = []
         if not self.stopping and not self.rest_until_childless(SETTLE_S):
-            left = self.below.everybody()
+            left = self.below.running()
         grace = self.grace_s if self.stopping else min(self.grace_s, SETTLE_S)
         stuck = [] if self.childless else self.end_all(grace)
         names = ",".join("".join(c for c in seen.name if c in _LETTERS) or "?" for seen in left[:5])
@@ -215,24 +215,24 @@ class Supervisor(Watcher):
         return f"ended {status} {len(left)} {len(stuck)} {names}"
 
     def run(self, command: list[str]) -> NoReturn:
-        """The command, to its end."""
+        """Run the command to its end."""
         failed = self.start(command)
         say(self.control, f"failed {failed}" if failed else self.watch())
-        # Who could not be killed falls to the keeper.
+        # The keeper takes over processes that could not be killed.
         os._exit(SAID)
 
 
 class Keeper(Watcher):
-    """Over the supervisor, for the case that somebody kills or stops it; then all that it had falls to us."""
+    """The supervisor's parent: if the supervisor is killed or stopped, the keeper ends the command's processes."""
 
     def __init__(self, supervisor: int, parent: int, grace_s: float) -> None:
         super().__init__(parent)
         self.supervisor = supervisor
         self.status: int | None = None
         self.patience = grace_s + INSIST_S + LOOK_S
-        """How long the supervisor may take to end once it was asked to."""
+        """Seconds for the supervisor to end after a request to stop."""
 
-    def bury(self, pid: int, status: int) -> None:
+    def on_exit(self, pid: int, status: int) -> None:
         if pid == self.supervisor:
             self.status = status
 
@@ -249,21 +249,21 @@ class Keeper(Watcher):
                 self._signal(signal.SIGKILL)
         if os.waitstatus_to_exitcode(self.status) != SAID:
             ended = self.childless or self.kill_all(INSIST_S)
-            say(control, f"lost {0 if ended else len(self.below.everybody())}")
-        # The end of the line is what is waited for, and nobody is to wait for those who cannot be killed.
+            say(control, f"lost {0 if ended else len(self.below.running())}")
+        # The reader waits for the end of the socket, and must not wait for processes that cannot be killed.
         os.close(control)
         if not self.childless:
             self.kill_all(LINGER_S)
         os._exit(0)
 
     def _is_stopped(self) -> bool:
-        """Nobody but a command stops a supervisor."""
+        """Whether the supervisor is stopped; only the command would do that."""
         seen = look(self.supervisor) if self.status is None else None
         return seen is not None and seen.state == "T"
 
     def _signal(self, number: int) -> None:
         if self.status is None:
-            # Nobody else can have its number: only we could free it.
+            # The pid cannot be reused: only this process reaps it.
             with suppress(OSError):
                 os.kill(self.supervisor, number)
 
@@ -273,8 +273,8 @@ def say(control: int, line: str) -> None:
         os.write(control, f"{line}\n".encode())
 
 
-def let_go() -> None:
-    """Of input and output: the reader is to see the end of the output once the last who can write has gone."""
+def close_stdio() -> None:
+    """Redirect stdio to /dev/null, so that the reader sees the end of the output when the last writer has gone."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -286,7 +286,7 @@ def main(control: str, parent: str, grace_s: str, apart: str, *command: str) -> 
     line, grace = int(control), float(grace_s)
     os.set_inheritable(line, False)
     linux = Linux()
-    linux.disguise()
+    linux.rename()
     linux.prctl(SUBREAPER, 1)
     keeper = os.getpid()
     pid = linux.fork_apart() if apart == "apart" else -1
@@ -294,7 +294,7 @@ def main(control: str, parent: str, grace_s: str, apart: str, *command: str) -> 
     if not alone:
         pid = os.fork()
     if pid:
-        let_go()
+        close_stdio()
         os.closerange(3, line)
         os.closerange(line + 1, 1 << 16)
         Keeper(pid, int(parent), grace).keep(line)

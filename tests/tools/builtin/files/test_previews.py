@@ -1,4 +1,4 @@
-"""What a person sees of a `write` or an `edit` before it is made, and that a read-only sandbox has neither."""
+"""The preview of a `write` or an `edit` for the person who approves, and refusals in a read-only sandbox."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def context(bench: Bench, sandbox: str = "open") -> ToolContext:
 
 
 def preview(bench: Bench, tool: Tool, sandbox: str = "open", /, **args: object) -> str:
-    """What the person is shown; looking changes nothing."""
+    """The preview for a person; making it changes no file."""
     before = everything(bench.root)
     said = tool.preview(tool.check(dict(args)), context(bench, sandbox))
     assert everything(bench.root) == before
@@ -68,16 +68,16 @@ def test_a_replaced_file_is_shown_as_a_diff(bench: Bench) -> None:
 
 @pytest.mark.parametrize("path", ["new.txt", "a/b/new.txt", "./a/./b/../new.txt"])
 def test_a_new_file_is_shown_whole(bench: Bench, path: str) -> None:
-    """Every line of a new file is shown; folders that it needs are not made by looking."""
+    """Every line of a new file is shown; the preview does not create missing folders."""
     said = preview(bench, write, path=path, content="one\n\ntwo", make_folders=True)
-    assert said == f"Make {path}: 3 lines, 8 bytes.\n+one\n+\n+two"
+    assert said == f"Create {path}: 3 lines, 8 bytes.\n+one\n+\n+two"
     assert "new/.." not in preview(bench, write, path="new/../x.txt", content="x", make_folders=True)
     absolute = preview(bench, write, path=str(bench.root / "a/b.txt"), content="x", make_folders=True)
     assert absolute.endswith("b.txt: 1 line, 1 byte.\n+x")
 
 
-def test_long_changes_are_cut(bench: Bench) -> None:
-    """At most 200 lines are shown, each of bounded length, and what is left out is counted."""
+def test_long_changes_are_truncated(bench: Bench) -> None:
+    """At most 200 lines are shown, each of bounded length, and omitted lines are counted."""
     said = preview(bench, write, path="new.txt", content="x\n" * 1000 + "y" * 9000)
     assert said.count("\n") == diffs.MOST_LINES + 1
     assert said.endswith("(... 801 more lines of the text)")
@@ -90,10 +90,10 @@ def test_long_changes_are_cut(bench: Bench) -> None:
 
 
 def test_nothing_hides_in_a_preview(bench: Bench) -> None:
-    """What would drive a terminal or turn the text around is shown escaped, in the text and in the name."""
+    """Terminal escapes and direction marks are shown escaped, in the text and in the name."""
     said = preview(bench, write, path="a\x1b[2J.txt", content="rm\r\x1b[1A ok\u202e\n\tx\x00\u200b")
     assert "\x1b" not in said
-    assert said == "Make a\\x1b[2J.txt: 2 lines, 20 bytes.\n+rm\\r\\x1b[1A ok\\u202e\n+\tx\\x00\\u200b"
+    assert said == "Create a\\x1b[2J.txt: 2 lines, 20 bytes.\n+rm\\r\\x1b[1A ok\\u202e\n+\tx\\x00\\u200b"
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_nothing_hides_in_a_preview(bench: Bench) -> None:
         (write, {"path": "new.txt", "content": "x" * 6_000_000}),
     ],
 )
-def test_what_will_be_refused_says_so(bench: Bench, tool: Tool, args: dict[str, object]) -> None:
-    """A person is not asked to decide about what cannot happen: the preview has the refusal's own words."""
+def test_a_preview_reports_a_refusal(bench: Bench, tool: Tool, args: dict[str, object]) -> None:
+    """The preview of a call that will be refused contains the message of the refusal."""
     bench.file("a.txt", "text\n")
     bench.file("unread.txt", "unread\n")
     (bench.root / "link").symlink_to("../outside")
     bench.use(read, path="a.txt")
     said = preview(bench, tool, **args)
-    assert said.startswith("It will be refused. ")
+    assert said.startswith("This call will be refused. ")
     result = bench.use(tool, **args)
     assert not result.ok
     bench.assert_contained(result)
@@ -129,7 +129,7 @@ def test_what_will_be_refused_says_so(bench: Bench, tool: Tool, args: dict[str, 
 
 @pytest.mark.parametrize("sandbox", ["read-only", "workspace-write"])
 def test_a_read_only_sandbox(bench: Bench, sandbox: str) -> None:
-    """Where nothing may be written, `write` and `edit` refuse in words, before they look at anything."""
+    """In a read-only sandbox, `write` and `edit` refuse with a message before they read anything."""
     bench.file("a.txt", "one\n")
     bench.use(read, path="a.txt")
     ctx = context(bench, sandbox)
@@ -139,14 +139,16 @@ def test_a_read_only_sandbox(bench: Bench, sandbox: str) -> None:
     ]
     for tool, args in changes:
         said = preview(bench, tool, sandbox, **args)
-        assert said.startswith("It will be refused. Nothing may be written here") is (sandbox == "read-only")
+        assert said.startswith("This call will be refused. Not written: the sandbox") is (
+            sandbox == "read-only"
+        )
         result = tool.invoke(tool.check(args), ctx)
         assert result.ok is (sandbox != "read-only")  # pyright: ignore[reportAttributeAccessIssue]
     assert (bench.root / "b").exists() is (sandbox != "read-only")
 
 
-async def test_the_person_who_is_asked_sees_it(bench: Bench) -> None:
-    """The request for approval carries the diff."""
+async def test_the_approval_request_has_the_preview(bench: Bench) -> None:
+    """The request for approval contains the diff."""
     bench.file("a.txt", "one\n")
     shown: list[str] = []
 
@@ -167,7 +169,7 @@ async def test_the_person_who_is_asked_sees_it(bench: Bench) -> None:
 
 @pytest.mark.real_time
 async def test_what_replaces_a_binary_file_is_shown(bench: Bench) -> None:
-    """Where there is nothing to compare with, the person sees the new text."""
+    """If the old file is binary, the preview shows the new text."""
     asked: list[ApprovalRequest] = []
 
     async def look(request: ApprovalRequest) -> Decision:

@@ -24,7 +24,7 @@ SECONDS = 0.4
 
 @contextmanager
 def swapping(place: Path, other: Path) -> Iterator[Callable[[], int]]:
-    """Two names change places all the time, by renames alone; gives the number of times so far."""
+    """Swap two names again and again, by renames alone; returns a function that gives the number of swaps."""
     done = threading.Event()
     times = 0
     spare = place.with_name("spare")
@@ -56,8 +56,8 @@ def _race(bench: Bench, call: Callable[[], ToolResult]) -> list[ToolResult]:
 
 
 @pytest.mark.parametrize("tool", ["read", "write", "ls", "glob", "grep"])
-def test_a_folder_swapped_for_a_link(bench: Bench, tool: str) -> None:
-    """A folder in the middle of the path that becomes a link outside, and back, lets nothing through."""
+def test_a_folder_swapped_for_a_symlink(bench: Bench, tool: str) -> None:
+    """A folder in the path that is swapped for a symlink to the outside, and back, gives no access outside."""
     bench.file("a/d/secret.txt", "inside\n")
     (bench.root / "a" / "link").symlink_to(bench.outside)
     args: dict[str, dict[str, object]] = {
@@ -81,7 +81,7 @@ def test_a_folder_swapped_for_a_link(bench: Bench, tool: str) -> None:
 def _write_new(bench: Bench, args: dict[str, object]) -> ToolResult:
     result = bench.use(TOOLS["write"], **args)
     for name in ("d", "link"):
-        # Through a folder held open, so that the test never removes what the tool wrote outside.
+        # Through an open folder, so that the test never removes a file that the tool wrote outside.
         with suppress(OSError):
             fd = os.open(bench.root / "a" / name, os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -91,8 +91,8 @@ def _write_new(bench: Bench, args: dict[str, object]) -> ToolResult:
     return result
 
 
-def test_a_file_swapped_for_a_link_while_it_is_read(bench: Bench) -> None:
-    """A last component that becomes a link outside, and back, is never read through."""
+def test_a_file_swapped_for_a_symlink_while_it_is_read(bench: Bench) -> None:
+    """A file that is swapped for a symlink to the outside, and back, is never read through the symlink."""
     bench.file("f", "inside\n")
     (bench.root / "g").symlink_to(bench.outside / "secret.txt")
     with swapping(bench.root / "f", bench.root / "g"):
@@ -101,8 +101,8 @@ def test_a_file_swapped_for_a_link_while_it_is_read(bench: Bench) -> None:
     assert any(not result.ok for result in results)
 
 
-def test_a_file_swapped_for_a_link_while_it_is_written(bench: Bench) -> None:
-    """A write replaces the name, never what a link of that name leads to."""
+def test_a_file_swapped_for_a_symlink_while_it_is_written(bench: Bench) -> None:
+    """A write replaces the name itself, never the target of a symlink with that name."""
     bench.file("f", "inside\n")
     (bench.root / "g").symlink_to(bench.outside / "secret.txt")
 
@@ -120,7 +120,7 @@ def test_a_file_swapped_for_a_link_while_it_is_written(bench: Bench) -> None:
 
 
 def test_a_file_swapped_for_a_fifo(bench: Bench) -> None:
-    """A file that becomes a FIFO between the look and the opening does not block the call."""
+    """A file that becomes a FIFO between the check and the opening does not block the call."""
     bench.file("f", "inside\n")
     os.mkfifo(bench.root / "g")
     with swapping(bench.root / "f", bench.root / "g"):
@@ -130,8 +130,8 @@ def test_a_file_swapped_for_a_fifo(bench: Bench) -> None:
     assert any(not result.ok for result in results)
 
 
-def test_a_link_retargeted_while_it_is_followed(bench: Bench) -> None:
-    """A link that leads inside and outside by turns is followed only inside."""
+def test_a_symlink_retargeted_while_it_is_followed(bench: Bench) -> None:
+    """A symlink that points inside and outside by turns is followed only inside."""
     bench.file("in/secret.txt", "inside\n")
     (bench.root / "l").symlink_to("in")
     (bench.root / "m").symlink_to(bench.outside)

@@ -1,4 +1,4 @@
-"""What `read`, `write` and `edit` do with ordinary files."""
+"""`read`, `write` and `edit` on ordinary files."""
 
 from __future__ import annotations
 
@@ -26,40 +26,42 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(50)
 
 
 def test_lines_come_with_numbers(bench: Bench) -> None:
-    """Lines are numbered as `cat -n` does, and a line break at the end starts no line."""
+    """Lines are numbered as by `cat -n`, and a final line break does not start another line."""
     bench.file("a.txt", "one\n\n  three\n")
     assert bench.use(read, path="a.txt").content == "     1\tone\n     2\t\n     3\t  three"
 
 
 def test_a_part_can_be_read(bench: Bench) -> None:
-    """offset and limit pick lines, and the result says which they are and how to go on."""
+    """offset and limit select lines, and the result says which lines it has and how to continue."""
     bench.file("a.txt", "".join(f"line {i}\n" for i in range(1, 11)))
     assert bench.use(read, path="a.txt", offset=4, limit=2).content == (
-        "     4\tline 4\n     5\tline 5\n(Lines 4 to 5 of 10. Read on with offset=6.)"
+        "     4\tline 4\n     5\tline 5\n(Lines 4 to 5 of 10. Continue with offset=6.)"
     )
     assert bench.use(read, path="a.txt", offset=10).content == "    10\tline 10\n(Lines 10 to 10 of 10.)"
     past = bench.use(read, path="a.txt", offset=11)
-    assert (past.ok, past.content) == (False, "a.txt has 10 lines; there is no line 11.")
+    assert (past.ok, past.content) == (False, "a.txt has only 10 lines; offset 11 is past the end.")
 
 
-def test_long_lines_and_long_files_are_cut_and_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too long to be shown is cut, and the cut is said; nothing is silently missing."""
+def test_long_lines_and_long_files_are_truncated_with_a_note(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long lines and long files are truncated, and the result says so."""
     monkeypatch.setattr(files, "MOST_CHARS", 5000)
     bench.file("a.txt", "x" * 3000 + "\n" + "short\n" * 3000)
     text = bench.use(read, path="a.txt").content
-    assert "x... (line cut: it has 3,000 characters)" in text
+    assert "x... (line truncated: it has 3,000 characters)" in text
     assert len(text) < 6000
-    assert text.endswith(" of 3001. Read on with offset=" + str(text.count("\n") + 1) + ".)")
+    assert text.endswith(" of 3001. Continue with offset=" + str(text.count("\n") + 1) + ".)")
 
 
 def test_an_empty_file_says_so(bench: Bench) -> None:
-    """An empty file is not an empty answer."""
+    """Reading an empty file returns a message, not an empty result."""
     bench.file("a.txt")
     assert bench.use(read, path="a.txt").content == "a.txt is empty."
 
 
 def test_images_are_shown(bench: Bench) -> None:
-    """An image comes as a part that the model sees, whatever its name is."""
+    """An image is returned as a part for the model, whatever the file's name."""
     bench.file("pic.dat", PNG)
     result = bench.use(read, path="pic.dat")
     assert result.parts == (ImagePart("image/png", PNG),)
@@ -75,8 +77,8 @@ def test_images_are_shown(bench: Bench) -> None:
         (b"abc\0def", "binary data"),
     ],
 )
-def test_what_is_not_text_is_named(bench: Bench, data: bytes, what: str) -> None:
-    """A file that no model can read is refused with what it is."""
+def test_binary_files_are_refused_by_kind(bench: Bench, data: bytes, what: str) -> None:
+    """A binary file is refused with a message that names its kind."""
     bench.file("x", data)
     result = bench.use(read, path="x")
     assert not result.ok
@@ -84,18 +86,18 @@ def test_what_is_not_text_is_named(bench: Bench, data: bytes, what: str) -> None
 
 
 def test_large_files_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file above the limit is refused with both numbers, without being read; /proc's zero sizes do not help."""
+    """A file above the limit is refused with both sizes, without being read, even if /proc reports size zero."""
     bench.file("x", "")
     os.truncate(bench.root / "x", 10**12)
     result = bench.use(read, path="x")
     assert result.content == "x is too large: 1.0 TB, and the limit is 10 MB. Use grep to find parts of it."
     monkeypatch.setattr(files, "MOST_IMAGE", 20)
     bench.file("p", PNG)
-    assert "too large for an image" in bench.use(read, path="p").content
+    assert "is too large" in bench.use(read, path="p").content
 
 
 def test_text_in_other_encodings(bench: Bench) -> None:
-    """Byte order marks, UTF-16, carriage returns and broken bytes are read, and what was lost is said."""
+    """Byte order marks, UTF-16, carriage returns and invalid bytes are read, and invalid bytes are reported."""
     for name, data in {
         "bom": b"\xef\xbb\xbfhi\r\n",
         "wide": "hi\n".encode("utf-16"),
@@ -105,25 +107,27 @@ def test_text_in_other_encodings(bench: Bench) -> None:
         assert bench.use(read, path=name).content == "     1\thi", name
     bench.file("broken", b"caf\xe9\n")
     assert bench.use(read, path="broken").content == (
-        "     1\tcaf�\n(It is not valid UTF-8: what could not be read is shown as �.)"
+        "     1\tcaf�\n(The file is not valid UTF-8: invalid bytes are shown as �.)"
     )
 
 
-def test_what_is_missing_names_what_is_near(bench: Bench) -> None:
-    """A path that is nearly right is answered with the right one."""
+def test_a_missing_file_suggests_similar_names(bench: Bench) -> None:
+    """The message about a missing path contains similar paths."""
     bench.file("src/Engine.py")
     assert bench.use(read, path="src/engine.py").content == (
-        "There is no src/engine.py. Near it: src/Engine.py."
+        "src/engine.py does not exist. Similar names: src/Engine.py."
     )
-    assert bench.use(read, path="scr/Engine.py").content == "There is no folder scr. Near it: src."
-    assert bench.use(read, path="src").content == "src is a folder. Use ls to see what is in it."
+    assert (
+        bench.use(read, path="scr/Engine.py").content == "The folder scr does not exist. Similar names: src."
+    )
+    assert bench.use(read, path="src").content == "src is a folder. Use ls to list it."
     assert bench.use(read, path="src/Engine.py/x").content == "src/Engine.py is a file, not a folder."
 
 
 def test_without_a_workspace_it_is_the_current_directory(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no workspace the current directory is one, and paths cannot leave it either."""
+    """Without a workspace, the current directory is the workspace, and paths cannot leave it."""
     bench.workspace = None
     bench.file("a.txt", "hi\n")
     monkeypatch.chdir(bench.root)
@@ -135,23 +139,23 @@ def test_without_a_workspace_it_is_the_current_directory(
 # --- write ---------------------------------------------------------------------------------------
 
 
-def test_a_new_file_is_made(bench: Bench) -> None:
-    """A file that is not there is made, with folders only when they are asked for."""
-    assert bench.use(write, path="a.txt", content="hi\n").content == "Made a.txt: 1 line, 3 bytes."
+def test_a_new_file_is_created(bench: Bench) -> None:
+    """A missing file is created; missing folders only with make_folders."""
+    assert bench.use(write, path="a.txt", content="hi\n").content == "Created a.txt: 1 line, 3 bytes."
     missing = bench.use(write, path="x/y/a.txt", content="hi")
-    assert (missing.ok, missing.content) == (False, "There is no folder x.")
+    assert (missing.ok, missing.content) == (False, "The folder x does not exist.")
     assert bench.use(write, path="x/y/a.txt", content="hi", make_folders=True).ok
     assert (bench.root / "x/y/a.txt").read_text() == "hi"
     assert bench.use(write, path="x", content="hi").content == "x is a folder."
 
 
 def test_a_file_must_be_read_before_it_is_replaced(bench: Bench) -> None:
-    """Nobody replaces what they have not seen; after a read, or their own write, they may."""
+    """A run may replace a file only after it has read or written it."""
     bench.file("a.txt", "old\n")
     refused = bench.use(write, path="a.txt", content="new\n")
     assert (refused.ok, refused.content) == (
         False,
-        "Not changed: a.txt exists, and you have not read it. Read it first.",
+        "Not changed: a.txt exists, but you have not read it. Read it first.",
     )
     assert (bench.root / "a.txt").read_text() == "old\n"
     bench.use(read, path="a.txt")
@@ -164,7 +168,7 @@ def test_a_file_must_be_read_before_it_is_replaced(bench: Bench) -> None:
 
 
 def test_the_mode_is_kept(bench: Bench) -> None:
-    """A replaced file keeps its mode, a new one has what the umask leaves; no other file is left behind."""
+    """A replaced file keeps its mode, a new file follows the umask, and no temporary file is left."""
     script = bench.file("run.sh", "old")
     script.chmod(0o750)
     bench.use(read, path="run.sh")
@@ -178,7 +182,7 @@ def test_the_mode_is_kept(bench: Bench) -> None:
 
 
 def test_a_failed_write_leaves_the_old_file(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails half way changes nothing and leaves nothing behind."""
+    """A write that fails midway changes nothing and leaves no temporary file."""
     bench.file("a.txt", "old")
     bench.use(read, path="a.txt")
 
@@ -192,7 +196,7 @@ def test_a_failed_write_leaves_the_old_file(bench: Bench, monkeypatch: pytest.Mo
 
 
 def test_readers_never_see_half_a_file(bench: Bench) -> None:
-    """Whoever reads while a file is replaced sees one whole content."""
+    """A reader during a replacement sees the whole old content or the whole new content."""
     bench.file("a.txt", "a" * 100_000)
     bench.use(read, path="a.txt")
     with ThreadPoolExecutor(1) as pool:
@@ -210,7 +214,7 @@ def test_readers_never_see_half_a_file(bench: Bench) -> None:
 def test_a_new_file_does_not_replace_one_made_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that somebody else makes between the look and the write is not overwritten."""
+    """A file that another process creates between the check and the write is not overwritten."""
     real = folders.FdFolder.open
 
     def open_late(self: folders.FdFolder, name: str, flags: int, mode: int = 0o600) -> int:
@@ -220,12 +224,12 @@ def test_a_new_file_does_not_replace_one_made_meanwhile(
     monkeypatch.setattr(folders.FdFolder, "open", open_late)
     result = bench.use(write, path="a.txt", content="mine")
     assert not result.ok
-    assert "made by somebody else" in result.content
+    assert "was created meanwhile" in result.content
     assert [(p.name, p.read_text()) for p in bench.root.iterdir()] == [("a.txt", "theirs")]
 
 
-def test_disks_without_second_names(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no file can have two names, new files are made all the same."""
+def test_file_systems_without_hard_links(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New files can be created on file systems without hard links."""
 
     def unknown(self: folders.FdFolder, old: str, new: str) -> None:
         raise OSError(95, "Operation not supported")
@@ -236,7 +240,7 @@ def test_disks_without_second_names(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_too_much_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes and edits have a limit on size, checked before anything is written."""
+    """Writes and edits have a size limit, checked before anything is written."""
     monkeypatch.setattr(files, "MOST_WRITTEN", 10)
     assert "too large" in bench.use(write, path="a", content="x" * 11).content
     bench.file("b", "0123456789")
@@ -250,7 +254,7 @@ def test_too_much_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_edit_shows_what_changed(bench: Bench) -> None:
-    """A unique piece of text is replaced, and the result has the difference."""
+    """A unique text is replaced, and the result contains the diff."""
     bench.file("a.py", "one\ntwo\nthree\n")
     bench.use(read, path="a.py")
     result = bench.use(edit, path="a.py", old_text="two", new_text="2")
@@ -259,12 +263,12 @@ def test_an_edit_shows_what_changed(bench: Bench) -> None:
 
 
 def test_an_anchor_must_be_unique(bench: Bench) -> None:
-    """Text that occurs more than once is not replaced unless all of it is meant; the lines are named."""
+    """Text that occurs more than once is replaced only with replace_all; the message lists the lines."""
     bench.file("a.py", "x = 1\ny = 1\nx = 1\n")
     bench.use(read, path="a.py")
     result = bench.use(edit, path="a.py", old_text="x = 1", new_text="x = 2")
     assert result.content == (
-        "Not changed: old_text occurs 2 times in a.py (lines 1, 3). Give more of the text around it, or replace_all."
+        "Not changed: old_text occurs 2 times in a.py (lines 1, 3). Pass more of the surrounding text, or replace_all."
     )
     result = bench.use(edit, path="a.py", old_text="x = 1", new_text="x = 2", replace_all=True)
     assert result.content.startswith("Edited a.py in 2 places.")
@@ -274,13 +278,13 @@ def test_an_anchor_must_be_unique(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("old", "said"),
     [
-        ("def  f():", "Line 1 is near, but it differs:\n     1\tdef f():"),
-        ("return 1\n", "Line 2 is near, but the spaces differ"),
-        ("zzzzqqqq", "Nothing like its first line is there"),
+        ("def  f():", "Line 1 is similar, but not the same:\n     1\tdef f():"),
+        ("return 1\n", "Line 2 is similar, but the spaces differ"),
+        ("zzzzqqqq", "No line resembles its first line"),
     ],
 )
-def test_what_is_not_found_says_what_is_near(bench: Bench, old: str, said: str) -> None:
-    """An anchor that is not there is answered with the line that looks like it."""
+def test_text_that_is_not_found_suggests_a_similar_line(bench: Bench, old: str, said: str) -> None:
+    """If old_text is not in the file, the message shows the most similar line."""
     bench.file("a.py", "def f():\n    return 1 \n")
     bench.use(read, path="a.py")
     result = bench.use(edit, path="a.py", old_text=old, new_text="x")
@@ -289,23 +293,23 @@ def test_what_is_not_found_says_what_is_near(bench: Bench, old: str, said: str) 
 
 
 def test_edits_keep_bytes_they_do_not_touch(bench: Bench) -> None:
-    """Carriage returns, byte order marks and bytes that are no text survive an edit of something else."""
+    """Carriage returns, byte order marks and invalid bytes outside the edited text are kept."""
     bench.file("a", b"\xef\xbb\xbfone\r\ntwo\r\ncaf\xe9\r\n")
     bench.use(read, path="a")
     assert bench.use(edit, path="a", old_text="one\ntwo", new_text="1\n2").ok
     assert (bench.root / "a").read_bytes() == b"\xef\xbb\xbf1\r\n2\r\ncaf\xe9\r\n"
-    assert "nothing to change" in bench.use(edit, path="a", old_text="1", new_text="1").content
+    assert "are the same" in bench.use(edit, path="a", old_text="1", new_text="1").content
     assert "is empty" in bench.use(edit, path="a", old_text="", new_text="1").content
 
 
-def test_large_changes_leave_the_diff_out(bench: Bench) -> None:
-    """A change whose difference would take long to find is made all the same, and says that it is not shown."""
+def test_large_changes_omit_the_diff(bench: Bench) -> None:
+    """A change whose diff would take too long is made, and the result says that it has no diff."""
     lines = [str(i % 320) for i in range(4000)]
     bench.file("a", "\n".join(lines))
     bench.use(read, path="a")
     result = bench.use(write, path="a", content="\n".join(reversed(lines)))
     assert result.ok
-    assert result.content.endswith("(The diff is left out: 4,000 lines are too many to compare.)")
+    assert result.content.endswith("(No diff: 4,000 lines are too many to compare.)")
     bench.file("b", "\n".join(f"value {i}" for i in range(2000)))
     bench.use(read, path="b")
     result = bench.use(edit, path="b", old_text="value", new_text="x", replace_all=True)
@@ -316,8 +320,8 @@ def test_large_changes_leave_the_diff_out(bench: Bench) -> None:
 # --- several runs --------------------------------------------------------------------------------
 
 
-def test_the_second_of_two_runs_is_told(bench: Bench) -> None:
-    """Two runs read a file and both change it: the second is told by whom, and overwrites nothing."""
+def test_the_second_of_two_writers_is_refused(bench: Bench) -> None:
+    """If two runs read a file and both change it, the second is refused, and the message names the first."""
     bench.file("a.txt", "one\ntwo\n")
     for run in ("r.1", "r.2"):
         bench.use_as(run, read, path="a.txt")
@@ -333,7 +337,7 @@ def test_the_second_of_two_runs_is_told(bench: Bench) -> None:
 
 
 def test_a_change_from_elsewhere_is_noticed(bench: Bench) -> None:
-    """A change of the same size and time is a change; a file that was only touched is not."""
+    """A change with the same size and time is noticed; a file that was only touched counts as unchanged."""
     place = bench.file("a.txt", "one")
     bench.use(read, path="a.txt")
     times = place.stat()
@@ -346,7 +350,7 @@ def test_a_change_from_elsewhere_is_noticed(bench: Bench) -> None:
 
 
 def test_one_file_by_two_names_is_one_file(bench: Bench) -> None:
-    """What was read through a link, `..` or an absolute path may be changed by any of its names."""
+    """A file read through a symlink, `..` or an absolute path may be changed by any of its names."""
     bench.file("d/a.txt", "one")
     (bench.root / "l").symlink_to("d/a.txt")
     bench.use(read, path="l")
@@ -354,7 +358,7 @@ def test_one_file_by_two_names_is_one_file(bench: Bench) -> None:
 
 
 def test_many_runs_edit_one_file_at_once(bench: Bench) -> None:
-    """However many runs change one file at the same time, no change that was reported as made is lost."""
+    """If many runs change one file at the same time, no change that was reported as made is lost."""
     bench.file("a.txt", "start\n")
 
     def work(number: int) -> int:
@@ -373,8 +377,8 @@ def test_many_runs_edit_one_file_at_once(bench: Bench) -> None:
     assert sorted(lines[1:]) == sorted(f"{n}-{m}" for n in range(4) for m in range(5))
 
 
-def test_what_is_forgotten_is_read_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory is bounded; forgetting costs a read, never a file."""
+def test_a_dropped_entry_requires_another_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of read files is bounded; a run must read a file again after its entry was dropped."""
     monkeypatch.setattr(files_read, "MOST_KEPT", 2)
     for name in "abc":
         bench.file(name, "x")
@@ -384,7 +388,7 @@ def test_what_is_forgotten_is_read_again(bench: Bench, monkeypatch: pytest.Monke
 
 
 def test_the_limit_holds_for_files_that_grow(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that grows after its size was looked at is refused too."""
+    """A file that grows after its size was checked is refused too."""
     bench.file("x", "x" * 100)
     monkeypatch.setattr(file_contents, "read_bytes", lambda fd, most: b"x" * (most + 1))
     assert "too large" in bench.use(read, path="x").content

@@ -1,4 +1,4 @@
-"""`write` and `edit` change what remit reads as settings only when a person approves that change."""
+"""`write` and `edit` change remit's settings files only if a person approves that change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def go(
     answer: Decision | None = NO,
     sandbox: Literal["open", "workspace-write"] = "open",
 ) -> tuple[Outcome, list[str]]:
-    """Runs calls in order, allowed by rules; the outcome, and what a person was asked about. None: there is nobody."""
+    """Run calls in order, allowed by rules; returns the outcome and the requests to the person. None: no approver."""
     asked: list[str] = []
 
     async def person(request: ApprovalRequest) -> Decision:
@@ -97,7 +97,7 @@ SETTINGS_PATHS = [
 
 @pytest.mark.parametrize("path", SETTINGS_PATHS)
 def test_a_rule_that_allows_writing_does_not_allow_settings(project: Path, path: str) -> None:
-    """Whatever rules allow, a person is asked about every change of settings, and a no leaves them as they were."""
+    """Whatever the rules allow, a person is asked about every change of settings, and a denial keeps them unchanged."""
     before = {p: p.read_bytes() for p in project.rglob("*") if p.is_file()}
     outcome, asked = go(project, *read_and_write(path))
     assert asked == [path]
@@ -110,22 +110,22 @@ def test_a_rule_that_allows_writing_does_not_allow_settings(project: Path, path:
 def test_a_change_that_a_person_approves_is_made(
     project: Path, sandbox: Literal["open", "workspace-write"]
 ) -> None:
-    """With a yes the change is made, in a sandbox that can write too."""
+    """An approved change is made, also in a sandbox that can write."""
     _, asked = go(project, *read_and_write("sub/remit.toml", "# mine\n"), answer=allow(), sandbox=sandbox)
     assert asked == ["sub/remit.toml"]
     assert (project / "sub/remit.toml").read_text() == "# mine\n"
 
 
 @pytest.mark.parametrize("scope", ["run", "tree"])
-def test_a_grant_does_not_cover_the_next_change(project: Path, scope: Literal["run", "tree"]) -> None:
-    """Allowing the tool for the run or the tree allows one change of settings; the next is asked about again."""
+def test_an_approval_does_not_cover_the_next_change(project: Path, scope: Literal["run", "tree"]) -> None:
+    """Allowing the tool for the run or the tree allows one change of settings; the next one is asked about again."""
     steps = (*read_and_write("sub/remit.toml"), *read_and_write("sub/.mcp.json"))
     _, asked = go(project, *steps, answer=allow(scope))
     assert asked == ["sub/remit.toml", "sub/.mcp.json"]
 
 
-def test_without_anybody_to_ask_settings_stay(project: Path) -> None:
-    """With nobody to ask, a change of settings is denied although a rule allows writing."""
+def test_without_an_approver_settings_cannot_be_changed(project: Path) -> None:
+    """Without an approver, a change of settings is denied even if a rule allows writing."""
     outcome, _ = go(project, *read_and_write("sub/remit.toml"), answer=None)
     assert outcome.messages[4].text.startswith("Denied")
     assert not (project / "sub/remit.toml").exists()
@@ -147,7 +147,7 @@ def test_without_anybody_to_ask_settings_stay(project: Path) -> None:
 def test_pyproject_is_asked_about_only_for_its_table(
     project: Path, path: str, old: str, new: str, is_asked: bool
 ) -> None:
-    """Dependencies and other tables are edited as before; a change of [tool.remit] needs a person."""
+    """Other tables of pyproject.toml are edited without asking; a change of [tool.remit] needs a person."""
     change = call("edit", path=path, old_text=old, new_text=new)
     _, asked = go(project, call("read", path=path), change)
     assert asked == [path] * is_asked
@@ -155,7 +155,7 @@ def test_pyproject_is_asked_about_only_for_its_table(
 
 
 def test_an_approval_is_for_one_path(project: Path) -> None:
-    """Where a path leads to other settings than those that were approved, nothing is written."""
+    """If a path leads to other settings than the approved ones, nothing is written."""
     shell = Shell(project)
     assert not use(write, shell, path="sub/remit.toml", content="x").ok
     assert not use(write, shell, path="sub/remit.toml", content="x", approved="sub/.mcp.json").ok
@@ -165,7 +165,7 @@ def test_an_approval_is_for_one_path(project: Path) -> None:
 def test_every_file_that_is_read_is_settings(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever remit opens to find its settings and agents, in any folder, is what `write` asks about."""
+    """`write` asks about every file that remit opens to find its settings and agents, in any folder."""
     (project / "pkg/.mcp.json").write_text('{"mcpServers": {}}')
     (project / "sub/.opencode/agent").mkdir(parents=True)
     (project / "sub/.opencode/agent/x.md").write_text(FILES["team/helper.md"])

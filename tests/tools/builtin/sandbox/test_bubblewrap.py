@@ -1,4 +1,4 @@
-"""What a command in a sandbox can do: what the sandbox says, and nothing else."""
+"""A command in a sandbox can do what the sandbox allows, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from remit.tools.result import ToolResult
 from remit.types.sandbox import Sandbox
 
 _TROUBLE = bubblewrap.trial()
-_REQUIRED = os.environ.get("REMIT_REQUIRE_SANDBOX") == "1"
+_REQUIRED = os.environ.get("REQUIRE_SANDBOX") == "1"
 
 pytestmark = pytest.mark.real_time
 
@@ -52,7 +52,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 @contextmanager
 def _listening(family: int, address: object) -> Iterator[socket.socket]:
-    """A server that greets whoever comes."""
+    """A server that sends a greeting to every client."""
     with socket.socket(family) as server:
         server.bind(address)  # pyright: ignore[reportArgumentType]
         server.listen()
@@ -102,7 +102,7 @@ async def _run(shell: Shell, sandbox: Sandbox, command: str, **args: object) -> 
 
 
 def test_the_sandbox_works_where_it_is_required() -> None:
-    """Where REMIT_REQUIRE_SANDBOX=1 is set, a machine without a sandbox fails instead of skipping."""
+    """With REQUIRE_SANDBOX=1, the tests fail on a machine without a sandbox instead of skipping."""
     if _REQUIRED:
         assert _TROUBLE is None
 
@@ -110,7 +110,7 @@ def test_the_sandbox_works_where_it_is_required() -> None:
 @works
 @pytest.mark.parametrize("sandbox", CLOSED, ids=str)
 async def test_a_sandbox_writes_only_where_it_may(shell: Shell, tmp_path: Path, sandbox: Sandbox) -> None:
-    """The workspace is written only with workspace-write, the rest of the machine never, a private /tmp always."""
+    """Commands can write the workspace only with workspace-write, other folders never, a private /tmp always."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "old").write_text("old")
@@ -124,7 +124,7 @@ async def test_a_sandbox_writes_only_where_it_may(shell: Shell, tmp_path: Path, 
     assert (shell.workspace / "inside").exists() is (sandbox.files == "workspace-write")
     assert _names(outside) == ["old"]
     assert not _made("/etc/remit-test", "/usr/remit-test", "/tmp/remit-test")
-    # remit itself makes its folder for journals, to hide it.
+    # remit creates its own folder for journals, in order to hide it.
     assert _names(tmp_path / "home") == [".local"]
     assert _names(tmp_path) == ["home", "outside", "ws"]
     assert "private" in result.content
@@ -133,7 +133,7 @@ async def test_a_sandbox_writes_only_where_it_may(shell: Shell, tmp_path: Path, 
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE, NO_NET], ids=str)
 async def test_without_network_nothing_is_reached(shell: Shell, sandbox: Sandbox) -> None:
-    """Without network not even this machine's own servers can be reached."""
+    """Without network, not even servers on this machine can be reached."""
     with _listening(socket.AF_INET, ("127.0.0.1", 0)) as server:
         dial = _connect("AF_INET", f'("127.0.0.1", {server.getsockname()[1]})')
         result = await _run(shell, sandbox, dial)
@@ -144,7 +144,7 @@ async def test_without_network_nothing_is_reached(shell: Shell, sandbox: Sandbox
 
 @works
 @pytest.mark.parametrize("sandbox", [WRITE, WRITE_NET], ids=str)
-async def test_unix_sockets_are_no_way_out(shell: Shell, tmp_path: Path, sandbox: Sandbox) -> None:
+async def test_unix_sockets_cannot_be_reached(shell: Shell, tmp_path: Path, sandbox: Sandbox) -> None:
     """Servers behind Unix sockets, such as docker's, cannot be reached: by path, in the workspace, or abstract."""
     name = f"remit-{shell.mark}"
     run = Path("/run") if os.access("/run", os.W_OK) else tmp_path
@@ -160,8 +160,8 @@ async def test_unix_sockets_are_no_way_out(shell: Shell, tmp_path: Path, sandbox
 
 
 @works
-async def test_sockets_of_ones_own_still_work(shell: Shell) -> None:
-    """Programs in a sandbox may talk to each other: through pairs of sockets, and through loopback."""
+async def test_sockets_inside_a_sandbox_work(shell: Shell) -> None:
+    """Programs in a sandbox can communicate through socket pairs and loopback."""
     pair = _python('import socket; a, b = socket.socketpair(); a.send(b"hey"); print(b.recv(9))')
     own = _python(
         'import socket; s = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(s.getsockname());'
@@ -175,7 +175,7 @@ async def test_sockets_of_ones_own_still_work(shell: Shell) -> None:
 @works
 @pytest.mark.parametrize("sandbox", [READ, READ_NET, WRITE_NET], ids=str)
 async def test_secrets_are_hidden(shell: Shell, tmp_path: Path, sandbox: Sandbox) -> None:
-    """What people keep in well-known places is not there in a sandbox, also behind links and in the workspace."""
+    """Well-known secret files are hidden in a sandbox, also behind symlinks and in the workspace."""
     home = tmp_path / "home"
     (home / ".ssh").mkdir()
     (home / ".ssh/id_rsa").write_text("hidden-value")
@@ -199,7 +199,7 @@ async def test_secrets_are_hidden(shell: Shell, tmp_path: Path, sandbox: Sandbox
 
 @works
 async def test_the_environment_of_others_is_hidden(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox sees neither other processes nor what is in their environment, and cannot signal them."""
+    """A sandboxed command sees no other processes and no environment of theirs, and cannot signal them."""
     other = subprocess.Popen(["/bin/sleep", "99"], env={"OTHER": "hidden-value"})  # noqa: ASYNC220 - it returns at once
     try:
         for sandbox in (READ, WRITE_NET, NO_NET):
@@ -217,7 +217,7 @@ async def test_the_environment_of_others_is_hidden(shell: Shell, monkeypatch: py
 
 @works
 async def test_rights_cannot_be_gained(shell: Shell) -> None:
-    """In a sandbox there are no capabilities and none to gain, nothing can be mounted, and no disk is in /dev."""
+    """A sandboxed command has no capabilities and cannot gain any, cannot mount, and sees no disk in /dev."""
     result = await _run(
         shell,
         WRITE,
@@ -249,7 +249,7 @@ _PLANTS = {
 @works
 @pytest.mark.parametrize("how", _PLANTS)
 async def test_nothing_is_planted_that_runs_outside_later(shell: Shell, tmp_path: Path, how: str) -> None:
-    """A sandboxed command cannot leave what a program outside would run or obey: hooks, settings, agents, servers."""
+    """A sandboxed command cannot leave files that programs outside would run or use: hooks, settings, agents, servers."""
     ws = shell.workspace
     subprocess.run(["git", "init", "-q", str(ws)], check=True, env={"PATH": os.environ["PATH"]})  # noqa: ASYNC221 - quick
     (ws / ".claude").mkdir()
@@ -266,16 +266,16 @@ async def test_nothing_is_planted_that_runs_outside_later(shell: Shell, tmp_path
 
 
 @works
-async def test_what_was_put_aside_is_told(shell: Shell) -> None:
-    """What a command made where it may not is kept under another name, and the model is told."""
+async def test_renamed_files_are_reported(shell: Shell) -> None:
+    """A file that a command may not create is kept under another name, and the result says so."""
     result = await _run(shell, WRITE, "echo '{}' > .mcp.json")
-    assert ".mcp.json was put aside" in result.content
+    assert ".mcp.json was renamed" in result.content
     assert (shell.workspace / ".mcp.json.from-sandbox1").read_text() == "{}\n"
 
 
 @works
 async def test_git_works_in_a_sandbox(shell: Shell) -> None:
-    """Ordinary work goes on: files are written, repositories made and cloned, commits made, also in nested ones."""
+    """Ordinary work is possible: writing files, creating and cloning repositories, commits, also in nested repositories."""
     subprocess.run(["git", "init", "-q", str(shell.workspace)], check=True, env={"PATH": os.environ["PATH"]})  # noqa: ASYNC221 - quick
     commit = "echo x > f && git add f && git -c user.name=a -c user.email=b commit -qm"
     result = await _run(
@@ -294,8 +294,8 @@ async def test_git_works_in_a_sandbox(shell: Shell) -> None:
 
 
 @works
-async def test_programs_of_every_day_work_in_a_sandbox(shell: Shell) -> None:
-    """Tests are run, packages installed into an environment, threads named, pools used, outputs written to /dev/stdout."""
+async def test_everyday_programs_work_in_a_sandbox(shell: Shell) -> None:
+    """Running tests, installing packages, naming threads, using pools and writing to /dev/stdout work."""
     (shell.workspace / "test_it.py").write_text(
         "import concurrent.futures, multiprocessing, tempfile, unittest\n"
         "class It(unittest.TestCase):\n"
@@ -317,7 +317,7 @@ async def test_programs_of_every_day_work_in_a_sandbox(shell: Shell) -> None:
 
 @works
 async def test_several_commands_at_once_each_have_their_sandbox(shell: Shell) -> None:
-    """Commands of one workspace run side by side, and none is in another's way."""
+    """Concurrent commands in one workspace do not disturb each other."""
     subprocess.run(["git", "init", "-q", str(shell.workspace)], check=True, env={"PATH": os.environ["PATH"]})  # noqa: ASYNC221 - quick
     shell.sandbox = WRITE
     async with asyncio.TaskGroup() as group:
@@ -332,8 +332,8 @@ async def test_several_commands_at_once_each_have_their_sandbox(shell: Shell) ->
 
 
 @works
-async def test_what_remit_runs_in_cannot_be_changed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that remit itself runs in is for reading only, also when it lies in the workspace."""
+async def test_remits_own_environment_is_read_only(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """remit's own virtual environment is read-only, also if it is in the workspace."""
     own = shell.workspace / "tools/.venv"
     own.mkdir(parents=True)
     monkeypatch.setattr(sys, "prefix", str(own))
@@ -349,11 +349,11 @@ async def test_what_remit_runs_in_cannot_be_changed(shell: Shell, monkeypatch: p
 @works
 @pytest.mark.parametrize("sandbox", [WRITE, READ_NET, NO_NET], ids=str)
 async def test_a_sandbox_ends_as_a_whole(shell: Shell, sandbox: Sandbox) -> None:
-    """Commands in a sandbox end like others: exit codes, background processes, timeouts."""
+    """Exit codes, background processes and timeouts work as without a sandbox."""
     result = await _run(shell, sandbox, "echo a; setsid sleep 99 & exit 3")
     shell.assert_nothing_left()
     assert result.content.startswith(
-        "a\n(exit code 3; 1 process left in the background, now ended: sleep; in a sandbox:"
+        "a\n(exit code 3; ended 1 process left in the background: sleep; in a sandbox:"
     )
     shell.tool = make_terminal(timeout_s=0.3)
     result = await _run(
@@ -365,7 +365,7 @@ async def test_a_sandbox_ends_as_a_whole(shell: Shell, sandbox: Sandbox) -> None
 
 @works
 async def test_a_child_is_in_a_narrower_sandbox_than_its_parent(shell: Shell) -> None:
-    """A child's sandbox is within its parent's, whatever the child asks for; the caller's holds for all."""
+    """A child's sandbox is never wider than its parent's; the caller's sandbox applies to all runs."""
     child = Agent("child", description="does", tools=[terminal], sandbox="workspace-write+network")
     lead = Agent("lead", tools=[terminal], subagents=[child], sandbox="workspace-write")
     model = ScriptedModel(
@@ -394,10 +394,10 @@ async def test_a_child_is_in_a_narrower_sandbox_than_its_parent(shell: Shell) ->
 
 
 @works
-async def test_what_vanishes_while_a_sandbox_is_made_is_no_trouble(
+async def test_a_file_that_vanishes_during_setup_causes_a_retry(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sandbox that cannot be put together, since something to be hidden has just gone, is made again."""
+    """If a sandbox cannot be set up because a file to hide has just disappeared, remit tries again."""
     tries: list[int] = []
     hidden = bubblewrap._hidden
 
@@ -415,12 +415,12 @@ async def test_what_vanishes_while_a_sandbox_is_made_is_no_trouble(
 
 @works
 async def test_a_workspace_that_is_everything_is_refused(shell: Shell) -> None:
-    """A sandbox that may write in the whole file system would hold nothing."""
+    """A sandbox that may write in the whole file system would protect nothing, so it is refused."""
     for everything in ("/", "/usr", "/etc"):
         shell.workspace = Path(everything)
         result = await _run(shell, WRITE, "true")
         assert not result.ok
-        assert "the system itself" in result.content
+        assert "contains system folders" in result.content
 
 
 # --- Where it does not work ----------------------------------------------------------------------
@@ -438,7 +438,7 @@ def _no_trial() -> Iterator[None]:
 async def test_without_bubblewrap_commands_are_refused(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox
 ) -> None:
-    """Where bubblewrap is missing, nothing runs outside the sandbox that was asked for, and the fix is told."""
+    """Without bubblewrap, no command runs outside its sandbox, and the message gives the remedy."""
     monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: "")
     monkeypatch.setattr(sys, "platform", "linux")
     result = await _run(shell, sandbox, "touch ran")
@@ -448,10 +448,10 @@ async def test_without_bubblewrap_commands_are_refused(
 
 
 @pytest.mark.usefixtures("_no_trial")
-async def test_a_bubblewrap_that_is_there_but_fails_is_found_out(
+async def test_a_bubblewrap_that_fails_is_detected(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it works is found out by running it, once; what it said reaches the reader."""
+    """One trial run decides whether bubblewrap works; the message contains its output."""
     fake, runs = tmp_path / "bwrap", tmp_path / "runs"
     fake.write_text(
         f"#!/bin/sh\necho x >> {runs}\necho 'No permissions to create new namespace' >&2\nexit 1\n"
@@ -466,10 +466,10 @@ async def test_a_bubblewrap_that_is_there_but_fails_is_found_out(
     assert runs.read_text() == "x\n"
 
 
-async def test_a_machine_whose_calls_are_not_known_has_no_network_sandbox(
+async def test_a_machine_without_a_filter_has_no_network_sandbox(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Unix sockets cannot be kept out, a sandbox with network is refused instead of leaking."""
+    """If Unix sockets cannot be blocked, a sandbox with network is refused."""
     monkeypatch.setattr(seccomp, "can_filter", lambda: False)
     result = await _run(shell, WRITE_NET, "touch ran")
     assert not result.ok

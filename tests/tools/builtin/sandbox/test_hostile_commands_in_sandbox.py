@@ -1,4 +1,4 @@
-"""Attempts to get out of a sandbox: each was possible once."""
+"""Attempts to escape from a sandbox."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def _python(code: str) -> str:
     return f"{python_inside()} -S -c {shlex.quote(code)}"
 
 
-# --- Exchanging folders while a sandbox is put together ------------------------------------------
+# --- Swapping folders while a sandbox is set up --------------------------------------------------
 
 
 @works
 @pytest.mark.parametrize("name", [".git", ".opencode"])
 @pytest.mark.parametrize("link", [True, False])
-async def test_what_is_exchanged_after_the_plan_is_noticed(
+async def test_a_folder_swapped_during_setup_is_noticed(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, link: bool
 ) -> None:
-    """A command runs only where every mount of its sandbox lies where it was planned, whoever renames meanwhile."""
+    """A command runs only if every mount of its sandbox is as planned, even if folders are renamed meanwhile."""
     place = shell.workspace / name
     tries: list[bubblewrap.Cage] = []
 
@@ -75,10 +75,8 @@ async def test_what_is_exchanged_after_the_plan_is_noticed(
 
 
 @works
-async def test_the_proof_is_of_every_mount(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sandbox that lacks one mount of its plan, has another folder there, or can write it, runs nothing."""
+async def test_every_mount_is_checked(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a mount is missing, shows another folder, or is writable against the plan, nothing runs."""
     (shell.workspace / ".vscode").mkdir()
     words = Mount.words
     wrong: list[Callable[[Mount], tuple[str, ...]]] = [
@@ -93,14 +91,14 @@ async def test_the_proof_is_of_every_mount(
 
         monkeypatch.setattr(Mount, "words", changed)
         result = await run(shell, WRITE, "touch ran")
-        assert f"exchanged at {shell.workspace}/.vscode" in result.content
+        assert f"the mount at {shell.workspace}/.vscode is not as planned" in result.content
         assert not (shell.workspace / "ran").exists()
     monkeypatch.setattr(Mount, "words", words)
     assert (await run(shell, WRITE, "touch ran")).ok
 
 
-def test_how_mounts_are_shown_is_known_before() -> None:
-    """The root of a mount is told from the mounts there are: on top of each other, escaped, and on NFS."""
+def test_the_mount_table_is_predicted() -> None:
+    """The root of a mount is derived from existing mounts: stacked, escaped, and on NFS."""
     table = Table(
         "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
         "23 22 0:50 /@home /home rw shared:5 - btrfs /dev/sdb rw\n"
@@ -119,8 +117,8 @@ def test_how_mounts_are_shown_is_known_before() -> None:
 
 @works
 @pytest.mark.parametrize("name", ["a b", "tab\there", "back\\slash", "quote'\"$(x)", "new\nline", "ümläut"])
-async def test_folders_of_any_name_can_be_guarded(shell: Shell, name: str) -> None:
-    """Whatever a workspace is called, its sandbox can be proved."""
+async def test_folders_with_any_name_can_be_checked(shell: Shell, name: str) -> None:
+    """The mounts of a workspace with any name can be checked."""
     shell.workspace = shell.workspace / name
     (shell.workspace / ".vscode").mkdir(parents=True)
     result = await run(shell, WRITE, "echo x > f; echo x > .vscode/f; ls")
@@ -129,12 +127,12 @@ async def test_folders_of_any_name_can_be_guarded(shell: Shell, name: str) -> No
     assert not list((shell.workspace / ".vscode").iterdir())
 
 
-# --- Putting aside -------------------------------------------------------------------------------
+# --- Renaming planted files ----------------------------------------------------------------------
 
 
 @works
-async def test_nothing_outside_is_put_aside(shell: Shell, tmp_path: Path) -> None:
-    """What a command leaves is put aside in the workspace only, wherever it makes links lead."""
+async def test_nothing_outside_is_renamed(shell: Shell, tmp_path: Path) -> None:
+    """Planted files are renamed only in the workspace, wherever a command's symlinks point."""
     (tmp_path / "home/.ssh/config").write_text("x")
     outside(f"mkdir other && cd other && {NEW}", tmp_path)
     for target in ("../home/.ssh", "../other/.git"):
@@ -148,20 +146,20 @@ async def test_nothing_outside_is_put_aside(shell: Shell, tmp_path: Path) -> Non
 
 
 @works
-async def test_a_link_that_was_there_is_guarded_as_what_it_leads_to(shell: Shell) -> None:
-    """A `.git` that is a link into the workspace is guarded where it leads, and cannot be led elsewhere."""
+async def test_the_target_of_an_existing_symlink_is_protected(shell: Shell) -> None:
+    """If `.git` is a symlink into the workspace, its target is protected, and the symlink cannot be changed."""
     outside(f"{NEW}; mv .git store; ln -s store .git", shell.workspace)
     config = (shell.workspace / "store/config").read_bytes()
     await run(shell, WRITE, "echo x >> store/config; echo x > store/hooks/pre-commit; mv store other")
     assert (shell.workspace / "store/config").read_bytes() == config
     assert not (shell.workspace / "store/hooks/pre-commit").exists()
     result = await run(shell, WRITE, "mkdir evil; ln -sfn evil .git")
-    assert ".git was put aside" in result.content
+    assert ".git was renamed" in result.content
 
 
 @works
-async def test_rights_that_were_taken_away_do_not_keep_a_plant(shell: Shell) -> None:
-    """A command cannot keep what it planted by taking away the right to rename it, or to list its folder."""
+async def test_planted_files_are_renamed_despite_removed_permissions(shell: Shell) -> None:
+    """A command cannot keep a planted file by removing the permission to rename it or to list its folder."""
     await run(
         shell,
         WRITE,
@@ -173,15 +171,15 @@ async def test_rights_that_were_taken_away_do_not_keep_a_plant(shell: Shell) -> 
     assert not (shell.workspace / "a/b/.git/config").exists()
 
 
-# --- Ways out that are not files -----------------------------------------------------------------
+# --- Escapes without files -----------------------------------------------------------------------
 
 
 @works
 @pytest.mark.parametrize("kind", ["stream", "datagram"])
-async def test_sockets_bound_by_a_relative_name_are_not_reached(
+async def test_sockets_bound_to_a_relative_name_cannot_be_reached(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """A server at a Unix socket is out of reach in every sandbox, also by a name that no list of sockets can place."""
+    """A Unix socket cannot be reached in any sandbox, even one with a relative name that no list shows in full."""
     monkeypatch.chdir(shell.workspace)
     datagram = kind == "datagram"
     connect = "s = socket.socket(socket.AF_UNIX)"
@@ -202,8 +200,8 @@ async def test_sockets_bound_by_a_relative_name_are_not_reached(
 
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE_NET, NO_NET], ids=str)
-async def test_only_sockets_of_the_internet_can_be_made(shell: Shell, sandbox: Sandbox) -> None:
-    """Sockets that no namespace holds, such as those to the host of a virtual machine, cannot be made in a sandbox."""
+async def test_only_internet_sockets_can_be_created(shell: Shell, sandbox: Sandbox) -> None:
+    """Sockets outside every namespace, such as those to the host of a virtual machine, cannot be created."""
     code = """
 import socket
 for number in range(46):
@@ -227,8 +225,8 @@ for number in range(46):
 
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE_NET, NO_NET], ids=str)
-async def test_no_setting_of_the_machine_can_be_written(shell: Shell, sandbox: Sandbox) -> None:
-    """Nothing in /proc can be written, also by root, also in namespaces that the command makes for itself."""
+async def test_kernel_settings_cannot_be_written(shell: Shell, sandbox: Sandbox) -> None:
+    """Nothing in /proc can be written, even by root, even in namespaces that the command creates."""
     code = """
 import os
 for top, folders, files in os.walk("/proc"):
@@ -252,13 +250,13 @@ for top, folders, files in os.walk("/proc"):
 
 
 @works
-async def test_what_builds_a_sandbox_loads_nothing_of_the_workspace(
+async def test_the_programs_that_set_up_a_sandbox_ignore_ld_library_path(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LD_LIBRARY_PATH reaches the command and nobody who runs before it or outside: a command may have written there."""
+    """Only the command gets LD_LIBRARY_PATH, not the programs before it or outside: its folders may be writable."""
     libraries = shell.workspace / "lib"
     libraries.mkdir()
-    # Whoever looks here for what bubblewrap, Python or awk need finds these, and fails; bash needs none of them.
+    # bubblewrap, Python or awk would load these broken libraries and fail; bash needs none of them.
     for name in ("libcap.so.2", "libselinux.so.1", "libm.so.6"):
         (libraries / name).write_text("no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries))

@@ -1,7 +1,4 @@
-"""Attempts of sandboxed commands to approve calls: approvals come from people.
-
-The first was possible once; the others are ways round what stops it.
-"""
+"""Attempts of sandboxed commands to approve calls by writing to a journal: only people may approve."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 async def _attack(
     shell: Shell, store: Store | str, command: str, sandbox: SandboxChoice = "workspace-write"
 ) -> Outcome:
-    """A tree whose model wants a call to run and has a command approve it; nobody else answers."""
+    """A tree whose model makes a call and a command that tries to approve it; no person answers."""
     async with remit.start(
         lead(sandbox),
         "go",
@@ -76,7 +73,7 @@ async def _answered(store: SqliteStore, root: str) -> bool:
 
 
 def _read(path: Path) -> str:
-    """A command that prints how many bytes it can read of a file."""
+    """A command that prints the number of bytes it can read from a file."""
     return f"cat {path} 2>/dev/null | wc -c"
 
 
@@ -86,7 +83,7 @@ def _read(path: Path) -> str:
 async def test_a_store_in_a_workspace_that_commands_may_write_is_refused(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No tree is begun with a journal that its sandboxed commands could write, however the journal is named."""
+    """A tree does not start with a journal that its sandboxed commands could write, however its path is given."""
     ws = shell.workspace
     monkeypatch.chdir(ws)
     (ws / "sub").mkdir()
@@ -99,7 +96,7 @@ async def test_a_store_in_a_workspace_that_commands_may_write_is_refused(
         "sqlite:///runs.db",
         "sqlite:///sub/../runs.db",
         "sqlite:///runs.db?mode=rwc&cache=shared",
-        # The link can be led elsewhere by a command, and with it every later run.
+        # A command could change the symlink, and thereby the journal of every later run.
         f"sqlite:///{ws}/link.db",
         f"sqlite:///{ws}/door/runs.db",
         f"sqlite:///{ws.parent}/in/runs.db",
@@ -115,14 +112,14 @@ async def test_a_store_in_a_workspace_that_commands_may_write_is_refused(
 async def test_a_default_store_in_the_workspace_is_refused(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """$REMIT_HOME in the workspace does not help, and is not what the message advises."""
+    """A $REMIT_HOME in the workspace is refused too, and the message does not suggest it."""
     monkeypatch.setenv("REMIT_HOME", str(shell.workspace / "state"))
-    with pytest.raises(UsageError, match="Name a file outside the workspace, or a narrower workspace"):
+    with pytest.raises(UsageError, match="Name a file outside the workspace, or use a smaller workspace"):
         await _attack(shell, "sqlite", "true")
 
 
 async def test_a_store_is_refused_for_the_sandbox_of_any_run_below(shell: Shell) -> None:
-    """The sandboxes of all agents count: a child that may write is enough, a parent that may not protects."""
+    """The sandboxes of all agents count: one child that may write is enough, unless its parent may not."""
     store = f"sqlite:///{shell.workspace}/runs.db"
     child = Agent("child", description="does", tools=[terminal], sandbox="workspace-write")
     model = ScriptedModel({"top": [say("done"), say("done")]})
@@ -138,7 +135,7 @@ async def test_a_store_is_refused_for_the_sandbox_of_any_run_below(shell: Shell)
 async def test_a_store_in_the_workspace_is_refused_on_resume(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tree that was begun elsewhere is judged by its own workspace and sandbox when it is resumed."""
+    """On resume, the tree's own workspace and sandbox decide."""
     store = f"sqlite:///{shell.workspace.parent}/runs.db"
     stopped = await remit.run(
         lead(),
@@ -163,7 +160,7 @@ async def test_a_store_in_the_workspace_is_refused_on_resume(
 async def test_a_command_reaches_no_journal_outside_its_workspace(
     shell: Shell, shown_path: Path, sandbox: Sandbox
 ) -> None:
-    """The journal and the files beside it can be neither read nor written in any sandbox, by their path or by a link."""
+    """No sandboxed command can read or write the journal and the files beside it, by path or through a symlink."""
     (shell.workspace / "way").symlink_to(shown_path / "runs.db")
     files = [shown_path / f"runs.db{ending}" for ending in ("", "-wal", "-shm")]
     tries = [
@@ -178,15 +175,15 @@ async def test_a_command_reaches_no_journal_outside_its_workspace(
     said = result_of(outcome, "terminal")
     assert "forged" not in said
     assert "\n0\n0\n0\n" in said
-    # So the folder itself is there as it is.
+    # Another file in the folder is visible, so only the journal is hidden.
     assert "can be read\n" in said
 
 
 @works
-async def test_the_usual_place_needs_nothing(
+async def test_the_default_journal_needs_no_settings(
     shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the default journal a sandboxed tree runs as ever, and its commands do not see where it is kept."""
+    """With the default journal, a sandboxed tree runs normally, and its commands do not see the journal's folder."""
     monkeypatch.setenv("HOME", str(shown_path))
     usual = shown_path / ".local/state/remit"
     model = ScriptedModel({"lead": [call("terminal", command=f"ls -A {usual}; echo x > f"), say("done")]})
@@ -202,10 +199,10 @@ async def test_the_usual_place_needs_nothing(
 
 @works
 @pytest.mark.parametrize("variable", ["HOME", "REMIT_HOME", "XDG_STATE_HOME"])
-async def test_a_journal_that_is_made_while_a_command_runs_is_hidden(
+async def test_a_journal_created_while_a_command_runs_is_hidden(
     shell: Shell, shown_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """The usual place is covered before there is a journal in it, wherever the environment puts it."""
+    """The default folder is hidden before it contains a journal, wherever the environment puts it."""
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv(variable, str(shown_path / "here"))
     below = {"HOME": ".local/state/remit", "REMIT_HOME": "", "XDG_STATE_HOME": "remit"}
@@ -228,10 +225,10 @@ async def test_a_journal_that_is_made_while_a_command_runs_is_hidden(
 
 @works
 @pytest.mark.parametrize("ending", ["", "-wal"])
-async def test_a_journal_with_a_second_name_is_not_reached_by_it(
+async def test_a_journal_with_a_second_hard_link_is_refused(
     shell: Shell, tmp_path: Path, ending: str
 ) -> None:
-    """While a file of the journal has another name (a hard link), no sandboxed command runs, and the fix is told."""
+    """While a journal file has a second hard link, no sandboxed command runs, and the message gives the remedy."""
     store = SqliteStore(tmp_path / "runs.db")
     async with _waiting(store, shell.workspace) as running:
         (shell.workspace / "innocent").hardlink_to(tmp_path / f"runs.db{ending}")
@@ -247,8 +244,8 @@ async def test_a_journal_with_a_second_name_is_not_reached_by_it(
 
 
 @works
-async def test_a_journal_is_hidden_where_its_store_cannot_say_where_it_is(shell: Shell) -> None:
-    """A store of the caller's own may be in the workspace: its file is recognised there, and no command reaches it."""
+async def test_a_journal_is_hidden_although_its_store_does_not_name_it(shell: Shell) -> None:
+    """The journal of a custom store in the workspace is recognised by its content, and no command can reach it."""
     store = SqliteStore(shell.workspace / "runs.db")
     store.exposed = None  # pyright: ignore[reportAttributeAccessIssue]
     outcome = await _attack(shell, store, forge("runs.db"))
@@ -258,13 +255,13 @@ async def test_a_journal_is_hidden_where_its_store_cannot_say_where_it_is(shell:
 
 
 @works
-async def test_no_journal_is_made_where_a_command_is_writing(shell: Shell) -> None:
-    """While a command may write in a folder, no process makes a journal there: the command would not be kept from it."""
+async def test_no_journal_is_created_where_a_command_may_write(shell: Shell) -> None:
+    """While a command may write in a folder, no process creates a journal there: it could not be hidden."""
 
     async def make() -> None:
         while not (shell.workspace / "go").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(0.01)
-        with pytest.raises(Trouble, match="while a command in a sandbox may write") as refused:
+        with pytest.raises(Trouble, match="while a sandboxed command can write to") as refused:
             SqliteFile(shell.workspace / "new/runs.db").open_writer()
         assert refused.value.passing
         SqliteFile(shell.workspace.parent / "runs.db").open_writer().close()
@@ -274,14 +271,14 @@ async def test_no_journal_is_made_where_a_command_is_writing(shell: Shell) -> No
         group.start_soon(make)
         await run(shell, WRITE, "touch go; until [ -e made ]; do sleep 0.01; done")
     SqliteFile(shell.workspace / "new/runs.db").open_writer().close()
-    # A command that only reads is in nobody's way.
+    # A command that only reads does not prevent it.
     await run(shell, READ, "true")
 
 
 @works
 @pytest.mark.parametrize("sandbox", [READ, WRITE], ids=str)
 async def test_a_journal_of_another_run_in_the_workspace_is_hidden(shell: Shell, sandbox: Sandbox) -> None:
-    """A run without a sandbox may keep its journal in the workspace; commands of sandboxed runs do not reach it."""
+    """A run without a sandbox may keep its journal in the workspace; sandboxed commands of other runs cannot reach it."""
     folder = shell.workspace / "deep/er"
     store = SqliteStore(folder / "runs.db")
     async with _waiting(store, shell.workspace) as running:
@@ -301,8 +298,8 @@ async def test_a_journal_of_another_run_in_the_workspace_is_hidden(shell: Shell,
 
 
 @works
-async def test_nothing_is_planted_beside_a_journal_at_rest(shell: Shell, tmp_path: Path) -> None:
-    """A journal that nobody uses is the same after a command as before, and SQLite finds nothing beside it to obey."""
+async def test_nothing_is_planted_beside_an_unused_journal(shell: Shell, tmp_path: Path) -> None:
+    """A command does not change an unused journal, and leaves no file beside it that SQLite would apply."""
     journal = shell.workspace / "runs.db"
     store = SqliteStore(journal)
     async with _waiting(store, shell.workspace) as running:
@@ -319,7 +316,7 @@ async def test_nothing_is_planted_beside_a_journal_at_rest(shell: Shell, tmp_pat
         f"{forge('runs.db')}; cp forged.db runs.db; mv forged.db runs.db; for e in wal shm journal; do cp /etc/passwd"
         " runs.db-$e; mv /etc/passwd runs.db-$e; ln -sf forged.db runs.db-$e; done; ls",
     )
-    assert "runs.db-journal was put aside" in result.content
+    assert "runs.db-journal was renamed" in result.content
     assert journal.read_bytes() == before
     assert [n for n in names(shell.workspace) if "from-sandbox" not in n] == ["forged.db", "runs.db"]
     store = SqliteStore(journal)
@@ -330,7 +327,7 @@ async def test_nothing_is_planted_beside_a_journal_at_rest(shell: Shell, tmp_pat
 
 @works
 async def test_git_works_beside_a_journal(shell: Shell) -> None:
-    """`git add`, `commit` and `diff` work in a workspace that has another run's journal in it."""
+    """`git add`, `commit` and `diff` work in a workspace with another run's journal."""
     ws = shell.workspace
     store = SqliteStore(ws / "runs.db")
     async with _waiting(store, ws):
@@ -351,7 +348,7 @@ async def test_git_works_beside_a_journal(shell: Shell) -> None:
 
 @pytest.mark.parametrize("name", ["runs.db", "runs.db-wal", "runs.db-journal", "link"])
 async def test_write_and_edit_do_not_change_a_journal(shell: Shell, name: str) -> None:
-    """No file tool writes a journal or a file beside it, without a sandbox too, even where a rule allows it."""
+    """No file tool writes a journal or a file beside it, even without a sandbox and with an allowing rule."""
     ws = shell.workspace
     store = SqliteStore(ws / "runs.db")
     (ws / "link").symlink_to("runs.db")
@@ -360,14 +357,14 @@ async def test_write_and_edit_do_not_change_a_journal(shell: Shell, name: str) -
         Agent("lead", tools=["write"]), "go", model=model, store=store, policy=["allow write"], workspace=ws
     )
     await store.close()
-    assert "belongs to a journal of remit" in result_of(outcome, "write")
+    assert "belongs to one of remit's journals" in result_of(outcome, "write")
 
 
-def test_a_journal_is_known_before_its_log_is_copied_into_it(tmp_path: Path) -> None:
-    """The header of a journal says that it is one from the moment it has tables, while its writer is still at work."""
+def test_a_journal_is_recognised_before_its_first_checkpoint(tmp_path: Path) -> None:
+    """The header identifies a journal as soon as it has tables, while its writer is still open."""
     link = SqliteFile(tmp_path / "runs.db").open_writer()
     copy = tmp_path / "copy"
-    # A copy, since the file itself is known as one that this process uses.
+    # A copy: the file itself is registered as used by this process.
     outside(f"cp runs.db {copy}", tmp_path)
     assert journal_files.is_journal(copy)
     assert journal_files.is_journal(tmp_path / "runs.db")

@@ -1,4 +1,4 @@
-"""Attempts to leave something in the workspace that programs outside run or obey later: each was possible once."""
+"""Attempts to leave files in the workspace that programs outside the sandbox would run or use later."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 def _obeyed(tmp_path: Path, *folders: Path) -> list[str]:
-    """What git runs in these folders."""
+    """The programs that git runs in these folders."""
     for folder in folders:
         outside("git status --short; git checkout -qb new; true", folder)
     return sorted(path.name for path in tmp_path.glob("PWNED*"))
 
 
 @works
-async def test_repositories_that_a_command_makes_run_nothingoutside(shell: Shell, tmp_path: Path) -> None:
-    """Git outside runs nothing that a command planted in a repository of its own, also as a submodule of the guarded."""
+async def test_repositories_that_a_command_creates_run_nothing_outside(shell: Shell, tmp_path: Path) -> None:
+    """Git outside runs nothing that a command planted in a repository it created, also as a submodule."""
     outside(NEW, shell.workspace)
     evil = f"git config core.fsmonitor 'touch {tmp_path}/PWNED; false'"
     hook = (
@@ -51,14 +51,14 @@ async def test_repositories_that_a_command_makes_run_nothingoutside(shell: Shell
         f" mkdir shared; cd shared; {NEW}; mkdir ../common; cp -r .git/* ../common; echo ../../common > .git/commondir;"
         f" git config -f ../common/config core.fsmonitor 'touch {tmp_path}/PWNED-common; false'",
     )
-    assert "sub/.git/config was put aside" in result.content
+    assert "sub/.git/config was renamed" in result.content
     names = [shell.workspace / name for name in ("", "sub", "file", "shared")]
     assert _obeyed(tmp_path, *names) == []
 
 
 @works
-async def test_repositories_below_the_workspace_are_guarded(shell: Shell, tmp_path: Path) -> None:
-    """A repository that lies deeper in the workspace is guarded like one that is the workspace, its submodules too."""
+async def test_nested_repositories_are_protected(shell: Shell, tmp_path: Path) -> None:
+    """A nested repository and its submodules are protected like the repository of the workspace."""
     for name in ("proj", "deep/er/proj"):
         (shell.workspace / name).mkdir(parents=True)
         outside(NEW, shell.workspace / name)
@@ -79,8 +79,8 @@ async def test_repositories_below_the_workspace_are_guarded(shell: Shell, tmp_pa
 
 
 @works
-async def test_what_the_settings_of_git_name_is_guarded(shell: Shell, tmp_path: Path) -> None:
-    """Files that a guarded repository's settings include, and its hooks wherever they are, are guarded too."""
+async def test_files_that_git_settings_refer_to_are_protected(shell: Shell, tmp_path: Path) -> None:
+    """Files that a repository's settings include, and its hooks in any folder, are protected too."""
     outside(
         f"{NEW}; git config include.path ../.shared; git config core.hooksPath .husky/_; mkdir -p .husky/_",
         shell.workspace,
@@ -88,7 +88,7 @@ async def test_what_the_settings_of_git_name_is_guarded(shell: Shell, tmp_path: 
     evil = f"printf '[core]\\nfsmonitor = touch {tmp_path}/PWNED; false\\n' > .shared"
     hook = f"printf '#!/bin/sh\\ntouch {tmp_path}/PWNED-hook' > .husky/_/post-checkout; chmod +x .husky/_/post-checkout"
     result = await run(shell, WRITE, f"{evil}; {hook}; echo x > .husky/pre-commit; mv .husky was")
-    assert ".shared was put aside" in result.content
+    assert ".shared was renamed" in result.content
     assert [path.name for path in (shell.workspace / ".husky").iterdir()] == ["_"]
     shell.sandbox = WRITE
     assert not use(write, shell, path=".husky/pre-commit", content="x").ok
@@ -98,7 +98,7 @@ async def test_what_the_settings_of_git_name_is_guarded(shell: Shell, tmp_path: 
 
 @works
 async def test_too_many_repositories_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where not all repositories can be guarded, nothing runs that could write, and the way out is told."""
+    """If not all repositories can be protected, commands in a writing sandbox are refused, and the message gives the remedy."""
     monkeypatch.setattr(protected_files, "MOST_REPOSITORIES", 2)
     for number in range(3):
         (shell.workspace / f"d{number}/.git").mkdir(parents=True)
@@ -108,10 +108,8 @@ async def test_too_many_repositories_are_refused(shell: Shell, monkeypatch: pyte
     assert (await run(shell, READ, "true")).ok
 
 
-def test_repositories_are_found_where_nothing_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is remembered of a folder holds only while nothing in it was made, renamed or exchanged; links are not followed."""
+def test_cached_listings_notice_new_repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached listing is used only while nothing in the folder was created, renamed or swapped; symlinks are not followed."""
     monkeypatch.setattr(repositories, "_SETTLED_NS", 20_000_000)
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "other/.git").mkdir(parents=True)
@@ -173,8 +171,8 @@ HARMLESS = """\
         "fsmonitor = x",
     ],
 )
-def test_settings_that_git_obeys_are_not_harmless(more: str) -> None:
-    """Only settings that are known to run nothing are; what is not understood is not."""
+def test_settings_that_run_programs_are_not_harmless(more: str) -> None:
+    """Only settings known to run nothing are harmless; lines that cannot be parsed are not."""
     assert repositories.is_harmless(HARMLESS)
     assert not repositories.is_harmless(HARMLESS + more)
     assert not repositories.is_harmless(f"{more}\n{HARMLESS}")
@@ -197,8 +195,8 @@ def test_settings_that_git_obeys_are_not_harmless(more: str) -> None:
         "none/.git/config",
     ],
 )
-def test_file_tools_have_the_same_walls(shell: Shell, path: str) -> None:
-    """What commands in a sandbox may not write, `write` and `edit` may not either, and no folder is left by trying."""
+def test_file_tools_have_the_same_limits(shell: Shell, path: str) -> None:
+    """`write` and `edit` refuse the files that sandboxed commands may not write, and create no folder."""
     ws = shell.workspace
     for folder in (".git/hooks", "proj/.git"):
         (ws / folder).mkdir(parents=True)
@@ -213,14 +211,14 @@ def test_file_tools_have_the_same_walls(shell: Shell, path: str) -> None:
         use(edit, shell, path=path, old_text="old", new_text="new"),
     ):
         assert not result.ok
-        assert "may not be written" in result.content or "There is no" in result.content
-    assert "may not be written" in use(write, shell, path=path, content="x", make_folders=True).content
+        assert "Not written" in result.content or "does not exist" in result.content
+    assert "Not written" in use(write, shell, path=path, content="x", make_folders=True).content
     assert sorted(ws.rglob("*")) == before
     assert (ws / ".git/config").read_text() == "old"
 
 
-def test_file_tools_write_what_is_work(shell: Shell) -> None:
-    """Everything else is written as before, names that are obeyed only elsewhere too; without a sandbox, all of it."""
+def test_file_tools_write_other_files(shell: Shell) -> None:
+    """Other files can be written, also protected names in other folders; without a sandbox, all of them."""
     shell.sandbox = WRITE
     for path in ("src/a.py", ".gitignore", ".github/workflows/ci.yml", "tests/data/.envrc", "agit/x"):
         assert use(write, shell, path=path, content="x", make_folders=True).ok
@@ -232,10 +230,10 @@ def test_file_tools_write_what_is_work(shell: Shell) -> None:
 async def test_a_workspace_that_holds_the_home_is_refused(
     shell: Shell, tmp_path: Path, *, above: bool
 ) -> None:
-    """In a home too much is obeyed to be guarded: a sandbox that can write there is refused, to commands and file tools."""
+    """A workspace with the home folder cannot be protected: commands and file tools refuse a sandbox that can write."""
     shell.workspace = tmp_path if above else tmp_path / "home"
     result = await run(shell, WRITE, "touch ran")
-    assert "holds your home" in result.content
+    assert "contains your home folder" in result.content
     assert not use(write, shell, path="new", content="x").ok
     assert names(tmp_path) == ["home", "ws"]
     assert names(tmp_path / "home") == [".ssh"]

@@ -1,4 +1,4 @@
-"""Attempts of sandboxed commands and file tools to change what the next run of remit follows."""
+"""Attempts of sandboxed commands and file tools to change the settings of the next run of remit."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ ATTACKS = {
 
 @works
 @pytest.mark.parametrize("how", ATTACKS)
-async def test_no_command_changes_what_the_next_run_follows(shell: Shell, tmp_path: Path, how: str) -> None:
-    """After a command in a sandbox, remit follows in every folder of the workspace what it followed before."""
+async def test_no_command_changes_the_settings_of_the_next_run(
+    shell: Shell, tmp_path: Path, how: str
+) -> None:
+    """After a sandboxed command, remit reads the same settings as before in every folder of the workspace."""
     before = followed(shell.workspace, tmp_path / "home")
     await run(shell, WRITE, ATTACKS[how])
     assert changes(before, followed(shell.workspace, tmp_path / "home")) == []
@@ -86,14 +88,14 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("path", PLANTED)
-def test_agents_of_any_system_are_guarded(tmp_path: Path, path: str) -> None:
-    """Without a sandbox to try it in: what is there is for reading only, and what is planted is put aside."""
+def test_agents_of_every_system_are_protected(tmp_path: Path, path: str) -> None:
+    """Existing agent files are read-only, and planted ones are renamed; tested without running a sandbox."""
     workspace = tmp_path / "ws"
     make_project(workspace)
     guard = protected_files.Guard(workspace)
     (workspace / path).parent.mkdir(parents=True, exist_ok=True)
     (workspace / path).write_text(EVIL)
-    assert [name.partition(" was put aside")[0] for name in guard.put_aside()] == [PLANTED[path]]
+    assert [name.partition(" was renamed")[0] for name in guard.put_aside()] == [PLANTED[path]]
     (workspace / path).parent.mkdir(parents=True, exist_ok=True)
     (workspace / path).write_text(EVIL)
     read = [mount.path for mount in protected_files.Guard(workspace).mounts() if mount.how == "read"]
@@ -104,8 +106,10 @@ def test_agents_of_any_system_are_guarded(tmp_path: Path, path: str) -> None:
 
 @works
 @pytest.mark.parametrize("git", ["git init -q sub", "mkdir sub/.git"])
-async def test_a_repository_of_a_command_stays_one(shell: Shell, tmp_path: Path, git: str) -> None:
-    """Settings in a repository that a command makes stay, without trust, and no later command makes them the project's."""
+async def test_a_repository_that_a_command_creates_stays_untrusted(
+    shell: Shell, tmp_path: Path, git: str
+) -> None:
+    """Settings in a repository that a command creates are kept but untrusted, and no later command can change that."""
     await run(shell, WRITE, f"{git}; cp server.txt sub/remit.toml; cp server.txt remit2.toml")
     await run(shell, WRITE, "rm -rf sub/.git; mv sub/.git sub/git; mv sub/remit.toml remit.toml; mv sub new")
     found = load_settings(shell.workspace / "sub", environ={}, home=tmp_path / "home")
@@ -113,8 +117,8 @@ async def test_a_repository_of_a_command_stays_one(shell: Shell, tmp_path: Path,
 
 
 @works
-async def test_a_repository_that_is_none_keeps_no_settings(shell: Shell, tmp_path: Path) -> None:
-    """Where `.git` is a link, remit would look further up: what is beside it is put aside."""
+async def test_settings_beside_a_fake_repository_are_renamed(shell: Shell, tmp_path: Path) -> None:
+    """If `.git` is a symlink, remit would search the folders above, so settings beside it are renamed."""
     before = followed(shell.workspace, tmp_path / "home")
     await run(shell, WRITE, "ln -s nowhere sub/.git; cp server.txt sub/remit.toml")
     await run(shell, WRITE, "mkdir new; ln -s ../.git new/.git; cp server.txt new/remit.toml")
@@ -123,7 +127,7 @@ async def test_a_repository_that_is_none_keeps_no_settings(shell: Shell, tmp_pat
 
 @works
 async def test_the_program_of_a_server_is_read_only(shell: Shell) -> None:
-    """A file of the workspace that settings start as a server cannot be changed by a command in a sandbox."""
+    """A sandboxed command cannot change a file of the workspace that settings start as a server."""
     await run(
         shell, WRITE, "echo touch owned >> tools/server.sh; mv tools was; mkdir tools; cp x tools/server.sh"
     )
@@ -131,22 +135,22 @@ async def test_the_program_of_a_server_is_read_only(shell: Shell) -> None:
 
 
 @works
-async def test_what_became_settings_is_put_aside_and_the_old_file_put_back(shell: Shell) -> None:
-    """A pyproject.toml that gains the table is kept under another name; what it was before is there again."""
+async def test_a_file_that_became_settings_is_renamed_and_the_old_one_restored(shell: Shell) -> None:
+    """A pyproject.toml that gains remit's table is kept under another name, and the old file is restored."""
     result = await run(
         shell, WRITE, "sed s/mcp/tool.remit.mcp/ server.txt >> lib/pyproject.toml; echo > sub/Remit.TOML"
     )
-    assert "lib/pyproject.toml was put aside" in result.content
-    assert "sub/Remit.TOML was put aside" in result.content
+    assert "lib/pyproject.toml was renamed" in result.content
+    assert "sub/Remit.TOML was renamed" in result.content
     assert (shell.workspace / "lib/pyproject.toml").read_text() == FILES["lib/pyproject.toml"]
     assert "evil" in (shell.workspace / "lib/pyproject.toml.from-sandbox1").read_text()
 
 
 @works
-async def test_agents_that_somebody_named_are_read_only(
+async def test_agents_that_settings_refer_to_are_read_only(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders that a program, the environment or the user's own settings name are guarded like the project's."""
+    """Agent folders named by a program, the environment or the user's settings are protected like the project's."""
     for name in ("given", "environ", "config", "xdg/remit"):
         (shell.workspace / name).mkdir(parents=True)
     load(shell.workspace / "given")
@@ -172,15 +176,13 @@ LINKS = {
     "servers above": (".mcp.json", "dotfiles/x.json", "dotfiles/x.json"),
     "a folder that is not there yet": ("home/.gemini/agents", "later", "later/new.md"),
 }
-"""Links outside the workspace that remit follows, where in the workspace they lead, and a file that is read by them."""
+"""Symlinks outside the workspace that remit follows, their targets inside it, and a file that is read through them."""
 
 
 @works
 @pytest.mark.parametrize("how", LINKS)
-async def test_settings_that_a_link_from_outside_puts_here_are_read_only(
-    shell: Shell, tmp_path: Path, how: str
-) -> None:
-    """Links from the user's home, and from folders above, lead to files that no command in a sandbox changes."""
+async def test_targets_of_symlinks_from_outside_are_read_only(shell: Shell, tmp_path: Path, how: str) -> None:
+    """A sandboxed command cannot change files that symlinks in the user's home or in folders above point to."""
     (shell.workspace / ".git").rmdir()
     (tmp_path / ".git").mkdir()
     (shell.workspace / "dotfiles/agents").mkdir(parents=True)
@@ -197,19 +199,19 @@ async def test_settings_that_a_link_from_outside_puts_here_are_read_only(
 
 
 @works
-async def test_a_folder_on_the_way_to_agents_may_be_made(shell: Shell) -> None:
-    """Where settings name a folder that is not there, folders above it are made as before; that one is put aside."""
+async def test_a_folder_above_missing_agents_may_be_created(shell: Shell) -> None:
+    """If settings name a missing folder, a command may create the folders above it; the named folder is renamed."""
     (shell.workspace / "remit.toml").write_text('agents.paths = ["build/agents"]\n')
     assert "put aside" not in (await run(shell, WRITE, "mkdir -p build/out; touch build/out/x")).content
     result = await run(shell, WRITE, "mkdir build/agents; cp evil.txt build/agents/x.md")
-    assert "build/agents was put aside" in result.content
+    assert "build/agents was renamed" in result.content
     assert (shell.workspace / "build/out/x").exists()
 
 
 @works
 @pytest.mark.parametrize("paths", ['["."]', '["sub/.."]', '".."', '["team", "door"]'])
 async def test_agents_all_over_the_workspace_are_refused(shell: Shell, paths: str) -> None:
-    """Where every file may be an agent nothing can be guarded: nothing runs that could write, and the way out is told."""
+    """If every file may be an agent, commands in a writing sandbox are refused, and the message gives the remedy."""
     (shell.workspace / "door").symlink_to(".")
     (shell.workspace / "remit.toml").write_text(f"agents.paths = {paths}\n")
     result = await run(shell, WRITE, "touch ran")
@@ -220,16 +222,16 @@ async def test_agents_all_over_the_workspace_are_refused(shell: Shell, paths: st
 
 @works
 async def test_too_many_settings_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where not all settings can be guarded, nothing runs that could write, and the way out is told."""
+    """If not all settings can be protected, commands in a writing sandbox are refused, and the message gives the remedy."""
     monkeypatch.setattr(protected_files, "MOST_SETTINGS", 3)
     result = await run(shell, WRITE, "touch ran")
-    assert "guards at most 3" in result.content
+    assert "protects at most 3" in result.content
     assert not (shell.workspace / "ran").exists()
 
 
 @works
 async def test_git_works_beside_settings(shell: Shell) -> None:
-    """Adding, committing, comparing and editing go on as before, in folders that have settings too."""
+    """git add, commit and diff, and edits, work in folders with settings too."""
     (shell.workspace / ".git").rmdir()
     outside(f"{NEW}; git add -A; {GIT} commit -qm settings", shell.workspace)
     result = await run(

@@ -1,4 +1,4 @@
-"""A command in a sandbox leaves no file behind that runs with the rights of the one who ran remit."""
+"""A sandboxed command cannot leave a setuid file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WAYS = {
 
 @works
 async def test_a_sandboxed_command_leaves_no_setuid_file_behind(shell: Shell) -> None:
-    """No way of giving a file its mode makes one in a sandbox that runs as its owner, whoever runs remit."""
+    """No system call that sets a mode can create a setuid file in a sandbox, whichever user runs remit."""
     tries = [
         f"mkdir {number}; (cd {number}; {way}) >{number}.log 2>&1"
         for number, way in enumerate(_WAYS.values())
@@ -68,16 +68,16 @@ async def test_a_sandboxed_command_leaves_no_setuid_file_behind(shell: Shell) ->
 
 @works
 @pytest.mark.parametrize("sandbox", [WRITE_NET, NO_NET], ids=str)
-async def test_setuid_files_are_made_in_no_kind_of_sandbox(shell: Shell, sandbox: Sandbox) -> None:
-    """The rule holds with network, and where all files may be written."""
+async def test_no_kind_of_sandbox_allows_setuid_files(shell: Shell, sandbox: Sandbox) -> None:
+    """The rule also holds with network, and in a sandbox with open files."""
     result = await run(shell, sandbox, "touch f; chmod 4755 f || echo refused")
     assert "refused" in result.content
     assert not (shell.workspace / "f").stat().st_mode & stat.S_ISUID
 
 
 @works
-async def test_other_modes_are_given_as_ever(shell: Shell) -> None:
-    """Executable, private, sticky and setgid modes, which folders need, are given as outside."""
+async def test_other_modes_can_be_set(shell: Shell) -> None:
+    """Executable, private, sticky and setgid modes, which folders need, work as outside."""
     result = await run(
         shell,
         WRITE,

@@ -1,4 +1,4 @@
-"""What `grep` finds, with ripgrep and without it."""
+"""The tool `grep`, with ripgrep and with Python's engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NONE = "no ripgrep here: only Python's engine is tried"
 
 @pytest.fixture(params=["python", "ripgrep"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which engine does the work."""
+    """The engine that searches."""
     if request.param == "python":
         monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
     elif not grep_engines.find_ripgrep():
@@ -118,8 +118,8 @@ CASES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_engines_say_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    """The whole result, word for word, is the same whichever engine does the work."""
+def test_both_engines_give_the_same_result(bench: Bench, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """The whole result is the same with either engine."""
     _sample(bench)
     fast, plain = _both(monkeypatch, lambda: bench.use(grep, **CASES[case]))
     assert fast == plain
@@ -136,7 +136,7 @@ ALPHABET = ["a", "b", "A", "é", "٣", " ", "_", r"\w", r"\b", r"\d", r"\s", r"\
     ignore_case=st.booleans(),
 )
 def test_any_pattern_means_the_same_to_both(pattern: str, text: str, ignore_case: bool) -> None:
-    """A pattern that ripgrep is given finds the lines there that Python finds."""
+    """Every pattern that is given to ripgrep finds the same lines as in Python."""
     program = grep_engines.find_ripgrep()
     if not program:
         pytest.skip(NONE)
@@ -162,7 +162,7 @@ def test_any_pattern_means_the_same_to_both(pattern: str, text: str, ignore_case
 
 
 def test_lines_are_shown_with_their_place(bench: Bench, engine: str) -> None:
-    """A match is path, number and line; context lines have dashes, and groups are apart."""
+    """A match shows path, number and line; context lines have dashes, and groups are separated."""
     _sample(bench)
     assert bench.use(grep, pattern=r"def \w\(", context=1, path="a.py").content == (
         "a.py-2-\na.py:3:def f(x):\na.py-4-    return x.y\na.py-5-\na.py:6:def g():\na.py-7-    pass"
@@ -173,7 +173,7 @@ def test_lines_are_shown_with_their_place(bench: Bench, engine: str) -> None:
 
 
 def test_what_is_searched(bench: Bench, engine: str) -> None:
-    """Hidden, ignored and binary files are left out; names given outright are searched; encodings are read."""
+    """Hidden, ignored and binary files are skipped; a file given by name is searched; encodings are supported."""
     _sample(bench)
     names = bench.use(grep, pattern="import", mode="files").content.split("\n")
     assert names == ["a.py", "bom.txt", "broken.txt", "keep.tmp", "wide.txt"]
@@ -187,7 +187,7 @@ def test_what_is_searched(bench: Bench, engine: str) -> None:
 
 
 def test_results_come_in_pages(bench: Bench, engine: str) -> None:
-    """Pages put together are the whole, and each says how to go on; a file in two pages is no matter."""
+    """The pages together are the whole result, and each says how to continue; a file may span two pages."""
     for name in "abc":
         bench.file(name, "hit\nmiss\n" * 5)
     pages: list[str] = []
@@ -195,7 +195,7 @@ def test_results_come_in_pages(bench: Bench, engine: str) -> None:
     while True:
         *lines, footer = bench.use(grep, pattern="hit", offset=offset, limit=4).content.split("\n")
         pages += lines
-        if "Go on" not in footer:
+        if "Continue" not in footer:
             assert footer == "(Matches 13 to 15 of 15.)"
             break
         offset = int(footer.split("offset=")[1].rstrip(".)"))
@@ -205,28 +205,26 @@ def test_results_come_in_pages(bench: Bench, engine: str) -> None:
 
 
 def test_output_is_bounded(bench: Bench, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long lines are cut, a page has a size, and a search has a number of matches; each is said."""
+    """Long lines are truncated, and pages and matches are limited; each limit is reported."""
     monkeypatch.setattr(searching, "MOST_CHARS", 3000)
     bench.file("min.js", ("x" * 100_000 + "\n") * 20)
     text = bench.use(grep, pattern="x", limit=1000).content
     assert len(text) < 5000
-    assert "... (line cut: it has 100,000 characters)" in text
-    assert text.endswith("of 20. Go on with offset=6.)")
+    assert "... (line truncated: it has 100,000 characters)" in text
+    assert text.endswith("of 20. Continue with offset=6.)")
     bench.file("many", "y\n" * (grep_engines.MOST_MATCHES + 50))
     full = bench.use(grep, pattern="y", mode="count").content
     assert full == "many:10000\n(Stopped after 10,000 matches. Use a narrower pattern, path or glob.)"
 
 
-def test_large_and_closed_files_are_mentioned(
+def test_large_and_unreadable_files_are_counted(
     bench: Bench, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What could not be searched is counted in the answer."""
+    """The result counts the files that could not be searched."""
     monkeypatch.setattr(searching, "MOST_BYTES", 100)
     bench.file("large", "hit\n" * 100)
     bench.file("small", "hit\n")
-    assert (
-        bench.use(grep, pattern="hit").content == "small:1:hit\n(1 file larger than 100 bytes not searched.)"
-    )
+    assert bench.use(grep, pattern="hit").content == "small:1:hit\n(1 file over 100 bytes not searched.)"
 
 
 CATASTROPHE = "a" * 40 + "!\n"
@@ -236,19 +234,19 @@ CATASTROPHE = "a" * 40 + "!\n"
 def test_catastrophic_patterns_are_stopped(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
-    """A pattern that would run for years ends in bounded time, says so, and leaves no process."""
+    """A pattern with catastrophic backtracking is stopped, reports it, and leaves no process."""
     monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
     monkeypatch.setattr(searching, "SECONDS", 0.4)
     bench.file("a", "aaa hit\n")
     bench.file("b", CATASTROPHE)
     before = _children()
     result = bench.use(grep, pattern=pattern)
-    assert "Stopped after 0.4 s, so this is not everything." in result.content
+    assert "Incomplete: the search was stopped; its limit is 0.4 s." in result.content
     assert _children() <= before
 
 
 def test_ripgrep_has_no_catastrophes(bench: Bench) -> None:
-    """The same pattern given to ripgrep, which never goes back, has its answer."""
+    """ripgrep, which does not backtrack, answers the same pattern."""
     if not grep_engines.find_ripgrep():
         pytest.skip(NONE)
     bench.file("b", CATASTROPHE + "aaa\n")
@@ -256,7 +254,7 @@ def test_ripgrep_has_no_catastrophes(bench: Bench) -> None:
 
 
 def test_a_cancelled_search_stops(bench: Bench, engine: str) -> None:
-    """A search ends when its run is to stop, in the middle of a match or of a walk, and leaves no process."""
+    """A search ends when its run is cancelled, in the middle of a match or of a walk, and leaves no process."""
     bench.file("b", CATASTROPHE)
     before = _children()
     stop = threading.Event()
@@ -264,13 +262,13 @@ def test_a_cancelled_search_stops(bench: Bench, engine: str) -> None:
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()
     result = bench.use(grep, pattern=r"(a+)+\Z")
-    assert (result.ok, result.content) == (False, "Stopped: the run was cancelled.")
+    assert (result.ok, result.content) == (False, "Search stopped: the run was cancelled.")
     assert time.monotonic() - began < searching.SECONDS
     assert _children() <= before
 
 
 def _children() -> set[str]:
-    """The processes that this one has started and that still are, zombies too."""
+    """The child processes of this process, including zombies."""
     me = str(os.getpid())
     found: set[str] = set()
     for place in Path("/proc").glob("[0-9]*"):
@@ -284,18 +282,18 @@ def _children() -> set[str]:
 
 
 def test_an_engine_that_dies_is_not_an_empty_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the process that searches is killed by somebody else, the result is not 'nothing matches'."""
+    """If the search process is killed from outside, the result is not 'no line matches'."""
     command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     monkeypatch.setattr(grep_engines, "find_ripgrep", lambda: "")
     monkeypatch.setattr(grep_engines, "python_command", lambda pattern, seconds: command)
     bench.file("a", "hit\n")
     result = bench.use(grep, pattern="hit")
     assert not result.ok
-    assert "Nothing was found before the search was stopped." in result.content
+    assert "No match before the search was stopped." in result.content
 
 
-def test_an_engine_whose_starter_is_gone_ends(bench: Bench) -> None:
-    """The Python engine has a limit on its CPU time, so that it does not outlive everybody in a match."""
+def test_an_engine_without_its_parent_ends(bench: Bench) -> None:
+    """The Python engine has a CPU limit, so that it ends even if its parent is gone."""
     wanted = read_pattern(r"(a+)+\Z", ignore_case=False)
     command = grep_engines.python_command(wanted, -1)
     done = subprocess.run(command, input=CATASTROPHE.encode(), capture_output=True, timeout=60, check=False)
@@ -305,7 +303,7 @@ def test_an_engine_whose_starter_is_gone_ends(bench: Bench) -> None:
 def test_programs_that_only_look_like_ripgrep_are_not_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program called rg that does something else, or lies in the current directory, is not taken."""
+    """A program named rg that does something else, or is in the current directory, is not used."""
     fake = bench.file("rg", "#!/bin/sh\necho ripgrep 99\n")
     fake.chmod(0o755)
     monkeypatch.chdir(bench.root)
@@ -315,10 +313,10 @@ def test_programs_that_only_look_like_ripgrep_are_not_used(
         assert grep_engines.find_ripgrep.__wrapped__() == ""
 
 
-def test_settings_of_the_machine_do_not_matter(
+def test_user_settings_do_not_change_results(
     bench: Bench, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user's own settings for ripgrep or Python change no result."""
+    """The user's settings for ripgrep or Python do not change a result."""
     config = bench.file(".rgrc", "--invert-match\n")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(config))
     monkeypatch.setenv("PYTHONSTARTUP", str(config))
@@ -332,7 +330,7 @@ def test_settings_of_the_machine_do_not_matter(
     "pattern", ["", "(", "[z-a]", "a{2,1}", "*", "a\nb", "a\0b", "x" * 1001, "(" * 500, "[[a]", "[a&&b]"]
 )
 def test_bad_patterns_are_explained(bench: Bench, engine: str, pattern: str) -> None:
-    """What cannot be searched for is a short answer, not an exception."""
+    """An invalid pattern gives a short message, not an exception."""
     bench.file("a", "hit\n")
     result = bench.use(grep, pattern=pattern)
     assert not result.ok

@@ -1,4 +1,4 @@
-"""What `ls` and `glob` show, and that .gitignore means what git means by it."""
+"""The tools `ls` and `glob`, and .gitignore as git reads it."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def _sample(bench: Bench) -> None:
 
 
 def test_a_folder_is_listed(bench: Bench) -> None:
-    """Each line is a name with its kind or size; the last says how much there is and what is not shown."""
+    """Each line is a name with its kind or size; the last line has the totals and what is not shown."""
     _sample(bench)
     os.mkfifo(bench.root / "pipe")
     assert bench.use(ls).content == (
         "a/\nb.txt  5 bytes\nlink -> a/x.py\nout/\npipe  (FIFO)\n"
-        "(.: 2 folders, 1 file, 1 link, 1 other, 2 hidden not shown.)"
+        "(.: 2 folders, 1 file, 1 symlink, 1 other, 2 hidden not shown.)"
     )
     assert bench.use(ls, path="a", hidden=True).content == "deep/\nx.py  12 KB\n(a: 1 folder, 1 file.)"
 
 
 def test_a_tree_has_a_depth(bench: Bench) -> None:
-    """depth shows levels below, indented; ignored folders are named and not opened."""
+    """depth shows nested levels, indented; ignored folders are listed but not opened."""
     _sample(bench)
     assert bench.use(ls, depth=2).content == (
         "a/\n  deep/\n  x.py  12 KB\nb.txt  5 bytes\nlink -> a/x.py\nout/  (ignored, not opened)\n"
-        "(.: 3 folders, 2 files, 1 link, 2 hidden not shown.)"
+        "(.: 3 folders, 2 files, 1 symlink, 2 hidden not shown.)"
     )
     assert "er/\n      y.py  0 bytes" in bench.use(ls, depth=10**9).content
 
 
-def test_long_lists_are_cut(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list beyond the limit says how much is left out, and its totals count everything."""
+def test_long_lists_are_truncated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list beyond the limit says how many lines are omitted, and its totals count everything."""
     monkeypatch.setattr(listing, "MOST_ENTRIES", 3)
     for name in "abcde":
         bench.file(name)
@@ -61,16 +61,16 @@ def test_long_lists_are_cut(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_empty_folder_and_no_workspace_say_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is said to be nothing; without a workspace the list says where it is."""
-    assert bench.use(ls).content == "(.: nothing.)"
+    """An empty folder is reported as such; without a workspace the list names the current directory."""
+    assert bench.use(ls).content == "(.: no entries.)"
     bench.workspace = None
     monkeypatch.chdir(bench.root)
-    assert bench.use(ls).content == "(.: nothing. No workspace was given: this is the current directory.)"
-    assert bench.use(ls, path="none").content == "There is no none."
+    assert bench.use(ls).content == "(.: no entries. No workspace is set: this is the current directory.)"
+    assert bench.use(ls, path="none").content == "none does not exist."
 
 
 def test_globs_find_files(bench: Bench) -> None:
-    """Patterns match paths from the folder that is searched; results are paths from the workspace."""
+    """Patterns match paths relative to the searched folder; results are paths relative to the workspace."""
     _sample(bench)
 
     def found(pattern: str, **args: object) -> list[str]:
@@ -80,18 +80,19 @@ def test_globs_find_files(bench: Bench) -> None:
     assert found("a/*") == ["a/x.py"]
     assert found("./a/*.{py,js}") == ["a/x.py"]
     assert found("**", path="a/deep") == ["a/deep/er/y.py"]
-    assert found("*.py") == ["No file matches *.py in the workspace. For all folders below: **/*.py"]
+    assert found("*.py") == ["No file matches *.py in the workspace. To search subfolders too: **/*.py"]
     assert found("**/*.py", ignored=True) == ["a/deep/er/y.py", "a/x.py", "out/z.py"]
     assert found(".*") == [".env", ".gitignore"]
     assert found(str(bench.root / "a" / "*.py")) == ["a/x.py"]
 
 
 def test_globs_come_in_pages(bench: Bench) -> None:
-    """Pages put together are the whole, and each says how to go on."""
+    """The pages together are the whole result, and each says how to continue."""
     for i in range(5):
         bench.file(f"f{i}")
     assert (
-        bench.use(glob, pattern="*", limit=2).content == "f0\nf1\n(Files 1 to 2 of 5. Go on with offset=2.)"
+        bench.use(glob, pattern="*", limit=2).content
+        == "f0\nf1\n(Files 1 to 2 of 5. Continue with offset=2.)"
     )
     assert bench.use(glob, pattern="*", limit=2, offset=4).content == "f4\n(Files 5 to 5 of 5.)"
     assert "only 5 files" in bench.use(glob, pattern="*", offset=5).content
@@ -132,8 +133,8 @@ def test_globs_come_in_pages(bench: Bench) -> None:
         ("~", ["~"], ["a"]),
     ],
 )
-def test_what_globs_mean(pattern: str, yes: list[str], no: list[str]) -> None:
-    """A star stays inside one name, two stars cross folders, the rest is as in a shell."""
+def test_the_meaning_of_globs(pattern: str, yes: list[str], no: list[str]) -> None:
+    """A star matches within one name, two stars match folders, and the rest is as in a shell."""
     compiled = compile_glob(pattern)
     assert [p for p in yes + no if compiled.matches(p)] == yes
 
@@ -153,8 +154,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("pattern", "path"), HOSTILE)
-def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
-    """A glob or a rule made to go back without end is answered at once: nothing could interrupt it."""
+def test_no_pattern_takes_forever(pattern: str, path: str) -> None:
+    """A glob or a rule made for endless backtracking is matched at once: a match cannot be interrupted."""
     began = time.process_time()
     assert not compile_glob(pattern).matches(path)
     ignore = read_ignore(pattern)
@@ -164,8 +165,8 @@ def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["[" * 990, "[a" * 490, "*a" * 490, "[[:alpha:]" * 90, "x", "**/a*/"])
-def test_no_gitignore_takes_for_ever(bench: Bench, line: str) -> None:
-    """The rules of a cloned project are read in bounded time, whatever and however many they are."""
+def test_no_gitignore_takes_forever(bench: Bench, line: str) -> None:
+    """The .gitignore of a cloned project is read in bounded time, whatever its rules."""
     bench.file(".gitignore", "".join(f"{line}{n}\n" for n in range(1_000_000 // (len(line) + 6))))
     bench.file("a")
     began = time.process_time()
@@ -174,16 +175,16 @@ def test_no_gitignore_takes_for_ever(bench: Bench, line: str) -> None:
 
 
 def test_too_many_braces_are_refused(bench: Bench) -> None:
-    """Braces that stand for thousands of patterns are refused instead of expanded."""
+    """Braces that expand to thousands of patterns are refused."""
     for pattern in ("{a,b}" * 20, "{1..999999999}", "{a," * 200 + "}" * 200):
         result = bench.use(glob, pattern=pattern)
         assert (result.ok, "more than 100 patterns" in result.content) == (False, True)
 
 
 def test_braces_too_deep_are_refused(bench: Bench) -> None:
-    """Braces inside braces without end are an answer to the model, not an error of the tool."""
+    """Endlessly nested braces give a message to the model, not an exception."""
     result = bench.use(glob, pattern="{" * 1000)
-    assert (result.ok, result.content.endswith("is not a glob that can be read.")) == (False, True)
+    assert (result.ok, result.content.endswith("is not a valid glob.")) == (False, True)
 
 
 RULES: dict[str, dict[str, str]] = {
@@ -212,8 +213,8 @@ RULES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_gitignore_means_what_git_means(bench: Bench, case: str) -> None:
-    """The files that are found are those that git would list, rule by rule."""
+def test_gitignore_works_as_in_git(bench: Bench, case: str) -> None:
+    """For each rule, the found files are those that git would list."""
     git = shutil.which("git")
     if git is None:
         pytest.skip("no git here to compare with")
@@ -233,7 +234,7 @@ def test_gitignore_means_what_git_means(bench: Bench, case: str) -> None:
 
 
 def test_unreadable_folders_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that cannot be opened is counted, not passed over."""
+    """A folder that cannot be opened is counted in the result."""
     bench.file("a/x")
     real = listing.Walk._enter
 
@@ -246,7 +247,7 @@ def test_unreadable_folders_are_counted(bench: Bench, monkeypatch: pytest.Monkey
 
 
 def test_deep_trees_end(bench: Bench) -> None:
-    """Folders inside folders beyond the limit are not opened, and descriptors are given back."""
+    """Folders nested beyond the limit are not opened, and all descriptors are closed."""
     place = bench.root
     for _ in range(150):
         place /= "d"

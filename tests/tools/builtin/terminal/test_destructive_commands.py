@@ -1,4 +1,4 @@
-"""Commands that nobody means, and those that only look like them."""
+"""Commands that would destroy the machine, and commands that only look like them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from remit.tools.builtin.terminal.rule_subjects import read_command
         ),
     ],
 )
-def test_disasters_are_seen(command: str) -> None:
-    """What would destroy the machine is found wherever it stands in a command."""
+def test_destructive_commands_are_recognised(command: str) -> None:
+    """A destructive part is found anywhere in a command."""
     assert disaster(command, read_command(command))
 
 
@@ -83,6 +83,6 @@ def test_disasters_are_seen(command: str) -> None:
         ),
     ],
 )
-def test_ordinary_commands_are_no_disasters(command: str) -> None:
-    """What only looks like a disaster may run."""
+def test_ordinary_commands_are_not_refused(command: str) -> None:
+    """A command that only looks destructive may run."""
     assert not disaster(command, read_command(command))

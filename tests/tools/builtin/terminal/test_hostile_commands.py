@@ -1,4 +1,4 @@
-"""Commands that try to do more than their rules allow, to hold everybody up, or to outlive their call."""
+"""Commands that try to do more than their rules allow, to block the event loop, or to outlive their call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 def _verdict(command: str, *rules: str, **args: str) -> str | None:
-    """What these rules say of a command."""
+    """The ruling of these rules on a command."""
     given: JsonObject = {"command": command, **args}
     rule = decide([parse(rule, "test") for rule in rules], subjects(given))
     answer = getattr(rule, "answer", None)
@@ -83,8 +83,8 @@ _ALLOWED = (
         "python3 {-,}",
     ],
 )
-def test_braces_and_globs_make_no_options_that_nobody_sees(command: str) -> None:
-    """What braces or the names of files may make of a command is allowed by no pattern that would not allow it."""
+def test_braces_and_globs_cannot_add_hidden_options(command: str) -> None:
+    """A pattern does not allow a command whose braces or globs may expand to options outside the pattern."""
     patterns = (*_ALLOWED, "allow terminal(bash *)", "allow terminal(timeout *)", "allow terminal(python3 *)")
     assert _verdict(command, *patterns, "allow terminal(x)") != "allow"
 
@@ -105,7 +105,7 @@ def test_braces_and_globs_make_no_options_that_nobody_sees(command: str) -> None
     ],
 )
 def test_braces_are_read_as_bash_reads_them(command: str, text: str) -> None:
-    """Rules see the words that bash makes of braces."""
+    """Rules see the words that bash expands braces to."""
     assert [(part.text, part.clear) for part in read_command(command)] == [(text, True)]
 
 
@@ -113,7 +113,7 @@ def test_braces_are_read_as_bash_reads_them(command: str, text: str) -> None:
     "command", ["echo {a,{b,c}}", "echo {1..3}", "echo {a,b", "echo }{a,b}", "echo {'',a}"]
 )
 def test_braces_that_are_not_simple_are_not_clear(command: str) -> None:
-    """Nested braces, sequences and halves of braces are asked about."""
+    """Nested braces, sequences and unbalanced braces are unclear."""
     assert not all(part.clear for part in read_command(command))
 
 
@@ -129,8 +129,8 @@ _PIECES = st.lists(
 @needs_bash
 @settings(max_examples=120, deadline=None)
 @given(st.lists(_PIECES, min_size=1, max_size=2))
-def test_bash_makes_the_same_words(given_words: list[str]) -> None:
-    """For any word with braces that is clear, bash has the words that we say."""
+def test_bash_expands_to_the_same_words(given_words: list[str]) -> None:
+    """For any clear word with braces, bash expands it to the same words."""
     command = "printf '%s\\n' x " + " ".join(given_words)
     parts = read_command(command)
     if len(parts) != 1 or not parts[0].clear or "*" in command:
@@ -162,8 +162,8 @@ _SHAPES = {
 
 
 @pytest.mark.parametrize("shape", _SHAPES)
-def test_what_is_read_of_a_command_is_bounded(shape: str) -> None:
-    """However a command is made, rules have a bounded number of texts of bounded length to look at."""
+def test_the_readings_of_a_command_are_bounded(shape: str) -> None:
+    """For any command, rules are matched against a bounded number of texts of bounded length."""
     parts = read_command(_SHAPES[shape])
     assert sum(len(text) for part in parts for text in (part.text, *part.also)) <= 2 * MOST_READ
     assert len(parts) <= MOST_READ // PER_SUBJECT + 2
@@ -171,7 +171,7 @@ def test_what_is_read_of_a_command_is_bounded(shape: str) -> None:
 
 
 def _steps(command: str) -> int:
-    """Lines of Python that run when rules look at a command."""
+    """The number of Python lines that run when a command is read for rules."""
     taken = 0
 
     def trace(*_: object) -> object:
@@ -189,20 +189,20 @@ def _steps(command: str) -> int:
 
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_the_steps_of_a_reading_are_bounded(shape: str) -> None:
-    """A reading takes a bounded number of steps, also for commands that are as long as they may be."""
+    """Reading takes a bounded number of steps, even for commands of the maximum length."""
     assert _steps(_SHAPES[shape] + " ") < 300_000
     assert _steps(_SHAPES[shape] * (MOST_COMMAND // MOST_CHARS)) < 60_000
 
 
 def test_a_command_that_is_too_long_to_read_is_not_clear() -> None:
-    """What is not read is allowed by no pattern, and those who deny see how it begins."""
+    """No pattern allows a command that is too long, and deny rules see its beginning."""
     (part,) = read_command("rm -rf x; " + "a " * MOST_CHARS)
     assert not part.clear
     assert _verdict("rm -rf x; " + "a " * MOST_CHARS, "allow terminal", "deny terminal(rm *)") == "deny"
 
 
 def test_a_reading_that_is_cut_short_is_not_clear() -> None:
-    """Where not everything could be read, nothing is allowed that only the read part would allow."""
+    """If a command was only read in part, no pattern allows it."""
     for shape in ("parts", "runners", "finds", "braces"):
         assert not all(part.clear for part in read_command(_SHAPES[shape])), shape
 
@@ -210,8 +210,8 @@ def test_a_reading_that_is_cut_short_is_not_clear() -> None:
 # --- The folder ----------------------------------------------------------------------------------
 
 
-async def test_a_folder_is_not_chosen_past_the_rules(tmp_path: Path) -> None:
-    """A call in another folder needs an allowance for that folder too, as `cd` would."""
+async def test_rules_apply_to_the_folder_of_a_call(tmp_path: Path) -> None:
+    """A call in another folder must be allowed for that folder too, as for `cd`."""
     (tmp_path / "docs").mkdir()
     lead = Agent("lead", tools=[terminal])
     model = ScriptedModel({"lead": [call("terminal", command="echo hi", cwd="docs"), say("done")]})
@@ -224,8 +224,8 @@ async def test_a_folder_is_not_chosen_past_the_rules(tmp_path: Path) -> None:
     assert outcome.calls[0].success
 
 
-def test_what_a_folder_is_to_rules() -> None:
-    """The workspace itself is nothing; every other folder is a `cd`, and one that cannot be told is not clear."""
+def test_the_subject_of_a_folder() -> None:
+    """The workspace itself has no subject; every other folder is a `cd`, and an invalid one is unclear."""
     for same in ("", ".", "./", "././/."):
         assert subjects({"command": "a", "cwd": same}) == [Subject("a")]
     assert subjects({"command": "a", "cwd": "x/.."}) == [Subject("cd x/.."), Subject("a")]
@@ -235,8 +235,8 @@ def test_what_a_folder_is_to_rules() -> None:
     assert _verdict("a", "allow terminal", "deny terminal(cd secrets*)", cwd="secrets") == "deny"
 
 
-async def test_a_terminal_of_ones_own_has_rules_for_folders(shell: Shell) -> None:
-    """The lists of `make_terminal` are about the folder too."""
+async def test_make_terminal_has_rules_for_folders(shell: Shell) -> None:
+    """The lists of `make_terminal` also apply to the folder."""
     (shell.workspace / "sub").mkdir()
     shell.tool = make_terminal(allow=["echo *"])
     assert not (await shell.run("echo a", cwd="sub")).ok
@@ -245,8 +245,8 @@ async def test_a_terminal_of_ones_own_has_rules_for_folders(shell: Shell) -> Non
     assert (await shell.run("echo a")).ok
 
 
-async def test_git_does_not_obey_a_folder_that_says_it_is_a_repository(shell: Shell) -> None:
-    """A bare repository among the files of a clone runs nothing by `git status`."""
+async def test_git_does_not_use_a_bare_repository_in_a_clone(shell: Shell) -> None:
+    """`git status` runs no program from a bare repository among the files of a clone."""
     data = shell.workspace / "data"
     (data / "objects").mkdir(parents=True)
     (data / "refs").mkdir()
@@ -260,7 +260,7 @@ async def test_git_does_not_obey_a_folder_that_says_it_is_a_repository(shell: Sh
     assert not result.ok
 
 
-# --- What outlives its call ----------------------------------------------------------------------
+# --- Processes that outlive their call -----------------------------------------------------------
 
 _STOPPER = """
     import os, signal, sys, time
@@ -289,7 +289,7 @@ _ATTACKS = {
 
 
 def _with(tag: str) -> list[int]:
-    """Processes that have this word in their command line, watchers not counted."""
+    """Processes with this word in their command line, without supervisors and keepers."""
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -318,10 +318,10 @@ def _prepare(shell: Shell, command: str) -> tuple[str, str]:
 @needs_proc
 @pytest.mark.parametrize("apart", [True, False])
 @pytest.mark.parametrize("attack", _ATTACKS)
-async def test_nothing_survives_an_attack_on_its_watchers(
+async def test_nothing_survives_an_attack_on_a_supervisor(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, attack: str, apart: bool
 ) -> None:
-    """Whatever a command does to one of those who watch over it, nothing of it is left after its call."""
+    """If a command kills or stops its supervisor or its keeper, none of its processes outlives the call."""
     monkeypatch.setattr(terminals, "STOP_S", 0.7)
     shell.tool = make_terminal(timeout_s=0.6, apart=apart)
     tag, command = _prepare(shell, _ATTACKS[attack])
@@ -333,8 +333,8 @@ async def test_nothing_survives_an_attack_on_its_watchers(
 
 
 @needs_proc
-async def test_who_ends_all_its_watchers_is_not_believed_to_have_ended(shell: Shell) -> None:
-    """When nobody is left who could tell, what can be found is ended, and the result says that there may be more."""
+async def test_a_command_that_kills_supervisor_and_keeper_is_reported(shell: Shell) -> None:
+    """If supervisor and keeper are killed, processes with the mark are ended, and the result says that more may run."""
     shell.tool = make_terminal(apart=False)
     tag, command = _prepare(
         shell,
@@ -342,13 +342,13 @@ async def test_who_ends_all_its_watchers_is_not_believed_to_have_ended(shell: Sh
     )
     result = await shell.run(command)
     assert _with(tag) == []
-    assert "what it had started may still run" in result.content
+    assert "processes that it started may still be running" in result.content
     assert not result.ok
 
 
 @needs_proc
-async def test_watchers_are_not_met_by_accident(shell: Shell) -> None:
-    """Who ends all Pythons, or all that have a word of the command in their command line, does not mean the watchers."""
+async def test_supervisors_are_not_killed_by_accident(shell: Shell) -> None:
+    """A kill of all Pythons, or by a word in the command line, does not match supervisor and keeper."""
     shell.tool = make_terminal(apart=False)
     said = await shell.run(
         "for p in $PPID $(cut -d' ' -f4 /proc/$PPID/stat); do cat /proc/$p/comm /proc/$p/cmdline; done"
@@ -359,8 +359,8 @@ async def test_watchers_are_not_met_by_accident(shell: Shell) -> None:
 
 
 @needs_proc
-async def test_a_closed_process_is_ended_although_its_watchers_are_stopped(shell: Shell) -> None:
-    """Letting go of a process ends what it has started, also when nobody answers any more."""
+async def test_a_closed_process_is_ended_although_its_supervisor_is_stopped(shell: Shell) -> None:
+    """Closing a process ends everything it started, even if supervisor and keeper do not answer."""
     tag, command = _prepare(shell, _ATTACKS["stopping both"])
     heard: list[bytes] = []
     launched = launch(
@@ -378,7 +378,7 @@ async def test_a_closed_process_is_ended_although_its_watchers_are_stopped(shell
 
 
 async def test_commands_that_are_apart_see_only_their_own(shell: Shell) -> None:
-    """Where it is permitted, a command sees neither us nor others, with `apart=False` it sees all."""
+    """If the system permits it, a command sees only its own processes; with `apart=False` it sees all."""
     look = f"test -d /proc/{os.getpid()} && grep -q . /proc/{os.getpid()}/stat && echo seen; echo $PPID"
     said = (await shell.run(look)).content.splitlines()
     assert said[0] == "1" or said[0] == "seen"
@@ -393,7 +393,7 @@ async def test_commands_that_are_apart_see_only_their_own(shell: Shell) -> None:
     "command", ["linux64 rm x", "prlimit rm x", "/lib64/ld-linux-x86-64.so.2 /bin/rm x", "uv run rm x"]
 )
 def test_a_denied_program_is_found_behind_those_that_run_others(command: str) -> None:
-    """A rule that denies a program finds it behind programs that run their arguments."""
+    """A deny rule matches a program that a wrapper program runs."""
     assert _verdict(command, "allow terminal", "deny terminal(rm *)") == "deny"
 
 
@@ -401,7 +401,7 @@ def test_a_denied_program_is_found_behind_those_that_run_others(command: str) ->
     "command", ["ssh host rm x", "docker exec c rm x", "git bisect run rm x", "git rebase -x 'rm x' y"]
 )
 def test_a_denied_program_is_found_behind_words_that_run_others(command: str) -> None:
-    """So it is behind words that have others run; a subcommand of the same name is another matter."""
+    """A deny rule matches a program after words such as `exec`; a subcommand with the same name does not match."""
     assert _verdict(command, "allow terminal", "deny terminal(rm *)") == "deny"
     for other in ("git rm x", "docker rm x"):
         assert _verdict(other, "allow terminal", "deny terminal(rm *)") == "allow"
@@ -423,20 +423,20 @@ def test_a_denied_program_is_found_behind_words_that_run_others(command: str) ->
         ("REMOTE", "ssh://git@host/repository", True),
     ],
 )
-def test_more_secrets_that_stay_here(name: str, value: str, kept: bool) -> None:
-    """Short names of secrets are known, and secrets inside longer values."""
+def test_more_secrets_that_commands_do_not_get(name: str, value: str, kept: bool) -> None:
+    """Short names of secrets are recognised, and secrets inside longer values."""
     assert (scrub({name: value}).get(name) == value) is kept
 
 
 @pytest.mark.parametrize("seconds", [10**9, 10**400])
 async def test_no_timeout_is_too_long(shell: Shell, seconds: int) -> None:
-    """Any number of seconds is taken, and means no more than a day."""
+    """Any number of seconds is accepted, and capped at one day."""
     assert (await shell.run("echo hi", timeout=seconds)).content == "hi\n(exit code 0)"
 
 
 @pytest.mark.skipif(trial() is not None, reason=f"no sandbox here: {trial()}")
 async def test_a_command_in_a_sandbox_runs_once(shell: Shell) -> None:
-    """A command that takes away what is reported about it is neither run again nor said not to have run."""
+    """A command that reads its own report from the pipe is neither run again nor reported as not started."""
     shell.sandbox = Sandbox("workspace-write")
     take = 'for f in /proc/$PPID/fd/*; do timeout 0.05 head -c 6 < "$f"; done >/dev/null 2>&1'
     result = await shell.run(f"echo ran >> count; {take}; true")

@@ -1,4 +1,4 @@
-"""Lines that try to do more than a rule allows, or to do what a rule denies: redirections, git, wrappers, spellings."""
+"""Commands that try to exceed an allow rule or bypass a deny rule: redirections, git, wrappers, spellings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _allowed(line: str, *patterns: str) -> bool:
 
 
 def _under(line: str, denied: str) -> str:
-    """With everything allowed and one pattern denied."""
+    """The ruling if everything is allowed and one pattern is denied."""
     return _verdict(line, "allow terminal", f"deny terminal({denied})")
 
 
@@ -42,13 +42,13 @@ _READING = [
 
 
 @pytest.mark.parametrize("line", _READING)
-def test_no_allowance_for_a_command_covers_a_file_that_bash_opens(line: str) -> None:
-    """A file that the shell reads is a part of its own, in whatever form it is read."""
+def test_allowing_a_command_does_not_allow_files_that_bash_opens(line: str) -> None:
+    """A file that the shell reads is a separate part, whatever the form of the redirection."""
     assert not _allowed(line, "echo *", "cat*", "ls", "x=*", ": *", "exec*", "while *", "time *", "echo")
 
 
 def test_a_file_that_is_read_can_be_allowed() -> None:
-    """An allowance for reading a file is written like one for writing a file."""
+    """Reading a file can be allowed with the same kind of rule as writing."""
     assert _allowed("cat < notes.txt", "cat*", "< *.txt")
     assert _allowed('echo "$(<notes.txt)"', "echo *", "< notes.txt")
     assert _allowed("cat <>notes.txt", "cat*", "< *.txt", "> *.txt")
@@ -82,20 +82,20 @@ def test_a_file_that_is_read_can_be_allowed() -> None:
         ),
     ],
 )
-def test_a_denied_file_is_met_however_it_is_read(line: str) -> None:
-    """A denial about a file meets every redirection that opens it."""
+def test_a_denied_file_is_matched_however_it_is_read(line: str) -> None:
+    """A deny rule for a file matches every redirection that opens it."""
     assert _under(line, "*secrets*") == "deny"
 
 
-def test_a_file_that_is_fed_to_a_program_is_the_same_as_one_it_is_given() -> None:
-    """A denial about a program and a file holds also where the shell opens the file for the program."""
+def test_a_redirected_file_counts_as_an_argument() -> None:
+    """A deny rule for a program and a file also matches if the shell opens the file for the program."""
     assert _under("cat <secrets/key", "cat secrets*") == "deny"
     assert _under("<secrets/key cat -n", "cat * secrets*") == "deny"
     assert _under("cat ./secrets/key", "cat secrets*") == "deny"
     assert _under("cat x/..//secrets/key", "cat secrets*") == "deny"
 
 
-# --- What is known only when it runs --------------------------------------------------------------
+# --- Expansions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_file_that_is_fed_to_a_program_is_the_same_as_one_it_is_given() -> Non
         ),
     ],
 )
-def test_what_may_become_a_denied_line_is_asked_about(line: str) -> None:
-    """A line that bash may turn into one that a rule denies is never simply allowed."""
+def test_a_command_that_may_expand_to_a_denied_one_is_asked_about(line: str) -> None:
+    """A command that bash may expand to a denied one is never allowed without asking."""
     assert _under(line, "*secrets*") in ("ask", "deny")
 
 
-def test_what_cannot_become_a_denied_line_is_not_asked_about() -> None:
-    """A variable or a glob in one command has nothing to do with a rule about another."""
+def test_a_command_that_cannot_expand_to_a_denied_one_is_not_asked_about() -> None:
+    """A variable or a glob in one command does not match a rule for another command."""
     for line in (
         "ls *.py",
         "wc -l $x",
@@ -154,7 +154,7 @@ _LETTERS = st.text("ab*?", max_size=5)
 @settings(deadline=None)
 @given(st.lists(st.text("ab", max_size=2), min_size=2, max_size=3), _LETTERS)
 def test_overlapping_is_never_missed(pieces: list[str], pattern: str) -> None:
-    """Where some text in place of the unknown makes a rule match, the rule may match."""
+    """If any value of the unknown text makes a rule match, `may_match` is true."""
     rule = Rule("deny", "terminal", pattern or "a")
     subject = Subject("x", also=(ANYTHING.join(pieces),))
     fillings = ["".join(made) for size in range(3) for made in itertools.product("ab", repeat=size)]
@@ -195,13 +195,13 @@ _PERHAPS_PUSHES = [
 
 @pytest.mark.parametrize("line", _PUSHES)
 def test_a_denied_git_command_does_not_hide_behind_options_or_programs(line: str) -> None:
-    """`deny terminal(git push*)` holds for every spelling of a push."""
+    """`deny terminal(git push*)` matches every spelling of a push."""
     assert _under(line, "git push*") == "deny"
 
 
 @pytest.mark.parametrize("line", _PERHAPS_PUSHES)
-def test_what_may_be_a_denied_git_command_is_asked_about(line: str) -> None:
-    """An alias, a variable or another program in git's place may be the denied command."""
+def test_a_command_that_may_be_a_denied_git_command_is_asked_about(line: str) -> None:
+    """An alias, a variable or another program instead of git may be the denied command."""
     assert _under(line, "git push*") == "ask"
 
 
@@ -251,20 +251,20 @@ _ANY_GIT += ("bash *", "timeout *", "wc *", "x", "/usr/bin/git *")
 
 
 @pytest.mark.parametrize("line", _WIDER)
-def test_an_allowance_for_git_status_is_no_wider_than_it_reads(line: str) -> None:
+def test_allowing_git_status_allows_nothing_else(line: str) -> None:
     """`allow terminal(git status*)` covers no other repository, program, setting or file."""
     assert not _allowed(line, "git status", "git status -*")
 
 
 @pytest.mark.parametrize("line", _NOT_GIT_ALONE)
-def test_what_git_would_run_for_others_no_pattern_allows(line: str) -> None:
-    """Aliases, programs in options, settings that run something and writing into `.git` are asked about."""
+def test_no_pattern_allows_programs_that_git_would_run(line: str) -> None:
+    """Aliases, programs in options, settings that name a program, and writes into `.git` are asked about."""
     assert not _allowed(line, *_ANY_GIT)
 
 
 @pytest.mark.parametrize("line", _ORDINARY)
 def test_ordinary_git_commands_are_allowed(line: str) -> None:
-    """What people do with git every day needs no more than the rule for it."""
+    """Everyday git commands are allowed by a plain rule."""
     assert _allowed(line, *_ANY_GIT)
 
 
@@ -272,7 +272,7 @@ def test_ordinary_git_commands_are_allowed(line: str) -> None:
 
 
 def test_a_variable_is_allowed_only_by_name() -> None:
-    """A pattern covers a variable that is set for a command only if it names the variable."""
+    """A pattern allows a command with a variable only if the pattern names the variable."""
     assert _allowed("CC=clang make all", "CC=* make*")
     assert not _allowed("CC=clang make all", "*make*")
     assert not _allowed("CC=clang LD_PRELOAD=./x.so make all", "CC=* make*")
@@ -315,8 +315,8 @@ def test_a_variable_is_allowed_only_by_name() -> None:
         ),
     ],
 )
-def test_what_a_shell_is_fed_no_pattern_allows(line: str) -> None:
-    """Code that comes through the input, and options that change what later words mean, are asked about."""
+def test_no_pattern_allows_code_on_stdin(line: str) -> None:
+    """Code on stdin, and options that change the meaning of later words, are asked about."""
     assert not _allowed(
         line,
         "bash *",
@@ -336,14 +336,14 @@ def test_what_a_shell_is_fed_no_pattern_allows(line: str) -> None:
 
 
 def test_ordinary_shell_options_are_clear() -> None:
-    """`set -e` and the like change nothing that a rule speaks of."""
+    """`set -e` and similar options do not make a command unclear."""
     for line in ("set -e", "set -euo pipefail", "set +x", "set -o errexit"):
         assert _allowed(line, "set *"), line
         assert _under(line, "rm *") == "allow", line
 
 
-def test_what_is_written_into_a_repository_by_a_redirection_is_not_clear() -> None:
-    """No pattern allows a line that writes what git obeys."""
+def test_a_redirection_into_a_git_folder_is_not_clear() -> None:
+    """No pattern allows a command that writes settings of git."""
     for line in ("echo > .git/config", "echo > ./.GIT/hooks/x", "echo >> a/.git/x", "echo &> .git"):
         assert not all(part.clear for part in read_command(line)), line
     assert all(part.clear for part in read_command("echo > a.git/x > .gitignore"))

@@ -1,4 +1,4 @@
-"""What a rule allows of git is git: programs that a repository's settings name do not run, and no tool writes them."""
+"""A rule that allows git does not allow programs in a repository's settings, and no tool writes such settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def _yes(request: ApprovalRequest) -> Decision:
 async def _call(
     shell: Shell, *commands: str, policy: list[str], sandbox: Sandbox = OPEN, asking: bool = False
 ) -> list[ToolMessage]:
-    """What a run reads of these commands, one call after the other."""
+    """The results of these commands in a run, one call after another."""
     model = ScriptedModel([*(call("terminal", command=command) for command in commands), say("done")])
     outcome = await remit.run(
         Agent("lead", tools=[shell.tool]),
@@ -55,7 +55,7 @@ async def _call(
 
 
 def _plant(shell: Shell, marks: Path) -> None:
-    """A repository whose settings name a program wherever they can; each leaves a mark."""
+    """A repository whose settings name a program wherever possible; each program leaves a mark."""
     ws = shell.workspace
     marks.mkdir()
     outside(f"{NEW}; git config user.name x; git config user.email x@x.example; git branch other", ws)
@@ -105,7 +105,7 @@ def _plant(shell: Shell, marks: Path) -> None:
 
 
 def _plant_submodule(shell: Shell, marks: Path) -> None:
-    """A repository in the repository, with settings of its own."""
+    """A submodule with its own settings."""
     ws, sub = shell.workspace, shell.workspace / "sub"
     sub.mkdir()
     outside(f"{NEW}; echo '* filter=s' > .gitattributes; git add .; {GIT} commit -qm b; echo 2 > a", sub)
@@ -136,7 +136,7 @@ _RULES += [f"allow terminal({name} *)" for name in ("xargs", "nice", "bash -c", 
 
 
 async def test_git_that_a_rule_allows_runs_no_program_of_a_repository(shell: Shell, tmp_path: Path) -> None:
-    """With nothing but rules, no filter, hook, alias or helper that any settings name is run, and git works."""
+    """If only a rule allows git, it works without running any filter, hook, alias or helper from settings."""
     marks = tmp_path / "marks"
     _plant(shell, marks)
     _plant_submodule(shell, marks)
@@ -149,8 +149,8 @@ async def test_git_that_a_rule_allows_runs_no_program_of_a_repository(shell: She
     assert log.content.startswith("a message\n")
 
 
-async def test_git_that_a_person_allows_runs_as_it_is(shell: Shell, tmp_path: Path) -> None:
-    """A person's yes is for the command with everything that belongs to it; the same rules would not have run it."""
+async def test_git_that_a_person_allows_runs_programs(shell: Shell, tmp_path: Path) -> None:
+    """A person's approval covers the programs that git runs; a rule alone would not."""
     marks = tmp_path / "marks"
     _plant(shell, marks)
     _plant_submodule(shell, marks)
@@ -160,16 +160,16 @@ async def test_git_that_a_person_allows_runs_as_it_is(shell: Shell, tmp_path: Pa
     assert found >= {"hook-pre-commit", "hook-commit-msg"}
 
 
-async def test_git_that_a_rule_for_all_commands_allows_runs_as_it_is(shell: Shell, tmp_path: Path) -> None:
-    """A rule without a pattern allows whatever a command may run."""
+async def test_git_that_a_rule_without_a_pattern_allows_runs_programs(shell: Shell, tmp_path: Path) -> None:
+    """A rule without a pattern allows everything that a command runs."""
     marks = tmp_path / "marks"
     _plant(shell, marks)
     await _call(shell, "git add a.f", policy=["allow terminal"])
     assert (marks / "clean").exists()
 
 
-async def test_the_lists_of_a_terminal_of_ones_own_are_rules_too(shell: Shell, tmp_path: Path) -> None:
-    """`make_terminal(allow=["git *"])` allows git, not what a repository's settings name."""
+async def test_the_lists_of_make_terminal_are_rules_too(shell: Shell, tmp_path: Path) -> None:
+    """`make_terminal(allow=["git *"])` allows git, not the programs in a repository's settings."""
     marks = tmp_path / "marks"
     _plant(shell, marks)
     shell.tool = make_terminal(allow=["git *"])
@@ -178,23 +178,23 @@ async def test_the_lists_of_a_terminal_of_ones_own_are_rules_too(shell: Shell, t
     assert list(marks.iterdir()) == []
 
 
-async def test_a_terminal_of_ones_own_refuses_what_may_be_denied(shell: Shell) -> None:
-    """With nobody to ask, a command that may be a denied one is refused."""
+async def test_make_terminal_refuses_commands_that_may_be_denied(shell: Shell) -> None:
+    """`make_terminal` cannot ask a person, so it refuses a command that may be a denied one."""
     shell.tool = make_terminal(deny=["git push*"])
     for command in ("git -C . push", "git $x", "$x push", "eval x"):
         assert "Refused" in (await shell.run(command)).content, command
     assert (await shell.run("echo $x")).ok
 
 
-async def test_a_failure_says_that_git_ran_alone(shell: Shell) -> None:
-    """Who wonders why a command failed reads that it ran without programs."""
+async def test_a_failure_reports_that_git_ran_without_programs(shell: Shell) -> None:
+    """The result of a failed git command says that git ran without other programs."""
     outside(NEW, shell.workspace)
     (done,) = await _call(shell, "git checkout none", policy=["allow terminal(git *)"])
-    assert "git ran without hooks, filters, aliases and other programs" in done.content
+    assert "ran without hooks, filters, aliases and other programs" in done.content
 
 
-async def test_a_filter_that_is_required_is_not_left_out_silently(shell: Shell, tmp_path: Path) -> None:
-    """What must be filtered before it is added is not added unfiltered."""
+async def test_a_required_filter_is_not_skipped_silently(shell: Shell, tmp_path: Path) -> None:
+    """A file with a required filter is not added unfiltered."""
     marks = tmp_path / "marks"
     _plant(shell, marks)
     outside("git config filter.f.required true", shell.workspace)
@@ -206,8 +206,8 @@ async def test_a_filter_that_is_required_is_not_left_out_silently(shell: Shell, 
 @pytest.mark.parametrize(
     "bad", ["[core", '[remote "o"]\n\tuploadpack = x', '[remote "o"]\n\treceivePack = x']
 )
-async def test_programs_that_cannot_be_switched_off_stop_git(shell: Shell, bad: str) -> None:
-    """Where it is not known which programs there are, or git would take the first of two, a rule does not run git."""
+async def test_git_does_not_run_with_programs_that_cannot_be_disabled(shell: Shell, bad: str) -> None:
+    """If the settings cannot be read, or one cannot be overridden, git that a rule allows does not run."""
     outside(NEW, shell.workspace)
     with (shell.workspace / ".git/config").open("a") as file:
         file.write(bad)
@@ -236,13 +236,13 @@ async def test_git_works_in_a_sandbox_as_before(shell: Shell, tmp_path: Path, by
 
 
 async def test_without_git_commands_nothing_is_put_before_git(shell: Shell) -> None:
-    """A command that is not git runs in the environment that it always had."""
+    """A command that is not git keeps its PATH."""
     (done,) = await _call(shell, "printenv PATH", policy=["allow terminal(printenv *)"])
     assert "remit-git" not in done.content
 
 
 def test_settings_that_name_programs_are_known() -> None:
-    """Every setting by which git runs a program is switched off, in any case of its letters, and no other is touched."""
+    """Every setting that names a program is disabled, in upper or lower case, and no other setting is."""
     running = [
         *(
             "filter.lfs.clean",
@@ -309,7 +309,7 @@ def test_settings_that_name_programs_are_known() -> None:
 
 
 def test_where_a_git_command_begins() -> None:
-    """Options of git itself stand before its command, some of them with a word of their own."""
+    """git's own options come before its command, some of them with a separate value."""
     for words, at in {
         ("push",): 0,
         ("-C", "x", "push"): 2,
@@ -335,8 +335,8 @@ _OBEYED = (
 
 
 @pytest.mark.parametrize("sandbox", [OPEN, WRITE, Sandbox("open", network=False)], ids=str)
-def test_no_tool_writes_what_git_obeys(shell: Shell, sandbox: Sandbox) -> None:
-    """`write` and `edit` refuse every git folder, whatever it is called, wherever a `.git` file leads, and to make one."""
+def test_no_tool_writes_into_a_git_folder(shell: Shell, sandbox: Sandbox) -> None:
+    """`write` and `edit` refuse to write in a git folder of any name, in the target of a `.git` file, or to create one."""
     ws = shell.workspace
     outside(f"{NEW}; git worktree add -q worktree; mkdir store", ws)
     outside("git init -q --separate-git-dir=store/git elsewhere; git init -q --bare bare.git", ws)
@@ -351,13 +351,13 @@ def test_no_tool_writes_what_git_obeys(shell: Shell, sandbox: Sandbox) -> None:
     for path in _OBEYED:
         use(read, shell, path=path)
         written = use(write, shell, path=path, content="x", make_folders=True)
-        assert "may not be written" in written.content, (path, written)
+        assert "Not written" in written.content, (path, written)
         assert not use(edit, shell, path=path, old_text="e", new_text="f", replace_all=True).ok
     assert {file: file.read_bytes() for file in ws.rglob("*") if file.is_file()} == before
 
 
 def test_files_that_only_look_like_gits_own_are_written(shell: Shell) -> None:
-    """Files about git that a project has, and folders that are no git folder, are written as before."""
+    """Files such as .gitignore, and folders that are not git folders, can be written."""
     for path in (
         ".gitignore",
         ".gitattributes",
@@ -372,8 +372,8 @@ def test_files_that_only_look_like_gits_own_are_written(shell: Shell) -> None:
         assert use(write, shell, path=path, content="x", make_folders=True).ok, path
 
 
-def test_names_that_a_file_system_takes_for_git() -> None:
-    """Names are compared as the least careful file system does."""
+def test_names_that_a_file_system_treats_as_git() -> None:
+    """Every spelling that some file system treats as `.git` is recognised."""
     for name in (
         ".git",
         ".GIT",
@@ -391,7 +391,7 @@ def test_names_that_a_file_system_takes_for_git() -> None:
 
 
 async def test_writing_and_git_status_together_run_nothing(shell: Shell, tmp_path: Path) -> None:
-    """With `allow write` and `allow terminal(git status)`, a model cannot have a program run through git."""
+    """With `allow write` and `allow terminal(git status)`, a model cannot make git run a program."""
     outside(NEW, shell.workspace)
     evil = (
         f'[core]\nfsmonitor = touch {tmp_path}/PWNED; false\n[filter "x"]\nclean = touch {tmp_path}/PWNED\n'

@@ -1,4 +1,4 @@
-"""Rules against real bash: whatever it makes of a line, an allowance covers all of it and a denial meets it."""
+"""Rules against real bash: an allow rule covers everything bash does, and a deny rule matches what it denies."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _verdict(rules: list[object], command: str) -> str:
 
 # fmt: off
 def _spelled(word: str) -> st.SearchStrategy[str]:
-    """Ways in which bash reads the same word, or may."""
+    """Spellings that bash reads, or may read, as the same word."""
     at = len(word) // 2
     return st.sampled_from([
         *[word] * 6, f"'{word}'", f'"{word}"', f"\\{word}", f"{word[:at]}''{word[at:]}", f"{word[:at]}\\\n{word[at:]}",
@@ -120,8 +120,8 @@ _LINES = st.one_of(
 @example(line="alpha {fd}<in1")
 @example(line="alpha 0<in1")
 @example(line="exec 3<in1; cat <&3")
-def test_bash_does_nothing_that_an_allowance_does_not_cover(bash: Bash, line: str) -> None:
-    """Every program that bash runs and every file that it opens for an allowed line is one that a rule names."""
+def test_bash_does_nothing_beyond_an_allow_rule(bash: Bash, line: str) -> None:
+    """A rule names every program that bash runs and every file that it opens for an allowed line."""
     if _verdict(ALLOWING, line) != "allow":  # pyright: ignore[reportArgumentType]
         return
     did = bash.run(line)
@@ -136,8 +136,8 @@ def test_bash_does_nothing_that_an_allowance_does_not_cover(bash: Bash, line: st
 @example(line="time -- omega")
 @example(line="nice -n1 env v=1 omega")
 @example(line="cat {fd}<in1")
-def test_a_line_that_a_denial_lets_pass_does_not_do_what_it_denies(bash: Bash, line: str) -> None:
-    """A line that is neither asked about nor denied does not run the denied program, and does not open the denied file."""
+def test_a_line_that_passes_a_deny_rule_does_nothing_denied(bash: Bash, line: str) -> None:
+    """A line that is neither asked about nor denied does not run the denied program or open the denied file."""
     if _verdict(DENYING, line) != "allow":  # pyright: ignore[reportArgumentType]
         return
     did = bash.run(line)

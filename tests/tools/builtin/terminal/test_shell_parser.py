@@ -1,4 +1,4 @@
-"""What rules see of a shell command: nothing that is allowed does more than it says, nothing denied hides."""
+"""The subjects of a shell command: an allowed part does no more than its text says, and a denied part cannot hide."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from remit.tools.policy_rules import Subject
 
 
 def _texts(command: str) -> list[str]:
-    """The parts, all of which must be clear."""
+    """The texts of the parts, all of which must be clear."""
     parts = read_command(command)
     assert all(part.clear for part in parts), parts
     return [part.text for part in parts]
 
 
 def _allowed(command: str, *patterns: str) -> bool:
-    """As a policy does it: every part is allowed by some pattern."""
+    """Whether every part is allowed by a pattern, as in a policy."""
     return all(
         part.clear and any(fnmatch.fnmatchcase(part.text, pattern) for pattern in patterns)
         for part in read_command(command)
@@ -82,8 +82,8 @@ def _denied(command: str, pattern: str) -> bool:
         ("# nothing", [""]),
     ],
 )
-def test_a_command_is_taken_apart(command: str, parts: list[str]) -> None:
-    """Each simple command is a part, its words joined by one blank, and so is each file that is opened."""
+def test_a_command_is_split_into_parts(command: str, parts: list[str]) -> None:
+    """Each simple command is a part, its words joined by one blank; each opened file is a part too."""
     assert _texts(command) == parts
 
 
@@ -175,8 +175,8 @@ def test_a_command_is_taken_apart(command: str, parts: list[str]) -> None:
         *("echo $(" * 100, "(" * 1000, "x" * (MOST_CHARS + 1), "if " * 100_000),
     ],
 )
-def test_what_is_not_understood_is_not_clear(command: str) -> None:
-    """No pattern allows a command of which it cannot be told what it would run."""
+def test_unsupported_syntax_is_not_clear(command: str) -> None:
+    """No pattern allows a command if it is unknown what the command would run."""
     assert not all(part.clear for part in read_command(command))
     assert not _allowed(command, "*")
 
@@ -260,12 +260,12 @@ def test_what_is_not_understood_is_not_clear(command: str) -> None:
     ],
 )
 def test_a_denied_command_does_not_hide(command: str) -> None:
-    """A rule that denies a command finds it behind assignments, prefixes, paths, quotes and inside others."""
+    """A deny rule matches a command after assignments and prefixes, with a path or quotes, and inside others."""
     assert _denied(command, "rm *")
 
 
-def test_what_an_allowed_command_is_not() -> None:
-    """A pattern allows what begins with it, and neither another program of that name nor one with other settings."""
+def test_an_allow_pattern_does_not_match_other_commands() -> None:
+    """A pattern does not allow another program with the same name, or the program with other variables."""
     assert _allowed("git status -s && git status", "git status*")
     for command in (
         *(
@@ -289,7 +289,7 @@ def test_what_an_allowed_command_is_not() -> None:
 
 
 def test_the_subjects_of_a_call() -> None:
-    """A call has the parts of its command; one without a command has nothing that could be allowed."""
+    """The subjects of a call are the parts of its command; a call without a command is unclear."""
     assert subjects({"command": "a; b"}) == [Subject("a"), Subject("b")]
     assert subjects({"command": 3}) == [Subject("", clear=False)]
     assert subjects({}) == [Subject("", clear=False)]
@@ -321,7 +321,7 @@ _SHAPES = (
     "@ {x,y}", "kappa {a,b}{,c} '{d,e}'; @", "nohup {kappa,x}; @", "timeout {5,kappa} x; @", "{kappa,@}",
 )
 # fmt: on
-"""Around a command, which stands where the @ is."""
+"""Contexts of a command, which replaces the @."""
 
 
 def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -346,7 +346,7 @@ _HANDLE = '() { printf \'%s\\0\' "$#" "$@" >> "$LOG"\n}'
 
 
 def _runs(command: str) -> list[list[str]]:
-    """The programs that bash really runs, with their words; none of them exists."""
+    """The programs that bash actually runs, with their words; none of them exists."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log = Path(folder, "log")
         env = {
@@ -380,11 +380,11 @@ def _runs(command: str) -> list[list[str]]:
 
 
 def _says(subject: Subject, words: list[str]) -> bool:
-    """Whether a part speaks of the program that ran, with these words; what is replaced may be anything."""
+    """Whether a part names the program that ran, with these words; an expansion may be anything."""
     said = " ".join(word if word and not re.search(r"\s", word) else f"'{word}'" for word in words)
     text = re.sub(r"^(\w+=\S* )+", "", subject.text)
     if re.search(r"[$`~*\[{]|[<>]\(", text):
-        # What looks like an assignment may be a quoted word: then it is the program.
+        # A word that looks like an assignment may be quoted: then it is the program.
         return words[0] in (text.split(" ")[0], subject.text.split(" ")[0])
     return said in (text, subject.text)
 
@@ -393,8 +393,8 @@ def _says(subject: Subject, words: list[str]) -> bool:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(_COMMANDS, _NOISE))
 @example("alpha; \\zeta=1 {eta")
-def test_bash_runs_only_what_the_parts_say(command: str) -> None:
-    """Whatever bash runs for a command whose parts are all clear, one of the parts says."""
+def test_bash_runs_only_programs_in_the_parts(command: str) -> None:
+    """If all parts of a command are clear, they name every program that bash runs."""
     parts = read_command(command)
     if not all(part.clear for part in parts):
         return
@@ -405,7 +405,7 @@ def test_bash_runs_only_what_the_parts_say(command: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="ab '\"\\$(){}[];&|<>\n#=*~!`-/\t0", max_size=60))
 def test_any_text_has_parts(command: str) -> None:
-    """Reading a command never fails, and there is always something for a rule to look at."""
+    """Reading a command never raises, and there is always at least one subject."""
     parts = read_command(command)
     assert parts
     assert all(isinstance(part, Subject) for part in parts)

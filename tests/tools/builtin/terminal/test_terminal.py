@@ -1,4 +1,4 @@
-"""What `terminal` gives back: output, exit, words for what happened; what it refuses; what reaches commands."""
+"""The tool `terminal`: output, status line, refusals, and the environment of commands."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 async def test_a_result_is_output_and_how_it_ended(
     shell: Shell, command: str, content: str, ok: bool
 ) -> None:
-    """Output as a person would have seen it, and a last line that says how the command ended; only 0 is success."""
+    """A result is the output and a last line with the exit code; only exit code 0 is a success."""
     result = await shell.run(command)
     assert (result.content, result.ok) == (content, ok)
 
 
 async def test_a_result_has_its_numbers(shell: Shell) -> None:
-    """Programs read the exit code, the seconds and the bytes from the details."""
+    """The details have the exit code, the seconds and the bytes."""
     result = await shell.run("echo four; exit 4")
     assert isinstance(result.details, dict)
     assert (result.details["exit_code"], result.details["bytes"], result.details["signal"]) == (4, 5, None)
@@ -68,8 +68,8 @@ async def test_a_result_has_its_numbers(shell: Shell) -> None:
     assert terminal.summarise(await shell.run("true")) == "done"
 
 
-async def test_a_long_output_is_kept_whole(shell: Shell) -> None:
-    """Of a long output the model reads the beginning and the end, with how it ended; the rest is an artifact."""
+async def test_a_long_output_becomes_an_artifact(shell: Shell) -> None:
+    """The model reads the beginning and the end of a long output, with the exit code; an artifact has all of it."""
     model = ScriptedModel({"lead": [call("terminal", command=f"seq {INLINE_CHARS}; exit 1"), say("done")]})
     lead = Agent("lead", tools=[terminal])
     outcome = await remit.run(lead, "go", model=model, policy=["allow terminal"], workspace=shell.workspace)
@@ -101,12 +101,12 @@ async def test_it_runs_in_the_workspace(shell: Shell) -> None:
         ({"command": "a\0b"}, "NUL"),
         ({"command": "x" * 200_000}, "too long"),
         ({"command": "true", "timeout": 0}, "at least 1"),
-        ({"command": "sudo rm -rf /"}, "Refused, always"),
+        ({"command": "sudo rm -rf /"}, "remit never runs such a command"),
         ({"command": ":(){ :|:& };:"}, "fork bomb"),
     ],
 )
-async def test_what_is_refused_is_refused_in_words(shell: Shell, args: dict[str, object], words: str) -> None:
-    """What cannot or must never run is a result with a reason, and nothing is started."""
+async def test_refusals_have_a_message(shell: Shell, args: dict[str, object], words: str) -> None:
+    """A command that may not run gives a result with the reason, and nothing is started."""
     result = await shell.run(**args)  # pyright: ignore[reportArgumentType]
     assert not result.ok
     assert words in result.content
@@ -115,14 +115,14 @@ async def test_what_is_refused_is_refused_in_words(shell: Shell, args: dict[str,
 # --- Rules of its own ----------------------------------------------------------------------------
 
 
-async def test_a_terminal_of_ones_own_has_rules(shell: Shell) -> None:
-    """With `allow` every part of a command must be allowed, and what `deny` matches is refused wherever it hides."""
+async def test_make_terminal_has_rules(shell: Shell) -> None:
+    """With `allow`, every part of a command must be allowed; a part that `deny` matches is refused."""
     shell.tool = make_terminal(allow=["echo *", "printf:*"], deny=["echo secret*"])
     assert (await shell.run("echo a && printf b")).ok
     for command, words in (
-        ("echo a; ls", "`ls` is not among what is allowed here: echo *, printf:*"),
-        ("echo a > f", "`> f` is not among"),
-        ("echo $(id)", "`id` is not among"),
+        ("echo a; ls", "`ls` is not allowed. Allowed: echo *, printf:*"),
+        ("echo a > f", "`> f` is not allowed"),
+        ("echo $(id)", "`id` is not allowed"),
         ("$x a", "cannot be told"),
         ("printfx", "not among"),
         ("echo a; echo secret", "the rule is 'echo secret*'"),
@@ -136,22 +136,22 @@ async def test_a_terminal_of_ones_own_has_rules(shell: Shell) -> None:
     assert not list(shell.workspace.iterdir())
 
 
-async def test_a_terminal_of_ones_own_has_a_time(shell: Shell) -> None:
-    """`timeout_s` holds for every command, and a command may only ask for less."""
+async def test_make_terminal_has_a_timeout(shell: Shell) -> None:
+    """`timeout_s` applies to every command, and a call may only shorten it."""
     shell.tool = make_terminal(timeout_s=0.2)
     result = await shell.run("echo a; sleep 99", timeout=60)
     assert result.content.startswith("a\n(timed out")
 
 
 @pytest.mark.parametrize("bad", [{"allow": "git"}, {"deny": [3]}, {"env": [""]}, {"timeout_s": 0}])
-def test_a_terminal_cannot_be_made_of_nonsense(bad: dict[str, object]) -> None:
-    """A mistake in the settings is told before anything runs."""
+def test_invalid_settings_of_make_terminal_are_errors(bad: dict[str, object]) -> None:
+    """Invalid settings raise UsageError before anything runs."""
     with pytest.raises(UsageError):
         make_terminal(**bad)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_rules_of_a_policy_see() -> None:
-    """The parts of the command, for rules such as `allow terminal(git status*)`."""
+def test_the_subjects_of_a_command() -> None:
+    """Rules such as `allow terminal(git status*)` are matched against the parts of the command."""
     assert terminal.subjects({"command": "git status; ls"}) == (Subject("git status"), Subject("ls"))
     assert str(terminal.tier) == "confirm"
 
@@ -160,7 +160,7 @@ def test_what_rules_of_a_policy_see() -> None:
 
 
 async def test_secrets_do_not_reach_commands(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys and tokens stay here, unless they are listed; what commands need they have."""
+    """Commands do not get keys and tokens unless `env` lists them; they get the variables they need."""
     monkeypatch.setenv("GITHUB_TOKEN", "ghp_" + "a1B2" * 9)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-x")
     monkeypatch.setenv("PLAIN_SETTING", "yes")
@@ -207,8 +207,8 @@ async def test_secrets_do_not_reach_commands(shell: Shell, monkeypatch: pytest.M
         ("HARMLESS", "a long sentence with 12345 words", True),
     ],
 )
-def test_what_is_kept_of_the_environment(name: str, value: str, kept: bool) -> None:
-    """A secret is known by its name or by its looks; harmless variables are kept."""
+def test_the_environment_of_commands(name: str, value: str, kept: bool) -> None:
+    """A secret is recognised by its name or its value; harmless variables are kept."""
     assert (scrub({name: value}).get(name) == value) is kept
 
 
@@ -228,22 +228,22 @@ def test_what_is_kept_of_the_environment(name: str, value: str, kept: bool) -> N
         ("\x1b[", ""),
     ],
 )
-def test_output_drives_no_terminal(raw: str, seen: str) -> None:
-    """Escapes and controls are gone, and a progress bar is as it ended."""
+def test_output_has_no_terminal_escapes(raw: str, seen: str) -> None:
+    """Escapes and control characters are removed, and a progress bar is shown in its final state."""
     assert tidy(raw) == seen
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200))
 def test_tidy_text_has_no_controls(raw: str) -> None:
-    """Whatever a command prints, no control character is left but line breaks and tabs."""
+    """For any output, no control characters are left except line breaks and tabs."""
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", tidy(raw))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=30))
 def test_head_and_tail_are_kept(pieces: list[bytes]) -> None:
-    """Of any output, in whatever pieces it comes, the beginning and the end are kept and the gap is said."""
+    """For any output in any pieces, the beginning and the end are kept, and the gap is reported."""
     kept, whole = Kept(400, 400), b"".join(pieces)
     for piece in pieces:
         kept.add(piece)
@@ -252,22 +252,22 @@ def test_head_and_tail_are_kept(pieces: list[bytes]) -> None:
     if len(whole) <= 800:
         assert text == tidy(whole.decode("utf-8", "replace"))
     else:
-        assert "left out ...]" in text
+        assert "omitted ...]" in text
 
 
-def test_what_is_left_out_is_counted() -> None:
-    """The gap stands between whole lines, and its size is right."""
+def test_omitted_output_is_counted() -> None:
+    """The gap is between whole lines, and its size is right."""
     kept = Kept(100, 100)
     for number in range(1000):
         kept.add(b"line %d\n" % number)
-    head, gap, tail = re.split(r"\[\.\.\. (.*) left out \.\.\.\]\n", kept.text())
+    head, gap, tail = re.split(r"\[\.\.\. (.*) omitted \.\.\.\]\n", kept.text())
     assert head.endswith("line 12\n")
     assert tail.startswith("line 9")
     assert gap == f"{(kept.total - len(head) - len(tail)) / 1000:.1f} KB"
 
 
 async def test_pieces_are_few_and_small() -> None:
-    """However much is printed, what watchers get is bounded in number and in size, and says what it leaves out."""
+    """For any amount of output, progress events are bounded in number and size, and report omitted bytes."""
     said: list[str] = []
     pieces = Pieces(said.append)
     for _ in range(1000):
@@ -282,8 +282,8 @@ async def test_pieces_are_few_and_small() -> None:
     assert said[-1].endswith("the end")
 
 
-async def test_output_is_seen_while_it_comes(shell: Shell) -> None:
-    """Watchers see what a command has printed while it still runs."""
+async def test_output_is_reported_as_it_arrives(shell: Shell) -> None:
+    """Progress events contain output while the command still runs."""
     task = asyncio.create_task(shell.run("echo early; sleep 99"))
     for _ in range(500):
         await asyncio.sleep(0.01)
@@ -299,7 +299,7 @@ async def test_output_is_seen_while_it_comes(shell: Shell) -> None:
 
 
 async def test_a_run_uses_it(shell: Shell) -> None:
-    """A model's command runs once it is allowed, its output is an event, and the model reads the result."""
+    """An allowed command runs, its output is an event, and the model reads the result."""
     model = ScriptedModel({"lead": [call("terminal", command="echo hello > f; cat f"), say("done")]})
     events: list[remit.Event] = []
     outcome = await remit.run(
@@ -316,16 +316,16 @@ async def test_a_run_uses_it(shell: Shell) -> None:
     assert outcome.calls[0].result == "1 line"
 
 
-async def test_nobody_is_there_to_allow_it(shell: Shell) -> None:
-    """Commands change things: without a rule and without a person they are denied."""
+async def test_without_an_approver_commands_are_denied(shell: Shell) -> None:
+    """Without an allowing rule and without an approver, commands are denied."""
     model = ScriptedModel({"lead": [call("terminal", command="touch f"), say("done")]})
     outcome = await remit.run(Agent("lead", tools=[terminal]), "go", model=model, workspace=shell.workspace)
     assert not outcome.calls[0].success
     assert not (shell.workspace / "f").exists()
 
 
-async def test_sh_does_where_there_is_no_bash(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without bash, sh runs the commands; without either, that is said."""
+async def test_sh_is_used_if_bash_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bash, sh runs the commands; without both, the result says so."""
     monkeypatch.setattr(terminals, "_shell", lambda: "/bin/sh")
     assert (await shell.run("echo $0 | grep -c sh")).ok
 

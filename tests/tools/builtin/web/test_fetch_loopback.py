@@ -1,4 +1,4 @@
-"""`fetch` with real sockets, on loopback: what it is opened for, and that nothing stays behind."""
+"""`fetch` with real sockets on loopback: allowed private hosts, and no leftover connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(answers: dict[str, bytes], greeting: bytes = b"") -> AsyncIterator[Server]:
-    """A server on loopback; a path it has no answer for is never answered."""
+    """A server on loopback; a path without a prepared answer is never answered."""
     made: list[Server] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,17 +62,17 @@ async def serving(answers: dict[str, bytes], greeting: bytes = b"") -> AsyncIter
 
 async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the other side of a socket
+        while not condition():  # noqa: ASYNC110 - waits for the other side of a socket
             await anyio.sleep(0.005)
 
 
 async def gone(server: Server) -> None:
-    """Until no connection is open."""
+    """Wait until no connection is open."""
     await until(lambda: not server.open)
 
 
 async def test_a_page_over_a_real_socket() -> None:
-    """A page, packed and redirected, arrives as it does from the fakes."""
+    """A compressed and redirected page arrives as with the fake network."""
     answers = {
         "/": page("", status=302, Location="/next"),
         "/next": page(gzip.compress(b"<h1>Hi"), "text/html", Content_Encoding="gzip"),
@@ -84,8 +84,8 @@ async def test_a_page_over_a_real_socket() -> None:
         await gone(server)
 
 
-async def test_a_private_name_can_be_opened() -> None:
-    """localhost is reached where a caller opened it, through the system's own lookup, and nowhere else."""
+async def test_a_private_name_can_be_allowed() -> None:
+    """localhost can be reached only if `private` lists it, through the system's own lookup."""
     async with serving({"/": page("hi")}) as server:
         url = f"http://localhost:{server.port}/"
         assert (await use(url, here)).content.endswith("\n\nhi")
@@ -96,7 +96,7 @@ async def test_a_private_name_can_be_opened() -> None:
 
 
 async def test_cancelling_and_time_close_the_socket() -> None:
-    """A server that never answers is left when the call is cancelled, and when its time is up."""
+    """A cancel and a timeout both close the connection to a server that never answers."""
     async with serving({}) as server:
         async with anyio.create_task_group() as group:
             group.start_soon(use, server.url("/"), here)
@@ -104,21 +104,21 @@ async def test_cancelling_and_time_close_the_socket() -> None:
             group.cancel_scope.cancel()
         await gone(server)
         result = await use(server.url("/"), make_fetch(private=["127.0.0.1"], seconds=0.05))
-        assert "took too long" in result.content
+        assert "timed out" in result.content
         await gone(server)
 
 
 async def test_nobody_listens() -> None:
-    """A port where nothing answers is said to be one."""
+    """The result for a port without a server says that the connection was refused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         result = await use(f"http://127.0.0.1:{port}/", here)
-        assert result.content == f"127.0.0.1:{port} refused the connection: nothing answers on port {port}."
+        assert result.content == f"127.0.0.1:{port} refused the connection on port {port}."
 
 
 async def test_https_with_a_server_that_has_none() -> None:
-    """A server that does not speak TLS is a failure in words."""
+    """A server without TLS gives a failed result with a message."""
     async with serving({"/": page("hi")}) as server:
         result = await use(
             f"https://127.0.0.1:{server.port}/", make_fetch(private=["127.0.0.1"], seconds=0.5)
@@ -127,8 +127,8 @@ async def test_https_with_a_server_that_has_none() -> None:
         await gone(server)
 
 
-async def test_a_body_in_crumbs_leaves_the_loop_free() -> None:
-    """A body of very many tiny chunks does not keep others from their turn."""
+async def test_a_body_of_tiny_chunks_does_not_block_the_loop() -> None:
+    """Other tasks run while a body of many tiny chunks is read."""
     crumbs = b"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n"
     turns = 0
 
@@ -145,8 +145,8 @@ async def test_a_body_in_crumbs_leaves_the_loop_free() -> None:
     assert turns > 100
 
 
-async def test_a_lookup_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name whose lookup never returns costs the call its time, and nothing waits for the thread."""
+async def test_a_lookup_that_hangs_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose lookup hangs times out, and nothing waits for the thread."""
     release = threading.Event()
 
     def stuck(*args: object, **kwargs: object) -> list[object]:
@@ -156,13 +156,13 @@ async def test_a_lookup_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(addresses.socket, "getaddrinfo", stuck)
     try:
         result = await use("https://site.example.org/", make_fetch(seconds=0.05))
-        assert "still looking up site.example.org" in result.content
+        assert "while looking up site.example.org" in result.content
     finally:
         release.set()
 
 
 async def test_reading_stops_at_the_limit() -> None:
-    """A body is closed as soon as there is enough of it."""
+    """A body is closed as soon as the limit is reached."""
     closed: list[bool] = []
 
     async def endless() -> AsyncGenerator[bytes, None]:

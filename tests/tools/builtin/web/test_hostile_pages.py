@@ -1,4 +1,4 @@
-"""Attacks by web pages and name servers: each was seen to work once, and must never again."""
+"""Attacks by web pages and name servers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import remit.tools.builtin.web.html_to_text as html_to_text
 from remit.tools.builtin.web.urls import read_url
 
 
-def test_links_without_words_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address is worked out where it is written, and never from a base of great length."""
+def test_links_without_text_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only addresses of links with text are resolved, and a very long base is ignored."""
     joined: list[str] = []
 
     def join(base: str, href: str) -> str:
@@ -27,8 +27,8 @@ def test_links_without_words_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(joined) == 2
 
 
-def test_a_page_is_read_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a page says by then is given, and that it is not all."""
+def test_reading_a_page_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text read within the time limit is returned as incomplete."""
     source = "<p>word" * 3_000
     assert html_to_text.to_text(source, "https://h/")[1]
     monkeypatch.setattr(html_to_text, "MOST_SECONDS", -1.0)
@@ -38,8 +38,8 @@ def test_a_page_is_read_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.real_time
-async def test_silent_name_servers_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many lookups are ever under way, one for each name, and none counts as a tool that could not be stopped."""
+async def test_silent_name_servers_block_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of concurrent lookups is limited, one per name, and none counts as an abandoned tool."""
     gate, asked = threading.Event(), list[str]()
 
     def slow(name: str) -> list[str]:
@@ -73,7 +73,7 @@ async def test_silent_name_servers_hold_few_threads(monkeypatch: pytest.MonkeyPa
 async def test_metadata_is_refused_however_it_is_written(
     answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host that may lead to private addresses still may not lead to the cloud's metadata."""
+    """A host that may resolve to private addresses still may not resolve to a cloud metadata service."""
 
     async def lookup(name: str) -> list[str]:
         del name

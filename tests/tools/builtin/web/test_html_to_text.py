@@ -1,4 +1,4 @@
-"""HTML as text: what is kept, what is left out, and that no page takes long."""
+"""HTML as text: kept and omitted content, and bounded time."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def text(source: str) -> str:
         ("<TITLE>A &amp;\n B</TITLE><P CLASS=x>y", "Title: A & B\n\ny"),
     ],
 )
-def test_what_is_kept(source: str, said: str) -> None:
-    """Headings, paragraphs, lists, links, tables and code come through, with one way to write each."""
+def test_kept_content(source: str, said: str) -> None:
+    """Headings, paragraphs, lists, links, tables and code are kept, each in one form."""
     assert text(source) == said
 
 
@@ -109,13 +109,13 @@ def test_what_is_kept(source: str, said: str) -> None:
         "<a title='x > y' href='#' data-x=\"NOISE\"></a>",
     ],
 )
-def test_what_is_left_out(noise: str) -> None:
-    """Scripts, styles, navigation, and what a person would not see are not in the text; what is around them is."""
+def test_omitted_content(noise: str) -> None:
+    """Scripts, styles, navigation and hidden content are omitted; the text around them is kept."""
     assert text(f"<p>before</p>{noise}<p>after</p>") == "before\n\nafter"
 
 
 def test_the_main_part() -> None:
-    """Where a page says what its main part is, the rest is left out, unless that part says next to nothing."""
+    """If a page marks its main part, the rest is omitted, unless the main part is very short."""
     body = "<p>" + "word " * 100
     for part in ("main", "div role=main", "article"):
         name = part.split()[0]
@@ -126,7 +126,7 @@ def test_the_main_part() -> None:
 
 
 def test_a_head_that_never_ends() -> None:
-    """A page without an end of its head, or hidden as a whole until a script shows it, is still read."""
+    """A page whose head never ends, or that is hidden until a script shows it, is still read."""
     assert text("<head><title>T</title><meta charset=x><p>hello") == "Title: T\n\nhello"
     assert text("<html style='visibility:hidden'><body hidden>hello") == "hello"
 
@@ -144,7 +144,7 @@ def test_a_head_that_never_ends() -> None:
     ],
 )
 def test_a_broken_end(source: str) -> None:
-    """What was said before a page breaks off is kept."""
+    """The text before an unfinished tag is kept."""
     assert text(source).startswith("text")
 
 
@@ -181,7 +181,7 @@ PAGES: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_time_is_linear(name: str) -> None:
-    """A page made to be slow takes no more than its length: eight times the page is not sixty times the work."""
+    """A page made to be slow takes linear time: eight times the page is far less than sixty times the work."""
     one = len(PAGES[name](1)) if name != "long links" else 15
 
     def cost(chars: int) -> float:
@@ -192,12 +192,12 @@ def test_time_is_linear(name: str) -> None:
         return time.process_time() - began
 
     small = max(min(cost(20_000) for _ in range(2)), 0.002)
-    # Once is enough: a pause of the machine makes one reading long, squared work makes every one.
+    # One good attempt is enough: a pause of the machine slows one attempt, quadratic work slows all.
     assert any(cost(160_000) < small * 40 for _ in range(3))
 
 
 def test_a_page_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a page with too many tags, or too much text, the beginning is read, and it is known that there is more."""
+    """Only the beginning of a page with too many tags or too much text is read, and it is reported as incomplete."""
     monkeypatch.setattr(html_to_text, "MOST_PARTS", 100)
     assert to_text("<p>x" * 1000, URL) == ("x\n\n" * 49 + "x", False)
     monkeypatch.setattr(html_to_text, "MOST_TEXT", 10)
@@ -239,6 +239,6 @@ SOUP = [
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(SOUP), max_size=60).map("".join))
 def test_nothing_makes_it_fail(source: str) -> None:
-    """Any soup of tags becomes text."""
+    """Any sequence of tags becomes text without an exception."""
     said, _ = to_text(source, URL)
     assert "\0" not in said

@@ -1,4 +1,4 @@
-"""Attempts to have `fetch` reach what is not the public internet: each is refused before anything is sent."""
+"""Attempts to make `fetch` reach private addresses: each is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SITE = "site.example.org"
 
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Network:
-    """A network where nothing can be reached by accident: what is looked up and connected to is on record."""
+    """A fake network that records every lookup and connection."""
     return Network(monkeypatch)
 
 
@@ -212,8 +212,8 @@ PORTS = [
 
 
 @pytest.mark.parametrize("url", [*LITERALS, *WRITTEN_ODDLY, *NAMES, *NOT_HTTP, *TRICKS])
-async def test_refused_before_anything_is_asked(net: Network, url: str) -> None:
-    """What is not a plain address of the public internet is refused: no name is looked up, nothing connected to."""
+async def test_bad_addresses_are_refused_before_a_lookup(net: Network, url: str) -> None:
+    """An address that is not plainly on the public internet is refused without a lookup or a connection."""
     served(net, [SITE])
     result = await use(url)
     assert not result.ok
@@ -221,15 +221,15 @@ async def test_refused_before_anything_is_asked(net: Network, url: str) -> None:
     assert (net.looked_up, net.dialled) == ([], [])
 
 
-async def test_credentials_are_told_from_names(net: Network) -> None:
-    """What is wrong with an address that has a password in it is said without repeating the password."""
+async def test_a_password_is_not_repeated(net: Network) -> None:
+    """The message about an address with a password does not repeat the password."""
     result = await use(f"https://user:hunter2@{SITE}/")
     assert "user name or password" in result.content
     assert "hunter2" not in result.content
 
 
 @pytest.mark.parametrize("port", PORTS)
-async def test_ports_of_other_services_are_closed(net: Network, port: int) -> None:
+async def test_ports_of_other_services_are_refused(net: Network, port: int) -> None:
     """A request cannot be sent to a mail server, a database or a shell."""
     served(net)
     result = await use(f"http://{SITE}:{port}/")
@@ -240,7 +240,7 @@ async def test_ports_of_other_services_are_closed(net: Network, port: int) -> No
 
 @pytest.mark.parametrize("port", ["80 ", "8o", "+80", "-1", "٣", "999999", "0x50", "80.0"])
 async def test_a_port_is_a_number(net: Network, port: str) -> None:
-    """Only plain decimal digits are a port."""
+    """A port must be plain decimal digits."""
     served(net)
     assert not (await use(f"http://{SITE}:{port}/")).ok
     assert net.dialled == []
@@ -259,8 +259,8 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("address", [*INSIDE, "fe80::1%eth0"])
-async def test_a_name_that_leads_inside(net: Network, address: str) -> None:
-    """A public name with an address that is not public is refused, without saying which address that is."""
+async def test_a_name_with_a_private_address_is_refused(net: Network, address: str) -> None:
+    """A public name with a private address is refused, and the message does not contain the address."""
     net.names[SITE] = [address]
     result = await use(f"http://{SITE}/")
     assert not result.ok
@@ -273,14 +273,14 @@ async def test_a_name_that_leads_inside(net: Network, address: str) -> None:
     "found", [[PUBLIC, "10.0.0.1"], ["10.0.0.1", PUBLIC], [PUBLIC, "2606:4700::1", "::1"]]
 )
 async def test_one_bad_address_is_enough(net: Network, found: list[str]) -> None:
-    """A name with good and bad addresses is refused, whatever their order."""
+    """A name with public and private addresses is refused, in any order."""
     net.names[SITE] = found
     assert not (await use(f"http://{SITE}/")).ok
     assert net.dialled == []
 
 
 async def test_rebinding(net: Network) -> None:
-    """A name is looked up once for a request, and the address that was checked is the one connected to."""
+    """A name is looked up once per request, and the connection goes to the checked address."""
     net.in_turn[SITE] = [[PUBLIC], ["127.0.0.1"], ["127.0.0.1"]]
     result = await use(f"http://{SITE}/")
     assert result.ok
@@ -289,7 +289,7 @@ async def test_rebinding(net: Network) -> None:
 
 
 async def test_rebinding_between_redirects(net: Network) -> None:
-    """Every redirect is looked up and checked anew: a name that has moved inside meanwhile is refused."""
+    """Every redirect is looked up and checked again: a name that now has a private address is refused."""
     net.in_turn[SITE] = [[PUBLIC], ["127.0.0.1"]]
     net.pages(root=moved("/next"), next=page("inside"))
     result = await use(f"http://{SITE}/")
@@ -298,8 +298,8 @@ async def test_rebinding_between_redirects(net: Network) -> None:
     assert net.dialled == [(PUBLIC, 80)]
 
 
-async def test_the_name_goes_with_the_address(net: Network) -> None:
-    """The server is told the name, and its certificate is checked for the name, not for the address."""
+async def test_the_server_gets_the_name(net: Network) -> None:
+    """The request contains the host name, and the certificate is checked for the name, not for the address."""
     served(net)
     await use(f"https://{SITE}:8443/x?y=1#z")
     assert net.dialled == [(PUBLIC, 8443)]
@@ -332,8 +332,8 @@ REDIRECTS_INSIDE = [
 
 @pytest.mark.parametrize("to", REDIRECTS_INSIDE)
 @pytest.mark.parametrize("status", [301, 308])
-async def test_redirects_inside_are_refused(net: Network, to: str, status: int) -> None:
-    """Where a redirect leads is checked as if it had been asked for."""
+async def test_redirects_to_private_addresses_are_refused(net: Network, to: str, status: int) -> None:
+    """The target of a redirect is checked like the address of a call."""
     served(net)
     net.pages(root=moved(to, status))
     result = await use(f"http://{SITE}/")
@@ -350,8 +350,8 @@ async def test_redirects_inside_are_refused(net: Network, to: str, status: int) 
         f"http://{SITE}:8080/",
     ],
 )
-async def test_another_host_is_for_another_call(net: Network, to: str) -> None:
-    """A redirect to another host or port is told, not followed: rules that allowed this host did not allow that one."""
+async def test_a_redirect_to_another_host_is_not_followed(net: Network, to: str) -> None:
+    """A redirect to another host or port is reported, not followed: rules allowed only the first host."""
     served(net, [SITE, "other.example.org", "www.site.example.org"])
     net.pages(root=moved(to))
     result = await use(f"http://{SITE}/")
@@ -360,8 +360,8 @@ async def test_another_host_is_for_another_call(net: Network, to: str) -> None:
     assert net.dialled == [(PUBLIC, 80)]
 
 
-async def test_no_way_back_from_https(net: Network) -> None:
-    """A redirect from https to http is not followed, not even on the same host."""
+async def test_no_redirect_from_https_to_http(net: Network) -> None:
+    """A redirect from https to http is not followed, even on the same host."""
     served(net)
     net.pages(root=moved(f"http://{SITE}/plain"))
     result = await use(f"https://{SITE}/")
@@ -369,20 +369,20 @@ async def test_no_way_back_from_https(net: Network) -> None:
     assert net.dialled == [(PUBLIC, 443)]
 
 
-async def test_circles_and_long_chains_end(net: Network) -> None:
-    """A redirect to where one was already is refused at once, and an endless chain after five."""
+async def test_redirect_loops_and_long_chains_end(net: Network) -> None:
+    """A redirect loop is refused at once, and an endless chain after five redirects."""
     served(net)
     net.pages(root=moved("/a"), a=moved("/b"), b=moved("/"))
-    assert "in a circle" in (await use(f"http://{SITE}/")).content
+    assert "in a loop" in (await use(f"http://{SITE}/")).content
     assert len(net.dialled) == 3
     net.dialled.clear()
     net.answer = lambda request: moved(path_of(request) + "x")
-    assert "one redirect too many" in (await use(f"http://{SITE}/")).content
+    assert "Too many redirects" in (await use(f"http://{SITE}/")).content
     assert len(net.dialled) == 6
 
 
-async def test_nothing_of_the_environment_is_used(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy, no credentials, no cookies: the request has the headers that are listed here, and no others."""
+async def test_the_environment_is_not_used(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy, credentials or cookies are used: the request has exactly the headers listed here."""
     served(net)
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -400,7 +400,7 @@ async def test_nothing_of_the_environment_is_used(net: Network, monkeypatch: pyt
     "entry", ["127.0.0.0/8", "127.0.0.1", "::1", "localhost", "169.254.0.0/16", "0.0.0.0/0", "::/0"]
 )
 async def test_metadata_is_never_reached(net: Network, entry: str) -> None:
-    """Whatever private networks a caller opens, the metadata services of clouds stay closed."""
+    """Cloud metadata services are refused, whatever private networks the caller allows."""
     tool = make_fetch(private=[entry])
     net.names[SITE] = ["169.254.169.254"]
     for url in (
@@ -414,7 +414,7 @@ async def test_metadata_is_never_reached(net: Network, entry: str) -> None:
 
 
 def test_public_addresses_are_public() -> None:
-    """The lists leave the public internet alone."""
+    """Public addresses are not refused."""
     for address in (
         PUBLIC,
         "8.8.8.8",
@@ -429,7 +429,7 @@ def test_public_addresses_are_public() -> None:
 
 
 def test_nothing_that_python_calls_private_is_public() -> None:
-    """What the standard library knows as not global is refused here too."""
+    """Every address that the standard library considers not global is refused."""
     for number in range(0, 1 << 32, 65_537 * 31):
         address = ipaddress.IPv4Address(number)
         assert not_public(address) or address.is_global, address

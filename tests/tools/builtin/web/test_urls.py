@@ -1,4 +1,4 @@
-"""How addresses are read, and what rules and people see of them: the same text that is asked for."""
+"""Parsing of addresses: rules, people and the request use the same text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from remit.tools.words import Refused
     ],
 )
 async def test_one_way_to_read_an_address(monkeypatch: pytest.MonkeyPatch, written: str, read: str) -> None:
-    """What rules are matched with, what people are shown and what is asked for is one text, and reading it changes nothing."""
+    """Rules, the preview and the request use one text, and parsing that text again does not change it."""
     assert read_url(written).url == read
     assert read_url(read) == read_url(written)
     assert [subject.text for subject in fetch.subjects({"url": written})] == [read]
@@ -68,8 +68,8 @@ async def test_one_way_to_read_an_address(monkeypatch: pytest.MonkeyPatch, writt
         "/a/%25252e%25252e/",
     ],
 )
-def test_hidden_ways_up_are_not_clear(path: str) -> None:
-    """A path that some server may read as leading upwards is allowed by no pattern."""
+def test_hidden_parent_segments_are_not_clear(path: str) -> None:
+    """No pattern allows a path that some server may read as containing `..`."""
     [subject] = fetch.subjects({"url": f"https://a.org{path}"})
     assert not subject.clear
 
@@ -78,13 +78,13 @@ def test_hidden_ways_up_are_not_clear(path: str) -> None:
     "path", ["/a/b", "/group%2Fproject", "/a..b/..c/d..", "/50%25", "/?next=../x", "//a"]
 )
 def test_ordinary_paths_are_clear(path: str) -> None:
-    """Escapes and dots that lead nowhere are no reason to ask."""
+    """Harmless escapes and dots do not make an address unclear."""
     [subject] = fetch.subjects({"url": f"https://a.org{path}"})
     assert subject.clear
 
 
-def test_other_readings_are_told() -> None:
-    """Rules that deny also see the address as written, with its slashes merged, and without its escapes."""
+def test_deny_rules_see_other_readings() -> None:
+    """Deny rules also see the address as written, with merged slashes, and with escapes decoded."""
     [subject] = fetch.subjects({"url": "https://A.org//admin%2Fx"})
     assert subject.host == "a.org"
     assert set(subject.also) >= {
@@ -97,14 +97,14 @@ def test_other_readings_are_told() -> None:
 @pytest.mark.parametrize(
     "args", [{}, {"url": 3}, {"url": "file:///etc/passwd"}, {"url": "http://u@a.org/"}, {"url": ""}]
 )
-def test_what_cannot_be_read_no_rule_allows(args: dict[str, object]) -> None:
-    """Arguments that are no address are not clear, whatever they are."""
+def test_invalid_addresses_are_not_clear(args: dict[str, object]) -> None:
+    """No rule with a pattern allows arguments that are not a valid address."""
     assert [subject.clear for subject in fetch.subjects(args)] == [False]
     assert isinstance(fetch.describe(args), str)
 
 
-def test_what_the_person_sees() -> None:
-    """The preview is the request as it will be sent, or why none will be."""
+def test_the_preview() -> None:
+    """The preview is the request as it will be sent, or the reason why it will be refused."""
     ctx = ToolContext(
         run_id="r",
         path=(),
@@ -115,7 +115,9 @@ def test_what_the_person_sees() -> None:
         cancelled=lambda: False,
     )
     assert fetch.preview({"url": "https://аpple.com/a/../b"}, ctx) == "GET https://xn--pple-43d.com/b"
-    assert fetch.preview({"url": "file:///x"}, ctx).startswith("Nothing will be fetched. Only http and https")
+    assert fetch.preview({"url": "file:///x"}, ctx).startswith(
+        "This call will be refused. Only http and https"
+    )
 
 
 STRANGE = [
@@ -128,16 +130,16 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("written", STRANGE)
-def test_long_and_strange_text_is_refused_in_few_words(written: str) -> None:
-    """Whatever a model writes as an address is refused in a sentence that can be printed."""
+def test_invalid_addresses_get_a_short_message(written: str) -> None:
+    """The message about any invalid address is short and printable."""
     with pytest.raises(Refused) as refused:
         read_url(written)
     assert len(str(refused.value)) < 2000
     assert str(refused.value).isprintable()
 
 
-def test_broken_text_is_mended() -> None:
-    """Half a character in an address is one that stands for any, in the rules as in the request."""
+def test_lone_surrogates_are_replaced() -> None:
+    """A lone surrogate in an address is replaced, for the rules as in the request."""
     assert fetch.subjects({"url": "http://a.org/\ud800"}) == (
         Subject("http://a.org/%EF%BF%BD", ("http://a.org/\ud800", "http://a.org/\ufffd"), True, "a.org"),
     )
@@ -162,7 +164,7 @@ def test_broken_text_is_mended() -> None:
     ],
 )
 async def test_rules(monkeypatch: pytest.MonkeyPatch, rules: list[str], url: str, fetched: bool) -> None:
-    """Rules name addresses or domains, and no way of writing an address goes round them."""
+    """Rules name addresses or domains, and no spelling of an address bypasses them."""
     net = Network(monkeypatch)
     net.names |= {"a.example.org": [PUBLIC], "b.example.org": [PUBLIC]}
     model = ScriptedModel({"reader": [call("fetch", url=url), say("done")]})

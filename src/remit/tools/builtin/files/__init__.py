@@ -1,1 +1,1 @@
-"""`read`, `write` and `edit`."""
+"""The tools `read`, `write` and `edit`."""

@@ -1,4 +1,4 @@
-"""What changes in a text, as lines that a model or a person reads; bounded in length and in time."""
+"""Diffs of a text for models and people; bounded in length and in time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from remit.types.text import clean, shorten
 MOST_LINES = 200
 MOST_LINE_CHARS = 500
 MOST_PAIRS = 50_000
-"""Pairs of equal lines beyond which comparing takes too long."""
+"""The most pairs of equal lines; beyond that, comparing takes too long."""
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text without their ends; a line break at its end starts no line."""
+    """The lines of a text without line endings; a final line break does not start another line."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -23,15 +23,15 @@ def split_lines(text: str) -> list[str]:
 
 
 def costly(before: str, after: str) -> bool:
-    """Whether comparing the two would take too long."""
+    """Whether comparing the two texts would take too long."""
     return _costly(split_lines(clean(before)), split_lines(clean(after)))
 
 
 def changed(name: str, before: str, after: str) -> str:
-    """A unified diff that begins on a new line, or a sentence in its place."""
+    """A unified diff that begins on a new line, or a sentence if there is none to show."""
     old, new = split_lines(clean(before)), split_lines(clean(after))
     if _costly(old, new):
-        return f"\n(The diff is left out: {count(max(len(old), len(new)), 'line')} are too many to compare.)"
+        return f"\n(No diff: {count(max(len(old), len(new)), 'line')} are too many to compare.)"
     lines = list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""))
     if not lines:
         return " Only line endings changed." if before != after else " Nothing changed."
@@ -39,7 +39,7 @@ def changed(name: str, before: str, after: str) -> str:
 
 
 def added(lines: list[str]) -> str:
-    """The lines of a new text, as a diff has them."""
+    """The lines of a new text, each with the + of a diff."""
     return _bounded([f"+{line}" for line in lines[: MOST_LINES + 1]], "of the text", len(lines))
 
 
@@ -51,7 +51,7 @@ def _bounded(lines: list[str], of_what: str, number: int = 0) -> str:
 
 
 def _costly(old: list[str], new: list[str]) -> bool:
-    """Whether comparing would take long: difflib looks at every pair of equal lines but those of very common ones."""
+    """Whether comparing would take too long: difflib visits every pair of equal lines, except very common lines."""
     counts = Counter(new)
     common = len(new) // 100 + 1 if len(new) >= 200 else len(new)
     return sum(n for line in old if (n := counts[line]) <= common) > MOST_PAIRS

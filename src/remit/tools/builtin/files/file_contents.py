@@ -1,4 +1,4 @@
-"""What a file holds: text, an image, or something that no model can read."""
+"""The content of a file: text, an image, or binary data that models cannot read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.tools.builtin.workspace import ResolvedPath, open_file, read_bytes
 from remit.tools.words import Refused, size
 
 MOST_BYTES = 10_000_000
-"""The largest file that is read."""
+"""The largest file that `read` accepts."""
 
 _IMAGES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -43,7 +43,7 @@ _KINDS = (
 
 
 def load(place: ResolvedPath, most: int = MOST_BYTES) -> bytes:
-    """The whole content of an ordinary file. Raises Refused when there is none, or it is too large."""
+    """The whole content of a regular file. Raises Refused if it is missing or too large."""
     fd, info = open_file(place)
     try:
         data = read_bytes(fd, most) if info.st_size <= most else None
@@ -58,12 +58,12 @@ def load(place: ResolvedPath, most: int = MOST_BYTES) -> bytes:
 
 
 def image_type(data: bytes) -> str:
-    """The media type of an image that models take; empty for everything else."""
+    """The media type of an image that models accept; empty for everything else."""
     return next((media for mark, media in _IMAGES if mark.match(data)), "")
 
 
 def binary_kind(data: bytes) -> str:
-    """What data that is not text is; empty for text."""
+    """The kind of binary data; empty for text."""
     if data.startswith(b"%PDF-"):
         return "a PDF document"
     if b"\0" not in data or is_wide(data):
@@ -72,12 +72,12 @@ def binary_kind(data: bytes) -> str:
 
 
 def is_wide(data: bytes) -> bool:
-    """Whether it is UTF-16, which says so in its first bytes."""
+    """Whether the data is UTF-16 with a byte order mark."""
     return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and len(data) % 2 == 0
 
 
 def decode(data: bytes) -> tuple[str, bool]:
-    """The text, and whether all of it could be read. A byte order mark is not part of it."""
+    """The text without a byte order mark, and whether every byte was valid."""
     if is_wide(data):
         text = data.decode("utf-16", "replace")
         return text, "�" not in text
@@ -88,7 +88,7 @@ def decode(data: bytes) -> tuple[str, bool]:
 
 
 def as_lines(data: bytes) -> bytes:
-    """Text as UTF-8 whose lines end with a line feed alone: what an engine that searches lines is fed."""
+    """Text as UTF-8 with \\n line endings, for the search engines."""
     if is_wide(data):
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     data = data.removeprefix(codecs.BOM_UTF8)

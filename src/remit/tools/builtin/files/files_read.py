@@ -1,7 +1,7 @@
-"""What each run last saw of a file, so that nobody overwrites what somebody else wrote meanwhile.
+"""Records the content of a file that each run last saw, so that a run does not overwrite changes it has not seen.
 
-A run may change a file that is as the run last read or wrote it. The memory is bounded: what is forgotten has to be
-read again, which is safe. It does not survive the process, so a resumed run reads again too.
+A run may change a file only if the file is as the run last read or wrote it. The record is bounded: a run whose entry was
+dropped must read the file again. The record does not outlive the process, so a resumed run must read again too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MOST_KEPT = 20_000
 
 
 class _Locks:
-    """`files` by the hash of a path, and one for the tables below."""
+    """`files`: locks chosen by the hash of a path. `tables`: one lock for the tables below."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Also in a forked process: a thread that holds one may have stayed in the parent."""
+        """Replace the locks; after a fork too, where the thread that held a lock does not exist."""
         self.files = tuple(threading.Lock() for _ in range(64))
         self.tables = threading.Lock()
 
@@ -43,23 +43,23 @@ _writers: OrderedDict[tuple[Path, tuple[str, ...]], tuple[bytes, str]] = Ordered
 
 
 def changing(root: Path, parts: tuple[str, ...]) -> threading.Lock:
-    """Held from the look at a file to its replacement: of two runs that change it, one sees the other's work."""
+    """The lock to hold from reading a file until it is replaced, so that one of two writers sees the other's change."""
     return _locks.files[hash((root, parts)) % len(_locks.files)]
 
 
 def digest(data: bytes) -> bytes:
-    """What stands for a file's content."""
+    """A hash of a file's content."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def saw(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> None:
-    """This run has read the file, whole or in part."""
+    """Record that this run has read the file, whole or in part."""
     with _locks.tables:
         _put(_seen, (root, ctx.run_id, parts), digest(data))
 
 
 def wrote(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> None:
-    """This run has written the file."""
+    """Record that this run has written the file."""
     content = digest(data)
     with _locks.tables:
         _put(_seen, (root, ctx.run_id, parts), content)
@@ -67,7 +67,7 @@ def wrote(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes) -> 
 
 
 def check(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes, shown: str) -> None:
-    """Raises Refused unless the file is as this run last saw it."""
+    """Raise Refused unless the file is as this run last saw it."""
     content = digest(data)
     with _locks.tables:
         known = _seen.get((root, ctx.run_id, parts))
@@ -75,7 +75,7 @@ def check(ctx: ToolContext, root: Path, parts: tuple[str, ...], data: bytes, sho
     if known == content:
         return
     if known is None:
-        raise Refused(f"Not changed: {shown} exists, and you have not read it. Read it first.")
+        raise Refused(f"Not changed: {shown} exists, but you have not read it. Read it first.")
     who = f" by {writer[1]}" if writer is not None and writer[0] == content else ""
     raise Refused(f"Not changed: {shown} was changed{who} since you read it. Read it again, then decide.")
 

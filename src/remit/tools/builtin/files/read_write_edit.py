@@ -1,4 +1,4 @@
-"""The tools `read`, `write` and `edit`: single files of the workspace."""
+"""The tools `read`, `write` and `edit`, for single files of the workspace."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from remit.tools.builtin.folders import CREATE
 from remit.tools.builtin.workspace import ResolvedPath, Workspace
 from remit.tools.result import ToolResult
 from remit.tools.tool import ToolContext, tool
-from remit.tools.words import Refused, count, counted, in_words, show, size, trouble
+from remit.tools.words import Refused, count, counted, errors_as_results, show, size, trouble
 from remit.types.messages import ImagePart
 from remit.types.text import clean, count_lines, shorten
 
 MOST_LINES = 2000
-"""Lines of one `read` unless it asks for fewer."""
+"""The most lines of one `read`, and the default."""
 MOST_LINE_CHARS = 2000
 MOST_CHARS = 100_000
-"""Characters that one `read` gives back."""
+"""The most characters that one `read` returns."""
 MOST_IMAGE = 5_000_000
 MOST_WRITTEN = 5_000_000
 _WORD = re.compile(r"\w+")
@@ -37,9 +37,9 @@ _WORD = re.compile(r"\w+")
 
 
 @tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "lines", "line"))
-@in_words
+@errors_as_results
 def read(path: str, ctx: ToolContext, *, offset: int = 1, limit: int = MOST_LINES) -> ToolResult:
-    """Read a text file or an image of the workspace. Lines come with their numbers, which are not part of the file.
+    """Read a text file or an image in the workspace. Line numbers are added to the output; they are not in the file.
 
     Args:
         path: The file, relative to the workspace.
@@ -63,13 +63,13 @@ def read(path: str, ctx: ToolContext, *, offset: int = 1, limit: int = MOST_LINE
 
 def _only_text(place: ResolvedPath, data: bytes) -> None:
     if what := file_contents.binary_kind(data):
-        raise Refused(f"{place.shown} is {what} ({size(len(data))}), not text. It cannot be read here.")
+        raise Refused(f"{place.shown} is {what} ({size(len(data))}), not text. This tool cannot read it.")
 
 
 def _image(place: ResolvedPath, data: bytes, media: str) -> ToolResult:
     if len(data) > MOST_IMAGE:
         raise Refused(
-            f"{place.shown} is too large for an image: {size(len(data))}, and the limit is {size(MOST_IMAGE)}."
+            f"The image {place.shown} is too large: {size(len(data))}, and the limit is {size(MOST_IMAGE)}."
         )
     return ToolResult(
         f"{place.shown}: an image ({media}, {size(len(data))}).", parts=(ImagePart(media, data),)
@@ -79,13 +79,15 @@ def _image(place: ResolvedPath, data: bytes, media: str) -> ToolResult:
 def _numbered(place: ResolvedPath, text: str, first: int, limit: int, *, whole: bool) -> ToolResult:
     lines = diffs.split_lines(text)
     if first > len(lines):
-        raise Refused(f"{place.shown} has {count(len(lines), 'line')}; there is no line {first:,}.")
+        raise Refused(
+            f"{place.shown} has only {count(len(lines), 'line')}; offset {first:,} is past the end."
+        )
     out: list[str] = []
     chars = 0
     for number in range(first, min(first + limit, len(lines) + 1)):
         line = lines[number - 1]
         if len(line) > MOST_LINE_CHARS:
-            line = f"{line[:MOST_LINE_CHARS]}... (line cut: it has {len(line):,} characters)"
+            line = f"{line[:MOST_LINE_CHARS]}... (line truncated: it has {len(line):,} characters)"
         chars += len(line) + 8
         if chars > MOST_CHARS and out:
             break
@@ -93,27 +95,27 @@ def _numbered(place: ResolvedPath, text: str, first: int, limit: int, *, whole: 
     last = first + len(out) - 1
     notes: list[str] = []
     if first > 1 or last < len(lines):
-        more = f" Read on with offset={last + 1}." if last < len(lines) else ""
+        more = f" Continue with offset={last + 1}." if last < len(lines) else ""
         notes.append(f"(Lines {first} to {last} of {len(lines)}.{more})")
     if not whole:
-        notes.append("(It is not valid UTF-8: what could not be read is shown as �.)")
+        notes.append("(The file is not valid UTF-8: invalid bytes are shown as �.)")
     return ToolResult("\n".join([*out, *notes]), details={"lines": len(out), "of": len(lines)})
 
 
-# --- what a person is shown first ---------------------------------------------------------------
+# --- previews -----------------------------------------------------------------------------------
 
 
 def _visible(preview: Callable[..., str]) -> Callable[..., str]:
-    """A preview in which every character can be seen, or why nothing will be done."""
+    """A preview with invisible characters escaped, or the reason why the call will be refused."""
 
     def wrapped(**asked: object) -> str:
         try:
             text = preview(**asked)
         except Refused as refusal:
-            text = f"It will be refused. {refusal}"
+            text = f"This call will be refused. {refusal}"
         except OSError as error:
-            text = f"It will be refused. {trouble(error, str(asked.get('path', '')))}"
-        # Tabs are seen, and common in code.
+            text = f"This call will be refused. {trouble(error, str(asked.get('path', '')))}"
+        # Tabs are kept: they are visible, and common in code.
         return "\n".join("\t".join(map(show, line.split("\t"))) for line in text.split("\n"))
 
     return wrapped
@@ -132,12 +134,12 @@ def _preview_write(path: str, content: str, ctx: ToolContext, *, make_folders: b
             raise Refused(f"{place.shown} is a folder.")
         if isinstance(place, _Unmade) or place.info is None:
             shown = show(path) if isinstance(place, _Unmade) else place.shown
-            return f"Make {shown}: {_held(text, data)}.{diffs.added(diffs.split_lines(text))}"
+            return f"Create {shown}: {_size(text, data)}.{diffs.added(diffs.split_lines(text))}"
         old = _current(workspace, place, ctx)
-    # Where the two cannot be compared, what will be there is shown at least.
+    # If the two cannot be compared, show the new content.
     plain = bool(file_contents.binary_kind(old)) or diffs.costly(file_contents.decode(old)[0], text)
     change = diffs.added(diffs.split_lines(text)) if plain else _replaced_by(place, old, text)
-    return f"Replace {place.shown}: {_held(text, data)}.{change}"
+    return f"Replace {place.shown}: {_size(text, data)}.{change}"
 
 
 def _must_ask_to_write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> str:
@@ -152,14 +154,14 @@ def _old(place: ResolvedPath | _Unmade) -> bytes | None:
 
 
 @tool(tier="confirm", paths=("path",), preview=_preview_write, must_ask=_must_ask_to_write)
-@in_words
+@errors_as_results
 def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = False) -> ToolResult:
-    """Write a whole text file. A file that exists must have been read first, and is replaced.
+    """Write a whole text file. An existing file is replaced; read it first.
 
     Args:
         path: The file, relative to the workspace.
-        content: Everything the file is to hold.
-        make_folders: Whether to make folders of the path that are missing.
+        content: The whole content of the file.
+        make_folders: Whether to create missing folders of the path.
     """
     text, data = _writable(content, ctx)
     with Workspace(ctx.workspace) as workspace:
@@ -167,7 +169,7 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
             expected = _expect(workspace, path)
             _check_place(workspace, expected, ctx)
             if isinstance(expected, _Unmade):
-                # Before a folder is made for it.
+                # Check before a folder is created.
                 _check_settings(workspace, expected, None, data, ctx)
         place = workspace.find(path, make_folders=make_folders)
         _check_place(workspace, place, ctx)
@@ -179,12 +181,12 @@ def write(path: str, content: str, ctx: ToolContext, *, make_folders: bool = Fal
             _put(place, data)
             files_read.wrote(ctx, workspace.real, place.parts, data)
     if old is None:
-        return ToolResult(f"Made {place.shown}: {_held(text, data)}.")
-    return ToolResult(f"Replaced {place.shown}: {_held(text, data)}.{_replaced_by(place, old, text)}")
+        return ToolResult(f"Created {place.shown}: {_size(text, data)}.")
+    return ToolResult(f"Replaced {place.shown}: {_size(text, data)}.{_replaced_by(place, old, text)}")
 
 
 def _writable(content: str, ctx: ToolContext) -> tuple[str, bytes]:
-    """The text and its bytes. Raises Refused for what may not be written."""
+    """The text and its bytes. Raises Refused if it may not be written."""
     _check_sandbox(ctx)
     text = clean(content)
     data = text.encode()
@@ -195,11 +197,11 @@ def _writable(content: str, ctx: ToolContext) -> tuple[str, bytes]:
 
 def _check_sandbox(ctx: ToolContext) -> None:
     if ctx.sandbox.files == "read-only":
-        raise Refused(f"Nothing may be written here (sandbox: {ctx.sandbox}).")
+        raise Refused(f"Not written: the sandbox does not allow writing (sandbox: {ctx.sandbox}).")
 
 
 class _Unmade(NamedTuple):
-    """A place in a folder that would have to be made first."""
+    """A path whose folder does not exist yet."""
 
     parts: tuple[str, ...]
 
@@ -211,7 +213,7 @@ def _check_place(workspace: Workspace, place: ResolvedPath | _Unmade, ctx: ToolC
 def _settings_change(
     workspace: Workspace, place: ResolvedPath | _Unmade, old: bytes | None, new: bytes
 ) -> str:
-    """The path, where its new content would change settings of remit; empty otherwise."""
+    """The path if the new content would change remit's settings; empty otherwise."""
     change = protected_files.changes_settings(workspace.real, place.parts, old, new)
     return "/".join(place.parts) if change else ""
 
@@ -219,15 +221,15 @@ def _settings_change(
 def _check_settings(
     workspace: Workspace, place: ResolvedPath | _Unmade, old: bytes | None, new: bytes, ctx: ToolContext
 ) -> None:
-    """Raises Refused for a change of settings that no person has approved for this very call."""
+    """Raise Refused for a change of settings, unless a person approved it for this call."""
     change = _settings_change(workspace, place, old, new)
     if change and ctx.approved != change:
         raise Refused(
-            f"Not written: remit reads {show(change)} as settings, and no person has approved this change."
+            f"Not written: remit reads {show(change)} as settings, so a person must approve this change."
         )
 
 
-def _held(text: str, data: bytes) -> str:
+def _size(text: str, data: bytes) -> str:
     return f"{count(count_lines(text), 'line')}, {size(len(data))}"
 
 
@@ -240,7 +242,7 @@ def _replaced_by(place: ResolvedPath, old: bytes, text: str) -> str:
 
 
 def _expect(workspace: Workspace, path: str) -> ResolvedPath | _Unmade:
-    """Where a path leads, without making the folders on the way. Raises Refused."""
+    """Resolve a path without creating missing folders. Raises Refused."""
     below = workspace.inside(path) if path.startswith("/") else path.split("/")
     if below is None:
         return workspace.find(path)
@@ -251,7 +253,7 @@ def _expect(workspace: Workspace, path: str) -> ResolvedPath | _Unmade:
         if not above.name or above.info is not None:
             number += 1
         elif ".." in parts[number:]:
-            # Nothing is there yet, so no link can be on the way back.
+            # These folders do not exist, so no symlink can change where ".." leads.
             back = parts.index("..", number)
             del parts[back - 1 : back + 1]
             number = 1
@@ -261,18 +263,18 @@ def _expect(workspace: Workspace, path: str) -> ResolvedPath | _Unmade:
 
 
 def _current(workspace: Workspace, place: ResolvedPath, ctx: ToolContext) -> bytes:
-    """What the file holds. Raises Refused unless this run knows it."""
+    """The file's content. Raises Refused unless this run has seen it."""
     data = file_contents.load(place)
     files_read.check(ctx, workspace.real, place.parts, data, place.shown)
     return data
 
 
 def _put(place: ResolvedPath, data: bytes) -> None:
-    """Have the name stand for this content, in one step: readers see the old file or the new one."""
+    """Replace a file atomically: readers see the old content or the new."""
     folder, old = place.folder, place.info
     temporary = f".remit-{secrets.token_hex(8)}.tmp"
     try:
-        # The system takes away what the user's umask forbids; an old file's mode is given back below.
+        # The umask applies to a new file; `_fill` restores the mode of an old one.
         fd = folder.open(temporary, CREATE, 0o666 if old is None else 0o600)
         try:
             _fill(fd, data, old)
@@ -298,7 +300,7 @@ def _fill(fd: int, data: bytes, old: os.stat_result | None) -> None:
         if hasattr(os, "fchown"):
             with suppress(OSError):
                 os.fchown(fd, old.st_uid, old.st_gid)
-        # Without the bits that let a program run as somebody else: its content is new.
+        # Without setuid and setgid: the content is new.
         os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o777)
     os.fsync(fd)
 
@@ -309,11 +311,9 @@ def _name_new(place: ResolvedPath, temporary: str) -> None:
         folder.link(temporary, place.name)
     except FileExistsError:
         folder.remove(temporary)
-        raise Refused(
-            f"Not written: {place.shown} was made by somebody else just now. Read it first."
-        ) from None
+        raise Refused(f"Not written: {place.shown} was created meanwhile. Read it first.") from None
     except OSError:
-        # Some disks have no second names.
+        # Some file systems have no hard links.
         folder.replace(temporary, place.name)
     else:
         folder.remove(temporary)
@@ -347,16 +347,16 @@ def _must_ask_to_edit(
 
 
 @tool(tier="confirm", paths=("path",), preview=_preview_edit, must_ask=_must_ask_to_edit)
-@in_words
+@errors_as_results
 def edit(
     path: str, old_text: str, new_text: str, ctx: ToolContext, *, replace_all: bool = False
 ) -> ToolResult:
-    """Replace a piece of a text file that you have read. Shows what changed.
+    """Replace text in a file that you have read. Returns a diff.
 
     Args:
         path: The file, relative to the workspace.
         old_text: The text to replace, exactly as it is in the file, without line numbers. It must occur once.
-        new_text: What to put there.
+        new_text: The text to put in its place.
         replace_all: Replace every occurrence instead.
     """
     _check_edit(old_text, new_text, ctx)
@@ -380,9 +380,9 @@ def _bytes(text: str) -> bytes:
 def _check_edit(old_text: str, new_text: str, ctx: ToolContext) -> None:
     _check_sandbox(ctx)
     if not old_text:
-        raise Refused("old_text is empty. Give the text to replace, or use write for a new file.")
+        raise Refused("old_text is empty. Pass the text to replace, or use write for a new file.")
     if old_text == new_text:
-        raise Refused("old_text and new_text are the same: there is nothing to change.")
+        raise Refused("Not changed: old_text and new_text are the same.")
 
 
 def _in_places(times: int) -> str:
@@ -392,15 +392,15 @@ def _in_places(times: int) -> str:
 def _editable(place: ResolvedPath, data: bytes) -> str:
     _only_text(place, data)
     if file_contents.is_wide(data) or file_contents.image_type(data):
-        raise Refused(f"{place.shown} is not UTF-8 text. It cannot be edited here.")
-    # Bytes that are no UTF-8 survive the round trip this way.
+        raise Refused(f"{place.shown} is not UTF-8 text. This tool cannot edit it.")
+    # surrogateescape keeps invalid bytes unchanged.
     return data.decode("utf-8", "surrogateescape")
 
 
 def _replaced(place: ResolvedPath, text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, int]:
     old, new = clean(old), clean(new)
     if "\r\n" in text and "\r" not in old and ("\n" not in old or old not in text):
-        # The lines were shown without it.
+        # `read` shows lines without \r.
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     times = text.count(old)
     if times == 0:
@@ -409,7 +409,7 @@ def _replaced(place: ResolvedPath, text: str, old: str, new: str, *, replace_all
         numbers = ", ".join(map(str, _line_numbers(text, old)))
         raise Refused(
             f"Not changed: old_text occurs {times} times in {place.shown} (lines {numbers}). "
-            "Give more of the text around it, or replace_all."
+            "Pass more of the surrounding text, or replace_all."
         )
     _check_size(len(text) + times * (len(new) - len(old)))
     after = text.replace(old, new)
@@ -432,7 +432,7 @@ def _line_numbers(text: str, piece: str, most: int = 10) -> list[int]:
 
 
 def _nearest(text: str, old: str) -> str:
-    """What is there that looks most like what was looked for."""
+    """A sentence with the line most similar to the text that was not found, or ""."""
     wanted = [line.strip() for line in old.splitlines() if line.strip()]
     lines = diffs.split_lines(text)[:20_000]
     if not wanted:
@@ -444,15 +444,15 @@ def _nearest(text: str, old: str) -> str:
     else:
         close = difflib.get_close_matches(wanted[0][:200], _candidates(wanted[0], stripped), n=1)
         if not close:
-            return " Nothing like its first line is there; read the file again."
+            return " No line resembles its first line; read the file again."
         number = next(i for i, s in enumerate(stripped, 1) if s[:200] == close[0])
-        why = "it differs"
+        why = "not the same"
     shown = shorten(lines[number - 1], 200, 197)
-    return f" Line {number} is near, but {why}:\n{number:6}\t{clean(shown)}"
+    return f" Line {number} is similar, but {why}:\n{number:6}\t{clean(shown)}"
 
 
 def _candidates(wanted: str, lines: list[str], most: int = 50) -> list[str]:
-    """The lines that share most words with the one that is wanted: comparing all of them would take too long."""
+    """The lines that share the most words with the wanted line: comparing all lines would take too long."""
     words = set(_WORD.findall(wanted))
     starts = dict.fromkeys(line[:200] for line in lines if line)
     return sorted(starts, key=lambda line: -len(words.intersection(_WORD.findall(line))))[:most]

@@ -1,1 +1,1 @@
-"""What commands and file tools may touch: cages of bubblewrap, and places nobody writes to."""
+"""The sandbox of commands and file tools: bubblewrap, and protected paths."""

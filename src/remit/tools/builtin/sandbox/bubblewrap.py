@@ -1,6 +1,6 @@
-"""Sandboxes for commands, made with bubblewrap: what they can see, what they can write, and whom they can reach.
+"""Sandboxes for commands, made with bubblewrap: what a command can see, write and reach.
 
-Whether it works here is found out by running it. Where it does not, a command that should be in a sandbox is refused.
+A trial run decides whether bubblewrap works on this machine. If it does not, commands that need a sandbox are refused.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from remit.types.sandbox import Sandbox
 TRIAL_S = 10
 
 _PROC = ("--proc", "/proc", "--remount-ro", "/proc")
-"""Settings of the machine are files in it, and root may write them without any capability."""
+"""Read-only: /proc contains kernel settings, and root may write them without any capability."""
 
 
 class Cage(NamedTuple):
-    """A sandbox around one command: what to run instead of it, and what to look at afterwards."""
+    """A sandbox around one command."""
 
     before: tuple[str, ...]
-    """The words to put before the command."""
+    """The command line that precedes the command."""
     fds: tuple[int, ...]
-    """Descriptors that it needs; the caller closes them once it has begun."""
+    """Descriptors that the sandbox needs; the caller closes them after the start."""
     journals: Journals
     guard: protected_files.Guard | None = None
 
     def planted(self) -> list[str]:
-        """Puts aside what a command has planted meanwhile; what was done, in words. Takes a while."""
+        """Rename files that the command planted; returns a note about each. Slow."""
         try:
             return [] if self.guard is None else self.guard.put_aside()
         finally:
@@ -51,9 +51,9 @@ class Cage(NamedTuple):
 
 
 def cage(sandbox: Sandbox, workspace: Path, cwd: str, library: str = "") -> Cage:
-    """What puts a command into this sandbox; `library` is its LD_LIBRARY_PATH. Raises Refused where it cannot be done.
+    """Prepare a sandbox for a command; `library` is the command's LD_LIBRARY_PATH. Raises Refused if that is impossible.
 
-    Nobody may have LD_LIBRARY_PATH in the environment before: bubblewrap itself runs outside.
+    The environment must not contain LD_LIBRARY_PATH: bubblewrap itself runs outside the sandbox.
     """
     protected_files.check_workspace(sandbox, workspace)
     program = _working(sandbox)
@@ -87,8 +87,8 @@ def _journals_inside(sandbox: Sandbox, workspace: Path, guard: protected_files.G
 
 
 def _plan(wanted: Iterable[Mount]) -> list[Mount]:
-    """What is laid where, in order: a place inside another must come after it."""
-    # Of several for one place the last is meant.
+    """The mounts in order: a mount inside another comes after it."""
+    # If a path repeats, the last mount counts.
     planned = {mount.path: mount for mount in wanted}
 
     def is_seen(path: Path) -> bool:
@@ -100,7 +100,7 @@ def _plan(wanted: Iterable[Mount]) -> list[Mount]:
 
 
 def _apart(sandbox: Sandbox) -> list[str]:
-    """The namespaces of its own. Without capabilities, also where remit runs as root."""
+    """Options for separate namespaces, and no capabilities even if remit runs as root."""
     words = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--new-session", "--die-with-parent", "--cap-drop", "ALL"]
     return words if sandbox.network else [*words, "--unshare-net"]
@@ -113,7 +113,7 @@ def _filters(sandbox: Sandbox) -> tuple[int, ...]:
 
 
 def _mounts(sandbox: Sandbox, workspace: Path, guard: protected_files.Guard | None) -> Iterator[Mount]:
-    """What is laid over the system; nothing where commands may write all of it."""
+    """The mounts over the system; none if commands may write everywhere."""
     if sandbox.files == "open":
         return
     for private in ("/tmp", "/var/tmp", "/run", "/var/run"):  # noqa: S108 - these become private folders
@@ -131,7 +131,7 @@ def _mounts(sandbox: Sandbox, workspace: Path, guard: protected_files.Guard | No
 
 
 def _needed_of_run(*, network: bool) -> Iterator[Mount]:
-    """What is kept of /run: names of servers for those who may use the network, programs on NixOS."""
+    """The parts of /run that stay visible: resolv.conf if the network is allowed, and programs on NixOS."""
     with suppress(OSError):
         names = Path("/etc/resolv.conf").resolve()
         if network and names.is_relative_to("/run") and names.is_file():
@@ -142,7 +142,7 @@ def _needed_of_run(*, network: bool) -> Iterator[Mount]:
 
 
 def _own_folder(workspace: Path) -> Iterator[Path]:
-    """remit's own folder, which is made first: otherwise a journal could appear there while a command runs."""
+    """remit's own folder. Created if missing: otherwise a journal could appear there while a command runs."""
     with suppress(OSError, RuntimeError):
         folder = journal_files.default_folder().absolute()
         if may_hide(folder, workspace) and not folder.is_relative_to(workspace):
@@ -152,7 +152,7 @@ def _own_folder(workspace: Path) -> Iterator[Path]:
 
 def _hidden(path: Path) -> Iterator[Mount]:
     with suppress(OSError, RuntimeError):
-        # Nothing can be laid over a link, only over what it leads to.
+        # A mount cannot cover a symlink, only its target.
         real = path.resolve()
         if real.is_dir():
             yield Mount(real, "empty")
@@ -161,7 +161,7 @@ def _hidden(path: Path) -> Iterator[Mount]:
 
 
 def _sockets(workspace: Path) -> Iterator[Path]:
-    """Unix sockets that somebody listens at, for machines without a filter: most are found this way, not all."""
+    """Listening Unix sockets, for machines without a seccomp filter. Finds most of them, not all."""
     seen: set[str] = set()
     with suppress(OSError):
         for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
@@ -178,41 +178,41 @@ def _sockets(workspace: Path) -> Iterator[Path]:
             yield Path(name)
 
 
-# --- Whether it works ----------------------------------------------------------------------------
+# --- The trial -----------------------------------------------------------------------------------
 
 
 def _working(sandbox: Sandbox) -> str:
-    """A bubblewrap that works for this kind of sandbox. Raises Refused."""
+    """The path of a bubblewrap that works for this kind of sandbox. Raises Refused."""
     if sandbox.network and sandbox.files != "open" and not seccomp.can_filter():
         raise Refused(
-            f"Not run: the sandbox {sandbox} cannot be made on this kind of machine. Use one without network."
+            f"Not run: the sandbox {sandbox} is unsupported on this type of machine. Use one without network."
         )
     said = trial(network=sandbox.network)
     if said is None and not seccomp.can_filter() and sandbox.files != "read-only" and os.geteuid() == 0:
         raise Refused(
-            f"Not run: as root, a command in the sandbox {sandbox} could leave setuid files on this kind of machine. Run remit"
+            f"Not run: as root, a command in the sandbox {sandbox} could leave setuid files on this type of machine. Run remit"
             " as another user, or use the sandbox read-only."
         )
     if said is None:
         return find_bubblewrap()
     raise Refused(
-        f"Not run: this run's sandbox ({sandbox}) needs bubblewrap, which does not work here, and commands are never run"
-        f" outside their sandbox. {said}"
+        f"Not run: this run's sandbox ({sandbox}) needs bubblewrap, which does not work on this machine. remit never runs a"
+        f" command outside its sandbox. {said}"
     )
 
 
 def find_bubblewrap() -> str:
-    """Where it is; empty when it is not installed."""
+    """The path of bubblewrap; empty if it is not installed."""
     return shutil.which("bwrap", path=mounts.PLACES) or ""
 
 
 @functools.cache
 def trial(*, network: bool = False) -> str | None:
-    """Runs bubblewrap once; None when it works, otherwise why not and what to do, for people."""
+    """Run bubblewrap once; None if it works, otherwise the reason and a remedy, for people."""
     program = find_bubblewrap()
     if not program:
         if sys.platform != "linux":
-            return "bubblewrap is for Linux only. Run without a sandbox, or inside a container or virtual machine."
+            return "bubblewrap needs Linux. Run without a sandbox, or inside a container or virtual machine."
         return "It is not installed. Install the package `bubblewrap` (Debian, Ubuntu, Fedora, Arch, Alpine)."
     kind = Sandbox("read-only", network)
     words = [program, *_apart(kind), "--ro-bind", "/", "/", "--dev", "/dev", *_PROC]
@@ -242,7 +242,6 @@ def trial(*, network: bool = False) -> str | None:
         return None
     said = " ".join(done.stdout.decode("utf-8", "replace").split())[:300] or f"exit code {done.returncode}"
     return (
-        f"It said: {said}. If user namespaces are switched off, allow them: sysctl kernel.unprivileged_userns_clone=1, on"
-        " Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; in a container, run it with a seccomp profile that"
-        " permits them."
+        f"Its output: {said}. If user namespaces are disabled, enable them: sysctl kernel.unprivileged_userns_clone=1, on"
+        " Ubuntu kernel.apparmor_restrict_unprivileged_userns=0; in a container, use a seccomp profile that permits them."
     )

@@ -1,7 +1,7 @@
-"""The journals that a sandbox hides: those this process uses, and every one in the workspace.
+"""The journals that a sandbox hides: those that this process uses, and every journal in the workspace.
 
-A mount covers a file that exists. So a journal of the workspace is held open while a command runs: SQLite then keeps the
-files beside it, and nobody rolls back a file that a command has planted there.
+A mount can only cover an existing file. So remit keeps a journal in the workspace open while a command runs: SQLite then
+keeps the files beside it, and no process rolls back a journal from a file that a command planted there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _BUSY_S = 0.2
 
 
 class Journals:
-    """What one sandbox hides, until `close`; `written` is a folder in which its command may write.
+    """The journals that one sandbox hides, until `close`; `written` is the folder that its command may write.
 
-    Made before that folder is searched for journals: no process makes a new one there meanwhile.
+    Create it before searching that folder for journals: from then on, no process creates a new journal there.
     """
 
     def __init__(self, written: Path | None) -> None:
@@ -28,9 +28,9 @@ class Journals:
         self._mark = None if written is None else journal_files.mark_written(written)
 
     def hold(self, inside: Iterable[Path]) -> list[Path]:
-        """The files of all journals that have to be hidden, with those `inside` the workspace. Raises Refused."""
+        """The files of all journals to hide, including those `inside` the workspace. Raises Refused."""
         for path in inside:
-            # Before it is opened: by two names, SQLite would damage it.
+            # Check before opening: with two names, SQLite would damage the journal.
             _check_name(path)
             self._held.append(_Held(path))
         used = [path for journal in journal_files.used() for path in journal.files()]
@@ -45,27 +45,27 @@ class Journals:
 
 
 def _check_name(path: Path) -> bool:
-    """Whether a file of a journal exists. Raises Refused for one that has a second name, and can be reached by that."""
+    """Whether a file of a journal exists. Raises Refused if it can be reached through a second hard link."""
     try:
         names = path.lstat().st_nlink
     except OSError:
         return False
     if names > 1:
         raise Refused(
-            f"Not run: {show(str(path))}, a file of a journal, has {names} names (hard links), and a sandbox hides only one."
-            " Replace it by a copy, or remove the other name."
+            f"Not run: the journal file {show(str(path))} has {names} hard links, and a sandbox can hide only one."
+            " Replace it with a copy, or remove the other link."
         )
     return True
 
 
 class _Held:
-    """A journal that is open for as long as a command runs."""
+    """A journal that stays open while a command runs."""
 
     password = ""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Before it is opened: who looks at its header must not close a file that SQLite has locked.
+        # Register before opening: code that reads the header must not close a file that SQLite has locked.
         journal_files.use(self)
         self._connection = _open(path)
 
@@ -78,7 +78,7 @@ class _Held:
 
 
 def _open(path: Path) -> sqlite3.Connection | None:
-    """None for a file that is damaged, or in a folder that nobody here can write. Raises Refused."""
+    """Open a journal; None for a damaged file, or a folder that this user cannot write. Raises Refused."""
     connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(
@@ -101,7 +101,7 @@ def _open(path: Path) -> sqlite3.Connection | None:
         connection.close()
     if why and os.access(path.parent, os.W_OK):
         raise Refused(
-            f"Not run: the journal {show(str(path))} in the workspace cannot be kept from commands ({why}). Move it out of"
+            f"Not run: the journal {show(str(path))} in the workspace cannot be hidden from commands ({why}). Move it out of"
             " the workspace."
         )
     return None

@@ -1,7 +1,6 @@
-"""What a sandbox lays where, and the proof that it lies there: others may exchange folders while it is put together.
+"""The mounts of a sandbox, and a check that they are as planned: folders may be swapped while the sandbox is set up.
 
-The proof is read inside the finished sandbox, before anything else runs there: mounts are where they are, whatever
-paths lead to meanwhile.
+The check runs inside the finished sandbox before anything else: a finished mount does not change, even if paths do.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import Literal, NamedTuple
 from remit.tools.words import Refused
 
 PLACES = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
-"""Where programs are looked for. Not the PATH: it may lead to folders that commands can write."""
+"""Where to find programs. Not the PATH: commands may be able to write to its folders."""
 
 _TABLE = Path("/proc/self/mountinfo")
 _ESCAPED = {" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"}
 
 
 class Mount(NamedTuple):
-    """One place of a sandbox."""
+    """One mount of a sandbox."""
 
     path: Path
     how: Literal["read", "write", "empty", "nothing"]
-    """As it is, for reading or for writing too; an empty private folder; a file with nothing in it."""
+    """`read` and `write` show the path itself, `empty` an empty private folder, `nothing` an empty file."""
     source: Path | None = None
-    """What is laid there, where it is not what is there; no link."""
+    """The source if it is not the path itself; not a symlink."""
 
     def words(self) -> tuple[str, ...]:
-        """As bubblewrap takes it."""
+        """The options for bubblewrap."""
         path = str(self.path)
         match self.how:
             case "read":
@@ -45,10 +44,10 @@ class Mount(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of the table of mounts, as far as it is of use."""
+    """The needed fields of a line of the mount table."""
 
     root: str
-    """Which folder of its disk is mounted."""
+    """The folder of the file system that is mounted."""
     place: str
 
 
@@ -57,7 +56,7 @@ def _read(line: str) -> _Line | None:
     if len(fields) < 10 or "-" not in fields:
         return None
     kind, source = fields[fields.index("-") + 1 :][:2]
-    # NFS says / for every root, and where it is in the source.
+    # NFS gives / as every root; the folder is in the source.
     return _Line(source if kind.startswith("nfs") else fields[3], fields[4])
 
 
@@ -66,15 +65,15 @@ def _escape(path: Path) -> str:
 
 
 class Table:
-    """The mounts of this process, by which it can be told how others will be shown."""
+    """The mounts of this process, used to predict the mount table of a sandbox."""
 
     def __init__(self, text: str | None = None) -> None:
         lines = (_TABLE.read_text("utf-8", "surrogateescape") if text is None else text).split("\n")
-        # Of several in one place the last is on top.
+        # If a path repeats, the last mount is on top.
         self._roots: Mapping[str, str] = {line.place: line.root for line in map(_read, lines) if line}
 
     def root(self, path: Path) -> str:
-        """The root that a mount of this path has; "?" where that cannot be told."""
+        """The root field of a mount of this path; "?" if it is unknown."""
         for above in (path, *path.parents):
             root = self._roots.get(_escape(above))
             if root is not None:
@@ -83,7 +82,7 @@ class Table:
         return "?"
 
     def plan(self, mounts: Iterable[Mount]) -> list[str]:
-        """What the table of the sandbox has to say, one text for each mount."""
+        """The expected entries of the sandbox's mount table, one text per mount."""
         return [f"{_escape(mount.path)} {self._planned(mount)}" for mount in mounts]
 
     def _planned(self, mount: Mount) -> str:
@@ -98,7 +97,7 @@ class Table:
                 return f"{self.root(Path('/dev/null'))} ro"
 
 
-# A plan to write that ends as one to read is no harm: so is a disk that nobody can write.
+# "rw" in the plan accepts a read-only mount too: the file system itself may be read-only.
 _PROOF = """\
 BEGIN {
   for (i = 2; ARGV[i] != "--"; i++) { split(ARGV[i], word, " "); root[word[1]] = word[2]; mode[word[1]] = word[3] }
@@ -109,7 +108,7 @@ BEGIN {
     shown = word[i + 1] ~ /^nfs/ ? word[i + 2] : word[4]
     good[word[5]] = shown == root[word[5]] && (mode[word[5]] == "rw" || word[6] ~ /^ro(,|$)/)
   }
-  for (place in root) if (!good[place]) { print "sandbox: something was exchanged at " place; exit 1 }
+  for (place in root) if (!good[place]) { print "sandbox: the mount at " place " is not as planned"; exit 1 }
 }
 """
 _SCRIPT = """\
@@ -122,14 +121,14 @@ exec "$@"
 
 
 def proving(plan: Sequence[str], library: str) -> list[str]:
-    """The words before a command that is run only where the mounts are as planned. Raises Refused.
+    """The command line that checks the mounts and then runs a command. Raises Refused.
 
-    `library` becomes its LD_LIBRARY_PATH: whoever looks must not load what a command has put there.
+    `library` becomes the command's LD_LIBRARY_PATH only after the check, which must not load planted libraries.
     """
     shell, awk = (shutil.which(name, path=PLACES) for name in ("sh", "awk"))
     if not shell or not awk:
-        raise Refused("Not run: a sandbox needs the programs `sh` and `awk`, which are not both here.")
+        raise Refused("Not run: a sandbox needs the programs `sh` and `awk`; install both.")
     if not re.fullmatch(r"[\w./-]+", awk):
-        raise Refused(f"Not run: {awk} is no place for a program.")
+        raise Refused(f"Not run: the path of awk, {awk}, contains unsupported characters.")
     script = _SCRIPT.replace("AWK", awk).replace("PROOF", _PROOF)
     return [shell, "-c", script, shell, library, *plan, "--"]

@@ -1,8 +1,7 @@
-"""What nobody in a sandbox may change in the workspace, since programs outside obey it: settings, hooks, agents.
+"""Files of the workspace that a sandboxed command may not change, since programs outside use them: settings, hooks, agents.
 
-What is there is for reading only. What is not there yet cannot be guarded: it is looked for afterwards, and put aside.
-The file tools ask here too, so that there is one rule for them and for commands. Which files are remit's own settings
-is in `tools/settings_files.py`.
+Existing files are read-only. A missing file cannot be protected, so remit looks for it after the command and renames it.
+The file tools use the same rules. `tools/settings_files.py` knows which files are remit's own settings.
 """
 
 from __future__ import annotations
@@ -27,39 +26,39 @@ from remit.types.sandbox import Sandbox
 log = logging.getLogger("remit")
 
 MOST_REPOSITORIES = 64
-"""Each is several mounts, and bubblewrap takes longer with every one."""
+"""Each repository needs several mounts, and every mount slows bubblewrap down."""
 MOST_SETTINGS = 200
-"""The same for settings of remit: each is a mount, and so is every folder on the way."""
+"""The same for remit's settings: each needs a mount, and so does every folder above it."""
 MOST_TOLD = 20
-"""Names of what was put aside; the rest is counted."""
+"""The most renamed files that are listed; the rest are counted."""
 MOST_AFTERWARDS = 2_000_000
-"""Names that are looked at after a command, which may have made many to hide one."""
+"""The most names checked after a command, which may have created many to hide one."""
 _MOST_LINKS = 8
 _names = frozenset(name.lower() for name in PROTECTED)
 
 
 def check_workspace(sandbox: Sandbox, workspace: Path) -> None:
-    """Raises Refused where a sandbox that can write in this workspace would hold nothing."""
+    """Raise Refused if a sandbox that can write in this workspace would protect nothing."""
     if sandbox.files != "workspace-write":
         return
     if workspace == Path("/") or any(Path(name).is_relative_to(workspace) for name in SYSTEM):
         raise Refused(
-            f"The workspace {show(str(workspace))} holds the system itself, so a sandbox that can write in it would hold"
+            f"The workspace {show(str(workspace))} contains system folders, so a sandbox that can write in it would protect"
             " nothing. Choose a narrower workspace."
         )
     if any(home.is_relative_to(workspace) for home in homes()):
         raise Refused(
-            f"The workspace {show(str(workspace))} holds your home, and with it settings and keys that every program"
-            " obeys, so a sandbox that can write in it would hold nothing. Choose a folder below it as the workspace,"
+            f"The workspace {show(str(workspace))} contains your home folder, with settings and keys that other programs"
+            " use, so a sandbox that can write in it would protect nothing. Choose a folder below it as the workspace,"
             " or the sandbox read-only."
         )
 
 
-# --- What is for reading only --------------------------------------------------------------------
+# --- Read-only files -----------------------------------------------------------------------------
 
 
 class Guard:
-    """The places of one workspace that a command must leave as they are, as they were before it began."""
+    """The files of one workspace that a command must not change, as they were before the command."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -68,17 +67,17 @@ class Guard:
         self._ways: set[Path] = set()
         self._watched: dict[tuple[str, ...], os.stat_result | None] = {}
         self._missing: list[Parts] = []
-        """Settings that are named and not there."""
+        """Settings that are referred to but do not exist."""
         survey = repositories.find_all(top)
         found, self._whole, self.journals = survey.repositories, survey.whole, survey.journals
         self._known = {repository.id for repository in found}
         if len(found) > MOST_REPOSITORIES:
             raise Refused(
-                f"Not run: the workspace holds {len(found)} git repositories, and a sandbox that can write guards at most"
-                f" {MOST_REPOSITORIES}. Choose a workspace with fewer of them, or the sandbox read-only."
+                f"Not run: the workspace contains {len(found)} git repositories, and a sandbox that can write protects at most"
+                f" {MOST_REPOSITORIES}. Choose a workspace with fewer repositories, or the sandbox read-only."
             )
         if not self._whole:
-            _tell_once(top)
+            _warn_once(top)
         self._settings = SettingsFiles(top, survey.settings)
         self._keep_settings()
         for journal in self.journals:
@@ -87,13 +86,13 @@ class Guard:
             self._keep((), (name,))
         for repository in found:
             self._keep_repository(repository)
-        # The environment that remit itself runs in, where it is one of the workspace.
+        # remit's own virtual environment, if it is in the workspace.
         own = Path(sys.prefix).resolve()
         if sys.prefix != sys.base_prefix and own.is_relative_to(top):
             self._keep((), own.relative_to(top).parts)
 
     def mounts(self) -> Iterator[Mount]:
-        """What is laid over the workspace; the folders on the way become mounts too, which cannot be renamed."""
+        """The mounts over the workspace. The folders above a protected file become mounts too: a mount cannot be renamed."""
         for path in sorted(self._read | self._ways):
             if not any(above in self._read for above in path.parents):
                 yield Mount(path, "read" if path in self._read else "write")
@@ -116,7 +115,7 @@ class Guard:
                 return
 
     def _keep_journal(self, path: Path) -> None:
-        """The way to a journal, which its sandbox hides. SQLite would obey a rollback journal that is planted beside it."""
+        """Protect the folders above a hidden journal. SQLite would apply a rollback journal that is planted beside it."""
         parts = path.relative_to(self.top).parts
         self._ways.update(self.top.joinpath(*parts[:number]) for number in range(1, len(parts)))
         planted = path.with_name(f"{path.name}-journal")
@@ -132,15 +131,15 @@ class Guard:
         top, settings = self.top, self._settings
         if settings.covers(top):
             raise Refused(
-                f"Not run: remit reads agents from all of the workspace {show(str(top))}, so a sandbox that can write in"
-                " it would hold nothing. Name a folder of its own in agents.paths, or choose the sandbox read-only."
+                f"Not run: remit reads agents from the whole workspace {show(str(top))}, so a sandbox that can write in it"
+                " would protect nothing. Set agents.paths to a separate folder, or choose the sandbox read-only."
             )
         inside = (path for path in settings.named if path.is_relative_to(top))
         places = {top.joinpath(*parts) for parts in settings.found}.union(inside)
         if len(places) > MOST_SETTINGS:
             raise Refused(
-                f"Not run: the workspace holds {len(places)} files and folders with settings of remit, and a sandbox that"
-                f" can write guards at most {MOST_SETTINGS}. Choose a narrower workspace, or the sandbox read-only."
+                f"Not run: the workspace contains {len(places)} files and folders with remit's settings, and a sandbox that"
+                f" can write protects at most {MOST_SETTINGS}. Choose a narrower workspace, or the sandbox read-only."
             )
         for path in sorted(places):
             parts = path.relative_to(top).parts
@@ -161,19 +160,21 @@ class Guard:
         for place in _named(self.top, folder):
             self._keep((), place.relative_to(self.top).parts)
 
-    # --- What is put aside afterwards ------------------------------------------------------------
+    # --- Renaming planted files ------------------------------------------------------------------
 
     def put_aside(self) -> list[str]:
-        """Gives other names to what was planted meanwhile; what was done, in words."""
+        """Rename files that the command planted; returns a note about each."""
         names: list[str] = []
         with suppress(OSError), _held(open_folder(self.top)) as top:
             if _id(top.stat(".")) == self._id:
                 names += self._planted(top)
                 survey = self._look_again()
                 names += [*self._new_repositories(top, survey), *self._new_settings(top, survey)]
-        told = [f"{show(name)} was put aside: a command in a sandbox may not make it" for name in names]
-        more = len(told) - MOST_TOLD
-        return [*told[:MOST_TOLD], f"{more} more were put aside"] if more > 0 else told
+        notes = [
+            f"{show(name)} was renamed: a sandboxed command may not create or change it" for name in names
+        ]
+        more = len(notes) - MOST_TOLD
+        return [*notes[:MOST_TOLD], f"{more} more were renamed"] if more > 0 else notes
 
     def _planted(self, top: Folder) -> Iterator[str]:
         for parts, before in self._watched.items():
@@ -186,12 +187,12 @@ class Guard:
         most = MOST_AFTERWARDS if self._whole else repositories.MOST_ENTRIES
         survey = repositories.find_all(self.top, most, insist=True)
         if self._whole and not survey.whole:
-            _tell_once(self.top)
+            _warn_once(self.top)
         return survey
 
     def _new_settings(self, top: Folder, survey: repositories.Survey) -> Iterator[str]:
-        """Files that have become settings meanwhile, and settings that were changed by another name of theirs."""
-        # A repository that a command made, a clone say, has no trust, and no later command can unmake it.
+        """Undo new settings files, and changes of settings through another hard link."""
+        # A repository that a command created, such as a clone, is not trusted, and no later command can change that.
         own = [new.parts for new in survey.repositories if new.parts and self._is_new(top, new)]
         listed = [
             (parts, name) for parts, name in survey.settings if not any(parts[: len(r)] == r for r in own)
@@ -207,15 +208,15 @@ class Guard:
                 yield from _undo(top, parts, data)
 
     def _new_repositories(self, top: Folder, survey: repositories.Survey) -> Iterator[str]:
-        """Repositories that a command made may stay, but nothing in them that git would run."""
+        """Keep repositories that a command created, but rename everything in them that git would run."""
         for new in survey.repositories:
-            # What was there before could not be changed: it was for reading only.
+            # Repositories that existed before were read-only.
             if self._is_new(top, new):
                 with suppress(OSError), _walked(top, new.parts) as folder:
                     yield from self._check_new(top, folder, new)
 
     def _is_new(self, top: Folder, found: repositories.Repository) -> bool:
-        """Whether a repository is there, and was not before."""
+        """Whether a repository exists now and did not exist before."""
         with suppress(OSError), _walked(top, found.parts) as folder:
             return _id(folder.stat(".git")) not in self._known
         return False
@@ -244,24 +245,24 @@ class Guard:
                 for name in repositories.would_run(git, files):
                     yield from _aside(git, (*parts, name))
         except OSError:
-            # A link on the way, say: it cannot be told what is behind it.
+            # For example a symlink in the path: its target is unknown.
             yield from _aside(folder, new.git)
 
 
-_told: set[Path] = set()
+_warned: set[Path] = set()
 
 
-def _tell_once(top: Path) -> None:
-    if top not in _told:
-        _told.add(top)
+def _warn_once(top: Path) -> None:
+    if top not in _warned:
+        _warned.add(top)
         log.warning(
-            "%s is too large to be searched for git repositories, settings and journals: not all are guarded in sandboxes",
+            "%s is too large to search fully: sandboxes may not protect every git repository, settings file and journal",
             top,
         )
 
 
 def _named(top: Path, folder: Path) -> Iterator[Path]:
-    """Places in the workspace that the settings of a repository, or of the user, name."""
+    """Paths in the workspace that git settings of a repository or of the user refer to."""
     git = folder / ".git"
     home = next(iter(homes()), None)
     places = [*repositories.named_places(folder, git, _settings(git, "config"), home)]
@@ -284,23 +285,21 @@ def _settings(folder: Path, name: str) -> list[str]:
 
 
 def check_place(sandbox: Sandbox, workspace: Path, parts: tuple[str, ...]) -> None:
-    """Raises Refused for what the file tools may not write; links must be resolved before.
+    """Raise Refused for a path that the file tools may not write. Symlinks must be resolved before.
 
-    Nobody writes journals, with or without a sandbox: approvals come from people.
+    Journals are never written, with or without a sandbox: they hold approvals, which only people give.
     """
     shown = show("/".join(parts))
     if is_journal(database_of(workspace.joinpath(*parts))):
-        raise Refused(f"{shown} may not be written: it belongs to a journal of remit.")
+        raise Refused(f"Not written: {shown} belongs to one of remit's journals.")
     if repositories.is_inside(workspace, parts):
-        raise Refused(f"{shown} may not be written: a git repository is changed by git commands only.")
+        raise Refused(f"Not written: {shown} is in a git folder. Use git commands to change a repository.")
     if sandbox.files != "workspace-write":
         return
     check_workspace(sandbox, workspace)
-    # Settings of remit: a person is asked instead.
+    # For remit's own settings, a person is asked instead.
     if not by_name(workspace.joinpath(*parts)) and _obeyed(workspace, parts):
-        raise Refused(
-            f"{shown} may not be written here (sandbox: {sandbox}): it is obeyed by programs outside the sandbox."
-        )
+        raise Refused(f"Not written: programs outside the sandbox use {shown} (sandbox: {sandbox}).")
 
 
 def _obeyed(workspace: Path, parts: tuple[str, ...]) -> bool:
@@ -319,14 +318,14 @@ def _obeyed(workspace: Path, parts: tuple[str, ...]) -> bool:
 
 
 def changes_settings(workspace: Path, parts: Parts, old: bytes | None, new: bytes) -> bool:
-    """Whether a file would change settings of remit; links must be resolved before. May look through the workspace."""
+    """Whether new content would change remit's settings. Symlinks must be resolved before. May search the workspace."""
     path = workspace.joinpath(*parts)
     if by_name(path):
         return True
     return SettingsFiles(workspace, repositories.find_all(workspace).settings).is_change(path, old, new)
 
 
-# --- Folders held ---------------------------------------------------------------------------------
+# --- Open folders ---------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -339,7 +338,7 @@ def _held(folder: Folder) -> Generator[Folder]:
 
 @contextmanager
 def _walked(top: Folder, parts: Iterable[str]) -> Generator[Folder]:
-    """A folder below one that is held, without following a link. Raises OSError where one is on the way."""
+    """Open a folder below another. Raises OSError for a symlink in the path."""
     folder = top.folder(".")
     try:
         for part in parts:
@@ -352,7 +351,7 @@ def _walked(top: Folder, parts: Iterable[str]) -> Generator[Folder]:
 
 
 def _undo(top: Folder, parts: Parts, before: bytes | None) -> Iterator[str]:
-    """Gives another name to what is at a path, or to the first link on the way, and puts back what was there before."""
+    """Rename the file at a path, or the first symlink in the path, and restore the old content."""
     folder = top.folder(".")
     try:
         for number, part in enumerate(parts, 1):
@@ -374,7 +373,7 @@ def _undo(top: Folder, parts: Parts, before: bytes | None) -> Iterator[str]:
 
 
 def _aside(folder: Folder, parts: tuple[str, ...]) -> Iterator[str]:
-    """Gives another name to what is in a folder; its path, unless that cannot be done."""
+    """Rename an entry of a folder; yields its path, or nothing if that fails."""
     number = 1
     while True:
         free = f"{parts[-1]}.from-sandbox{number}"
@@ -389,12 +388,12 @@ def _aside(folder: Folder, parts: tuple[str, ...]) -> Iterator[str]:
         except PermissionError:
             if not isinstance(folder, FdFolder):
                 raise
-            # The command may have taken the right to rename away from us.
+            # The command may have removed our permission to rename.
             os.fchmod(folder.fd, stat.S_IMODE(os.fstat(folder.fd).st_mode) | 0o700)
             folder.replace(parts[-1], free)
         yield "/".join(parts)
     except OSError as error:
-        log.warning("what a command in a sandbox made could not be put aside: %s: %s", "/".join(parts), error)
+        log.warning("a file from a sandboxed command could not be renamed: %s: %s", "/".join(parts), error)
 
 
 def _id(info: os.stat_result) -> tuple[int, int]:
@@ -402,7 +401,7 @@ def _id(info: os.stat_result) -> tuple[int, int]:
 
 
 def _identity(info: os.stat_result | None) -> tuple[int, ...] | None:
-    """What is the same only for the same file: numbers alone are used again."""
+    """A key that identifies a file; the inode number alone may be reused."""
     return None if info is None else (info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns)
 
 

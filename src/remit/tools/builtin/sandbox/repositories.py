@@ -1,6 +1,6 @@
-"""Git repositories, settings and journals in a workspace: where they are, which places git's settings name, what would run.
+"""Find git repositories, settings and journals in a workspace, the paths that git settings refer to, and what git would run.
 
-Nothing here asks git, which would obey the very settings in question.
+None of this calls git, which would follow the settings in question.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from remit.tools.builtin.workspace import read_bytes
 from remit.tools.settings_files import NAMES, Parts
 
 MOST_ENTRIES = 100_000
-"""Names that are looked at in search of repositories; shallow ones first."""
+"""The most names visited in a search for repositories; shallow folders come first."""
 MOST_SETTINGS = 200_000
-"""Bytes of a git config that are read."""
+"""The most bytes read of a git config."""
 MOST_HOOKS = 200
 
 _LATE = frozenset(
     {"node_modules", ".venv", "venv", "target", "build", "dist", "__pycache__", ".cache", ".tox"}
 )
-"""Large folders that seldom hold a repository are looked into last."""
+"""Large folders that seldom contain a repository; searched last."""
 
 
 class Repository(NamedTuple):
-    """A folder in which a repository begins."""
+    """The top folder of a repository."""
 
     parts: tuple[str, ...]
-    """From the workspace; empty for the workspace itself."""
+    """Relative to the workspace; empty for the workspace itself."""
     mode: int
-    """Of its `.git`: a folder, a file that says where it is, or a link."""
+    """The mode of its `.git`: a folder, a file with the path of the folder, or a symlink."""
     id: tuple[int, int]
-    """Which one it is on this machine."""
+    """Device and inode of its `.git`."""
 
     @property
     def git(self) -> tuple[str, ...]:
@@ -48,41 +48,41 @@ class Repository(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What was found in a workspace."""
+    """The result of a search in a workspace."""
 
     repositories: list[Repository]
     settings: list[tuple[Parts, str]]
-    """Folders, and names in them behind which there may be settings of remit."""
+    """Folders, and names in them that may be remit's settings."""
     journals: list[Path]
     whole: bool
-    """Whether all of it was looked at."""
+    """Whether the whole workspace was searched."""
 
 
 class _Listing(NamedTuple):
-    """What is of interest in a folder, and the sign that nothing in it was made or renamed since."""
+    """The relevant entries of a folder, and a fingerprint that changes when an entry is created or renamed."""
 
     sign: tuple[int, ...]
     entries: int
     folders: tuple[str, ...]
     begins: bool
-    """Whether a repository begins in it."""
+    """Whether the folder is the top of a repository."""
     settings: tuple[str, ...]
     journals: tuple[str, ...]
-    """Files that are journals. Whoever opens one makes files beside it, which changes the sign."""
+    """Files that are journals. Opening a journal creates files beside it, which changes the fingerprint."""
 
 
 _SETTLED_NS = 1_000_000_000
-"""The age of a last change from which on another would be seen by the clock of the disk."""
+"""A listing is cached if its last change is older than this: a newer change could have the same timestamp."""
 _MOST_REMEMBERED = 4
 _remembered: dict[Path, dict[str, _Listing]] = {}
-"""Of the workspaces used last, so that a look before and after every command costs little."""
+"""A cache for the workspaces used last: every command is preceded and followed by a search."""
 
 
 def find_all(top: Path, most: int = MOST_ENTRIES, *, insist: bool = False) -> Survey:
-    """Repositories, settings and journals in a folder and below it, except in git folders.
+    """Find repositories, settings and journals in a folder and below it, except in git folders.
 
-    What is found by path may have become something else meanwhile: whoever uses it has to look again. Who insists has
-    folders that their owner cannot list made listable.
+    A path may change after the search: callers must check again before use. `insist` makes folders readable that their
+    owner cannot list.
     """
     found, settings, journals = list[Repository](), list[tuple[Parts, str]](), list[Path]()
     known = _remembered.pop(top, {})
@@ -132,7 +132,7 @@ def _list(path: str, known: dict[str, _Listing], *, insist: bool) -> _Listing | 
 
 def _journals(entries: Iterable[os.DirEntry[str]]) -> Iterator[str]:
     for entry in entries:
-        # The pages of a database are at least 512 bytes: most files need not be opened.
+        # A database consists of pages of at least 512 bytes, so most files need not be opened.
         if entry.is_file(follow_symlinks=False):
             size = entry.stat(follow_symlinks=False).st_size
             if size and not size % 512 and is_journal(entry.path):
@@ -140,7 +140,7 @@ def _journals(entries: Iterable[os.DirEntry[str]]) -> Iterator[str]:
 
 
 def _list_by_force(path: str, known: dict[str, _Listing]) -> _Listing | None:
-    """git needs no list: it would find by name what was hidden from us."""
+    """List a folder after making it readable: git would find an entry by name, without listing the folder."""
     with suppress(OSError):
         mode = os.lstat(path).st_mode
         if stat.S_ISDIR(mode):
@@ -155,17 +155,17 @@ def _found(path: str, parts: tuple[str, ...]) -> Iterator[Repository]:
         yield Repository(parts, info.st_mode, (info.st_dev, info.st_ino))
 
 
-# --- Whether a file is git's own -------------------------------------------------------------------
+# --- git's own files -------------------------------------------------------------------------------
 
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
-"""Characters that a Mac's file system leaves out of names."""
+"""Characters that the file system of macOS ignores in names."""
 
 
 def is_inside(workspace: Path, parts: Sequence[str]) -> bool:
-    """Whether a file is in a git folder, or would make the folder that it is in one. Links must be resolved before.
+    """Whether a file is in a git folder, or would turn its folder into one. Symlinks must be resolved before.
 
-    By name, however a file system may spell it, and by what makes git take a folder for a git folder: a bare
-    repository, and the one that a `.git` file leads to, can have any name.
+    Checked by name, in every spelling of a file system, and by the entries that make a folder a git folder: a bare
+    repository, and the folder that a `.git` file refers to, can have any name.
     """
     if any(map(is_git_name, (*workspace.parts, *parts))):
         return True
@@ -173,13 +173,13 @@ def is_inside(workspace: Path, parts: Sequence[str]) -> bool:
 
 
 def is_git_name(name: str) -> bool:
-    """Whether some file system takes a name for `.git`."""
+    """Whether any file system treats a name as `.git`."""
     short = _IGNORED.sub("", name).casefold().partition(":")[0].rstrip(" .")
     return short in (".git", "git~1")
 
 
 def _is_git_folder(folder: Path, new: str) -> bool:
-    """Whether git would take a folder for a git folder, with one more name in it."""
+    """Whether git would treat a folder as a git folder if it had one more entry."""
 
     def has(name: str) -> bool:
         return new.casefold() == name.casefold() or os.path.lexists(folder / name)
@@ -229,11 +229,11 @@ _HARMLESS = {
     "advice": {"detachedhead"},
     "gc": {"auto"},
 }
-"""Settings of git that run nothing and lead nowhere."""
+"""Settings of git that run no program and refer to no path."""
 
 
 def read_settings(text: str) -> Iterator[tuple[str, str, str]]:
-    """The section, key and value of each line; a line that is not plainly one of these has an empty section."""
+    """The section, key and value of each line; the section is empty for a line that cannot be parsed."""
     section = ""
     for line in text.removesuffix("\n").split("\n"):
         words = line.strip(" \t")
@@ -248,9 +248,9 @@ def read_settings(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_harmless(text: str, files: str = "") -> bool:
-    """Whether no setting could have git run or obey something else; what is not understood could.
+    """Whether no setting can make git run a program or read other settings. A line that cannot be parsed is not harmless.
 
-    `files` is where the repository's files are, from the git folder, should its settings have to say so.
+    `files` is the path from the git folder to the repository's files, which `core.worktree` may contain.
     """
     for section, key, value in read_settings(text):
         if files and (section, key, value) == ("core", "worktree", files):
@@ -261,7 +261,7 @@ def is_harmless(text: str, files: str = "") -> bool:
 
 
 def runs_nothing(name: str, value: str) -> bool:
-    """The same for one setting by its whole name, such as `user.email` or `remote.origin.url`."""
+    """The same for one setting by its full name, such as `user.email` or `remote.origin.url`."""
     section, _, rest = name.lower().partition(".")
     return _is_harmless(section, rest.rpartition(".")[2], value)
 
@@ -271,7 +271,7 @@ def _is_harmless(section: str, key: str, value: str) -> bool:
 
 
 def named_places(folder: Path, git: Path, texts: Iterable[str], home: Path | None) -> Iterator[Path]:
-    """Where the settings of a repository have git look for more settings, and for hooks."""
+    """The paths where git settings make git look for more settings and for hooks."""
     for text in texts:
         for section, key, value in read_settings(text):
             given = value.strip('"')
@@ -281,12 +281,12 @@ def named_places(folder: Path, git: Path, texts: Iterable[str], home: Path | Non
                 yield Path(os.path.normpath(git / given))
             elif (section, key) == ("core", "hookspath"):
                 hooks = Path(os.path.normpath(folder / given))
-                # husky's own hooks run those beside them.
+                # husky's hooks in `_` run the hooks in its parent folder.
                 yield hooks.parent if hooks.name == "_" else hooks
 
 
 def read_text(folder: Folder, name: str) -> str | None:
-    """A small file of a folder that is held; None where there is none. Never waits."""
+    """Read a small file of an open folder; None if it does not exist. Never blocks."""
     try:
         fd = folder.open(name, READ)
     except OSError:
@@ -301,11 +301,11 @@ def read_text(folder: Folder, name: str) -> str | None:
         os.close(fd)
 
 
-# --- Repositories that nobody knows yet ----------------------------------------------------------
+# --- New repositories ----------------------------------------------------------------------------
 
 
 def would_run(git: Folder, files: str = "") -> Iterator[str]:
-    """The names in a git folder by which git would run something or look elsewhere; `files` as above."""
+    """The entries of a git folder that make git run a program or read other folders; `files` as in `is_harmless`."""
     for name in ("commondir", "config.worktree"):
         if _kind(git, name) is not None:
             yield name
@@ -339,6 +339,6 @@ def _only_samples(git: Folder) -> bool:
 
 
 def leads_to(text: str) -> str | None:
-    """Where a `.git` file says that the repository is; None for one that says nothing of the kind."""
+    """The path in a `.git` file; None if the file has none."""
     found = re.fullmatch(r"gitdir: ([^\x00\n]+)\n?", text)
     return found[1] if found else None

@@ -1,6 +1,6 @@
-"""A filter of system calls for sandboxes: no sockets that lead out past files and network, no setuid files.
+"""A seccomp filter for sandboxes: no sockets that bypass the limits on files and network, no setuid files.
 
-A program in the kernel's own small language, as bubblewrap's `--seccomp` takes it.
+The filter is a BPF program for bubblewrap's `--seccomp`.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import NamedTuple
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY, _AND, _GO, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x05, 0x06
 _NUMBER, _MACHINE, _FIRST, _SECOND, _THIRD, _FOURTH = 0, 4, 16, 24, 32, 40
-"""Where the call's number, its machine and its arguments are."""
+"""Offsets of the call's number, its architecture and its arguments."""
 _ALLOW, _FAIL, _ABSENT = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 _IO_URING = 425
-"""It could make sockets past every filter."""
+"""io_uring could create sockets that no filter sees."""
 _OTHER_WAY = 0x40000000
-"""Calls above this number are a second way to make them, on x86."""
+"""On x86, calls from this number on are the x32 variants of the same calls."""
 
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _ROUTE = 0
-"""The part of netlink that tells programs their own addresses."""
+"""The netlink protocol that gives programs their own addresses."""
 _STREAM, _SEQPACKET = 1, 5
 _KIND = 0xF
-"""What is left of a socket's kind without its flags."""
+"""Masks the flags off a socket type."""
 
 
 _OPENAT2 = 437
-"""Its mode is out of a filter's sight. Programs that find it missing use the older call."""
+"""A filter cannot see the mode of this call. Programs that find it missing use the older call."""
 _FCHMODAT2 = 452
 _MAKING = 0o100 | 0o20000000
-"""Flags with which `open` heeds its mode, on all machines below: O_CREAT, O_TMPFILE."""
+"""Flags with which `open` uses its mode, on all machines below: O_CREAT, O_TMPFILE."""
 
 
 class _Calls(NamedTuple):
-    """The kernel's name for a machine, and the numbers of its calls."""
+    """The kernel's number for an architecture, and the numbers of its system calls."""
 
     machine: int
     socket: int
     pair: int
     keys: tuple[int, int, int]
     modes: dict[int, int]
-    """Calls that give a file its mode, and where they have it."""
+    """Calls that set a file's mode, and the offset of that argument."""
     opens: dict[int, tuple[int, int]]
-    """The same for those that do so only with some flags: where they have flags and mode."""
+    """Calls that set a mode only with some flags, and the offsets of flags and mode."""
 
 
 _NEWER = {33: _THIRD, 52: _SECOND, 53: _THIRD, _FCHMODAT2: _THIRD}
@@ -68,20 +68,18 @@ _MACHINES = {
 
 
 def can_filter() -> bool:
-    """Whether the machine is one whose calls are known here."""
+    """Whether the system calls of this architecture are known."""
     return platform.machine() in _MACHINES
 
 
 def make_filter(*, unix: bool = False) -> bytes:
-    """A filter by which neither setuid files nor sockets other than those of the internet can be made.
+    """A filter that forbids setuid files, and sockets other than internet sockets; `unix` allows Unix sockets too.
 
-    With `unix`, Unix sockets can be made too.
+    A setuid file would outlive the sandbox and run with the rights of the user who ran remit, perhaps root.
 
-    A setuid file would outlive the sandbox, and run with the rights of the one who ran remit, for root too.
-
-    Unix sockets lead to servers outside, by names that no folder hides; others, such as those to the host of a virtual
-    machine, are in no namespace. Pairs of connected sockets can be made, unless they could be led elsewhere later, as
-    those for datagrams. Keys of the user's session are out of reach, and programs for another machine (32 bits).
+    Unix sockets can reach servers outside through names that no mount hides. Other sockets, such as those to the host of a
+    virtual machine, belong to no namespace. Connected pairs are allowed, except datagram pairs, which can be redirected
+    later. The filter also blocks the keyrings of the user's session and 32-bit programs.
     """
     calls = _MACHINES[platform.machine()]
     program = _Program()
@@ -131,7 +129,7 @@ def make_filter(*, unix: bool = False) -> bytes:
 
 
 class _Program:
-    """Steps, with names for those that others go to; the kernel knows only how many steps to leave out."""
+    """A list of instructions with labels. The kernel's jumps are numbers of instructions to skip."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, str, str, int]] = []
@@ -176,7 +174,7 @@ class _Program:
 
 
 def as_file(program: bytes) -> int:
-    """A descriptor that the program can be read from; the caller closes it."""
+    """A descriptor from which the program can be read; the caller closes it."""
     reader, writer = os.pipe()
     os.write(writer, program)
     os.close(writer)

@@ -1,1 +1,1 @@
-"""`ls`, `glob` and `grep`."""
+"""The tools `ls`, `glob` and `grep`."""

@@ -1,4 +1,4 @@
-"""The tool `grep`: which lines of which files match a regular expression."""
+"""The tool `grep`: find lines that match a regular expression."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from remit.tools.builtin.search.walk import Walk
 from remit.tools.builtin.workspace import ResolvedPath, Workspace, open_file, read_bytes
 from remit.tools.result import ToolResult
 from remit.tools.tool import ToolContext, tool
-from remit.tools.words import Refused, count, counted, in_words, show, size
+from remit.tools.words import Refused, count, counted, errors_as_results, show, size
 
 SECONDS = 20.0
-"""How long one search may take; a pattern that backtracks without end is stopped then."""
+"""The timeout of one search. It also stops a pattern with endless backtracking."""
 MOST_BYTES = 30_000_000
 """The largest file that is searched."""
 HEAD_BYTES = 1 << 16
-"""How much of a file tells whether the rest is worth reading."""
+"""The bytes of a file that decide whether it is text."""
 MOST_LINES = 1000
 MOST_CONTEXT = 20
 MOST_LINE_CHARS = 500
@@ -37,7 +37,7 @@ Mode = Literal["lines", "files", "count"]
 @tool(
     tier="observe", paths=("path",), summarise=lambda result: counted(result, "matches", "match", "matches")
 )
-@in_words
+@errors_as_results
 def grep(
     pattern: str,
     ctx: ToolContext,
@@ -52,19 +52,19 @@ def grep(
     offset: int = 0,
     limit: int = 100,
 ) -> ToolResult:
-    """Search the files of the workspace for lines that match a regular expression. Binary files are left out.
+    """Search the files of the workspace for lines that match a regular expression. Binary files are skipped.
 
     Args:
-        pattern: A regular expression in Python's syntax; it is matched within single lines.
+        pattern: A regular expression in Python's syntax, matched within single lines.
         path: The folder or file to search, relative to the workspace.
-        glob: Only files like this: *.py (any folder), src/**/*.py (from path), !*.min.js (all others).
-        ignore_case: Whether a and A are the same.
+        glob: Only files that match: *.py (any folder), src/**/*.py (from path), !*.min.js (all others).
+        ignore_case: Whether to ignore case.
         context: How many lines to show before and after each match, at most 20.
         mode: lines shows the lines, files only the names, count how many lines match in each file.
         hidden: Whether to search names that begin with a dot.
-        ignored: Whether to search what .gitignore leaves out.
-        offset: How many matches (or files) to leave out at the beginning.
-        limit: How many matches (or files) to give, at most 1000.
+        ignored: Whether to search files that .gitignore excludes.
+        offset: How many matches (or files) to skip.
+        limit: How many matches (or files) to return, at most 1000.
     """
     wanted = read_pattern(pattern, ignore_case=ignore_case)
     names = _Names(glob)
@@ -80,7 +80,7 @@ def grep(
         else:
             search.file(start)
         if ctx.cancelled:
-            raise Refused("Stopped: the run was cancelled.")
+            raise Refused("Search stopped: the run was cancelled.")
         return _Report(workspace, search, start, page).result(mode)
 
 
@@ -94,13 +94,15 @@ class _Page(NamedTuple):
 
 
 class _Names:
-    """Which files a glob picks, by their path from where the search begins."""
+    """Selects files by a glob, matched against the path from the start of the search."""
 
     def __init__(self, glob: str) -> None:
         self.negated = glob.startswith("!")
         text = glob.removeprefix("!")
         if text.startswith("/") or ".." in text.split("/"):
-            raise Refused(f"{show(glob)}: the glob is matched below path, so it cannot lead elsewhere.")
+            raise Refused(
+                f"{show(glob)}: a glob is matched below path, so it cannot begin with / or contain '..'."
+            )
         self.any_folder = "/" not in text
         self.glob: Glob | None = compile_glob(text) if text else None
 
@@ -114,7 +116,7 @@ class _Names:
 
 
 class _Search:
-    """Feeds files to engines and holds what they found."""
+    """Feeds files to engines and collects the matches."""
 
     def __init__(self, workspace: Workspace, pattern: Pattern, cancelled: Callable[[], bool]) -> None:
         self.workspace = workspace
@@ -132,11 +134,11 @@ class _Search:
         self._done = threading.Event()
 
     def over(self) -> bool:
-        """Whether going on makes no sense."""
+        """Whether the search should stop."""
         return self.late or self.cancelled() or any(engine.full for engine in self._engines())
 
     def folder(self, walk: Walk, names: _Names) -> None:
-        """Searches a folder."""
+        """Search a folder."""
         with _Watched(self):
             for found in walk:
                 if found.is_folder or not found.entry.is_file(follow_symlinks=False):
@@ -148,7 +150,7 @@ class _Search:
         self.unreadable += walk.unreadable
 
     def file(self, place: ResolvedPath) -> None:
-        """Searches one file. Raises Refused when that cannot be done."""
+        """Search one file. Raises Refused if it cannot be read as text."""
         data = file_contents.load(place, MOST_BYTES)
         if what := file_contents.binary_kind(data):
             raise Refused(f"{place.shown} is {what}, not text.")
@@ -187,7 +189,7 @@ class _Search:
         self._engine(text).feed(len(self.files) - 1, text)
 
     def _engine(self, text: bytes) -> grep_engines.Engine:
-        # Beyond ASCII the engines' tables of characters differ, so such files are Python's when tables matter.
+        # Beyond ASCII the engines' Unicode tables differ, so Python searches such files if tables matter.
         if self._program and (not self.pattern.needs_tables or text.isascii()):
             if self._ripgrep is None:
                 self._ripgrep = grep_engines.Engine(grep_engines.ripgrep_command(self._program, self.pattern))
@@ -200,7 +202,7 @@ class _Search:
         yield from (engine for engine in (self._ripgrep, self._python) if engine is not None)
 
     def watch(self) -> None:
-        """Until the search is done: ends it when its time is up, or the run's."""
+        """Wait until the search is done; kill the engines at the timeout, or when the run is cancelled."""
         end = time.monotonic() + SECONDS
         while not self._done.wait(0.02):
             if self.cancelled() or time.monotonic() >= end:
@@ -209,7 +211,7 @@ class _Search:
                     engine.kill()
 
     def collect(self) -> None:
-        """Waits for the engines and takes what they found, in the order of the files."""
+        """Wait for the engines, and collect the matches in the order of the files."""
         for engine in self._engines():
             engine.finish()
             self.late = self.late or engine.killed
@@ -224,7 +226,7 @@ class _Search:
 
 
 class _Watched:
-    """A search under the clock; at its end everything is collected and no process is left."""
+    """A search with a timeout. At its end, the matches are collected and every process has ended."""
 
     def __init__(self, search: _Search) -> None:
         self.search = search
@@ -240,11 +242,11 @@ class _Watched:
             self.search.close()
 
 
-# --- Telling -------------------------------------------------------------------------------------
+# --- The result ----------------------------------------------------------------------------------
 
 
 class _Report:
-    """What was found, page by page."""
+    """The result of a search, page by page."""
 
     def __init__(self, workspace: Workspace, search: _Search, start: ResolvedPath, page: _Page) -> None:
         self.workspace = workspace
@@ -281,21 +283,21 @@ class _Report:
     def _nothing(self) -> str:
         where = "" if self.start.path == "." else f" in {self.start.shown}"
         if self.search.late:
-            return f"Nothing was found{where} before the search was stopped."
+            return f"No match{where} before the search was stopped."
         return f"No line matches {show(self.search.pattern.text)}{where} ({count(len(self.search.files), 'file')} searched)."
 
     def _notes(self) -> list[str]:
         search, notes = self.search, list[str]()
         if search.late:
             notes.append(
-                f"(Stopped after {SECONDS:g} s, so this is not everything. Use a simpler pattern, or a smaller path or glob.)"
+                f"(Incomplete: the search was stopped; its limit is {SECONDS:g} s. Use a simpler pattern, or a narrower path or glob.)"
             )
         if search.full:
             notes.append(
                 f"(Stopped after {grep_engines.MOST_MATCHES:,} matches. Use a narrower pattern, path or glob.)"
             )
         if search.large:
-            notes.append(f"({count(search.large, 'file')} larger than {size(MOST_BYTES)} not searched.)")
+            notes.append(f"({count(search.large, 'file')} over {size(MOST_BYTES)} not searched.)")
         if search.unreadable:
             notes.append(
                 f"({count(search.unreadable, 'file or folder', 'files or folders')} could not be opened.)"
@@ -307,7 +309,7 @@ class _Report:
         if not first and shown == total:
             return []
         last = first + shown
-        more = f" Go on with offset={last}." if last < total else ""
+        more = f" Continue with offset={last}." if last < total else ""
         what = "Matches" if mode == "lines" else "Files"
         return [f"({what} {first + 1} to {last} of {total}.{more})"]
 
@@ -335,7 +337,7 @@ class _Report:
         return out, shown
 
     def _around(self, file: int, picked: list[int]) -> Iterator[tuple[str, bool]]:
-        """The lines to show of one file, and whether each is one that was asked for."""
+        """The lines to show of one file, and for each whether it is a match of this page."""
         text, path, context = self._text(file), self._path(file), self.page.context
         hits, asked = set(self.by_file[file]), set(picked)
         numbers = sorted({n for hit in picked for n in range(max(hit - context, 1), hit + context + 1)})
@@ -350,12 +352,12 @@ class _Report:
             ):
                 yield "--", False
             last = number
-            line = text[number - 1] if number <= len(text) else "(changed meanwhile)"
+            line = text[number - 1] if number <= len(text) else "(the file has changed)"
             mark = ":" if number in hits else "-"
             yield f"{path}{mark}{number}{mark}{_cut(line)}", number in asked
 
     def _text(self, file: int) -> list[str]:
-        """The file's lines, read again: only those of one page are held."""
+        """The file's lines, read again so that a search does not keep every file in memory."""
         try:
             fd, _ = open_file(self.workspace.find(self.search.files[file]))
         except Refused:
@@ -370,4 +372,4 @@ class _Report:
 def _cut(line: str) -> str:
     if len(line) <= MOST_LINE_CHARS:
         return line
-    return f"{line[:MOST_LINE_CHARS]}... (line cut: it has {len(line):,} characters)"
+    return f"{line[:MOST_LINE_CHARS]}... (line truncated: it has {len(line):,} characters)"

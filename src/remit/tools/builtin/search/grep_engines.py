@@ -1,7 +1,7 @@
-"""What finds matching lines: ripgrep where there is one, else Python, each a process that reads text and prints line numbers.
+"""Search engines: ripgrep if installed, else Python. Each is a process that reads text and prints line numbers.
 
-The text is fed to them, so neither opens a file: which files are searched is decided in one place, and nothing that is
-renamed meanwhile can lead them outside the workspace.
+The engines never open a file; they get the text on stdin. One place decides which files are searched, and a rename during
+the search cannot lead an engine outside the workspace.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from remit.tools.builtin.search.regex_dialect import Pattern
 from remit.tools.words import Refused
 
 MOST_SEARCHES = max(2, min(8, os.cpu_count() or 2))
-"""Searches that run at once in this process, all runs together; further ones wait in order. Each is one or two processes
-that may keep a processor busy for `SECONDS`."""
+"""The most concurrent searches in this process, over all runs; others wait in order. Each search is one or two processes
+that may keep a CPU busy until the timeout."""
 SEARCHES = Gate(MOST_SEARCHES)
 
 MOST_MATCHES = 10_000
-"""Lines that one search finds; then it stops."""
+"""One search stops after this many matches."""
 
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 _KEPT = ("SYSTEMROOT",)
 
 
 def ripgrep_command(program: str, pattern: Pattern) -> list[str]:
-    """ripgrep over its input: numbers of lines, and nothing of its own settings."""
+    """The command line of ripgrep: read stdin, print line numbers, ignore the user's configuration."""
     case = "--ignore-case" if pattern.ignore_case else "--case-sensitive"
     options = "--no-config --color=never --no-heading --no-filename --line-number --text --encoding=none --max-columns=1"
     return [program, *options.split(), case, f"--regexp={pattern.text}", "-"]
 
 
 def python_command(pattern: Pattern, seconds: float) -> list[str]:
-    """The same in Python."""
+    """The command line of the Python engine."""
     if not sys.executable:
-        raise Refused("This pattern needs a Python program to search with, and there is none.")
+        raise Refused("This pattern needs the Python engine, but the Python executable is unknown.")
     script = Path(__file__).with_name("python_engine.py")
     case = "i" if pattern.ignore_case else "-"
     return [sys.executable, "-I", "-S", "-W", "ignore", str(script), pattern.text, case, f"{seconds + 2:.0f}"]
@@ -53,23 +53,23 @@ def python_command(pattern: Pattern, seconds: float) -> list[str]:
 
 @functools.cache
 def find_ripgrep() -> str:
-    """A ripgrep that works, found out by running it; empty when there is none."""
+    """The path of a ripgrep that passed a trial run; empty if there is none."""
     candidates = [str(Path(sysconfig.get_path("scripts")) / _PROGRAM), shutil.which("rg") or ""]
     probe = Pattern("b+", ignore_case=False, shared=True, needs_tables=False)
     for candidate in candidates:
-        # A relative one would be whatever lies in the current directory.
+        # A relative path could name a program in the current directory.
         if Path(candidate).is_absolute() and _try(ripgrep_command(candidate, probe), b"a\nbb\n") == "2:":
             return candidate
     return ""
 
 
 def accepts(program: str, pattern: Pattern) -> bool:
-    """Whether ripgrep can compile it; very large ones it cannot."""
+    """Whether ripgrep can compile the pattern; it cannot compile very large ones."""
     return _try(ripgrep_command(program, pattern), b"") is not None
 
 
 def _try(command: list[str], data: bytes) -> str | None:
-    """The first two characters it prints; None when it fails."""
+    """The first two characters of the output; None if the command fails."""
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=10, check=False, env=_env())  # noqa: S603 - no shell, and the program is absolute
     except (OSError, subprocess.SubprocessError):
@@ -82,7 +82,7 @@ def _env() -> dict[str, str]:
 
 
 class Engine:
-    """One process and the files that were fed to it. `kill` may be called from any thread."""
+    """One process and the files fed to it. `kill` may be called from any thread."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and the program is absolute
@@ -93,7 +93,7 @@ class Engine:
             env=_env(),
         )
         self._starts: list[int] = []
-        """The first line of each file, counted over all of them."""
+        """The first line of each file, counted over all files."""
         self._files: list[int] = []
         self._next = 1
         self._found: list[int] = []
@@ -103,7 +103,7 @@ class Engine:
         self._reader.start()
 
     def feed(self, file: int, text: bytes) -> None:
-        """One file's lines. What an engine that is gone does not take is lost; `killed` or `full` says so."""
+        """Send one file's lines. Lines for an engine that has ended are dropped; `killed` or `full` shows it."""
         if not text:
             return
         self._starts.append(self._next)
@@ -116,22 +116,22 @@ class Engine:
         self._next += text.count(b"\n") + (not text.endswith(b"\n"))
 
     def finish(self) -> None:
-        """Waits until everything is searched, or until somebody kills it."""
+        """Wait until everything is searched, or the engine is killed."""
         assert self._process.stdin is not None
         with suppress(OSError, ValueError):
             self._process.stdin.close()
         self._reader.join()
         self._process.wait()
-        # An engine that ends badly by itself must not pass for one that found nothing.
+        # A crashed engine must not count as one that found nothing.
         self.killed = self.killed or (not self.full and self._process.returncode not in (0, 1))
 
     def kill(self) -> None:
-        """Ends it now."""
+        """Kill the process."""
         self.killed = True
         self._process.kill()
 
     def close(self) -> None:
-        """Leaves no process, whatever happened."""
+        """End the process and release its pipes."""
         with suppress(OSError, ValueError):
             self._process.kill()
         self.finish()
@@ -139,14 +139,14 @@ class Engine:
             self._process.stdout.close()
 
     def matches(self) -> Iterator[tuple[int, int]]:
-        """File and line of every match, in the order they were fed."""
+        """File and line of every match, in the order of feeding."""
         for line in self._found:
             at = bisect_right(self._starts, line) - 1
             if at >= 0:
                 yield self._files[at], line - self._starts[at] + 1
 
     def last_file(self) -> int:
-        """The file fed last; -1 for none."""
+        """The last file fed; -1 if none was."""
         return self._files[-1] if self._files else -1
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""The tools `ls` and `glob`: which files there are."""
+"""The tools `ls` and `glob`: list files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from remit.tools.builtin.search.walk import MOST_DEPTH, Walk, WalkEntry
 from remit.tools.builtin.workspace import ResolvedPath, Workspace
 from remit.tools.result import ToolResult
 from remit.tools.tool import ToolContext, tool
-from remit.tools.words import Refused, count, counted, in_words, kind, show, size
+from remit.tools.words import Refused, count, counted, errors_as_results, kind, show, size
 
 MOST_ENTRIES = 1000
 MOST_LEVELS = 10
 MOST_FILES = 1000
-"""Paths of one page."""
+"""The most paths of one page."""
 
 
 # --- ls ------------------------------------------------------------------------------------------
@@ -23,20 +23,20 @@ MOST_FILES = 1000
 
 class _Totals:
     def __init__(self) -> None:
-        self.kinds = dict.fromkeys(("folder", "file", "link", "other"), 0)
+        self.kinds = dict.fromkeys(("folder", "file", "symlink", "other"), 0)
 
     def add(self, word: str) -> None:
         self.kinds[word if word in self.kinds else "other"] += 1
 
     def __str__(self) -> str:
         said = [count(n, word, "other" if word == "other" else "") for word, n in self.kinds.items() if n]
-        return ", ".join(said) or "nothing"
+        return ", ".join(said) or "no entries"
 
 
 @tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "total", "file"))
-@in_words
+@errors_as_results
 def ls(ctx: ToolContext, *, path: str = ".", depth: int = 1, hidden: bool = False) -> ToolResult:
-    """List what is in a folder of the workspace: names, kinds and sizes. A folder's name ends with a slash.
+    """List a folder of the workspace: names, kinds and sizes. A folder's name ends with a slash.
 
     Args:
         path: The folder, relative to the workspace.
@@ -76,7 +76,7 @@ def _entry(found: WalkEntry, *, deeper: bool) -> tuple[str, str]:
     try:
         info = found.entry.stat(follow_symlinks=False)
     except OSError:
-        return f"{name}  (gone)", "other"
+        return f"{name}  (removed meanwhile)", "other"
     word = kind(info.st_mode)
     if stat.S_ISREG(info.st_mode):
         return f"{name}  {size(info.st_size)}", word
@@ -95,7 +95,7 @@ def _target(found: WalkEntry) -> str:
 def _summary(place: ResolvedPath, totals: _Totals, walk: Walk, *, given: bool) -> str:
     hidden = f", {walk.hidden_left_out} hidden not shown" if walk.hidden_left_out else ""
     unreadable = f", {count(walk.unreadable, 'folder')} could not be opened" if walk.unreadable else ""
-    where = "" if given else " No workspace was given: this is the current directory."
+    where = "" if given else " No workspace is set: this is the current directory."
     return f"({place.shown}: {totals}{hidden}{unreadable}.{where})"
 
 
@@ -103,7 +103,7 @@ def _summary(place: ResolvedPath, totals: _Totals, walk: Walk, *, given: bool) -
 
 
 @tool(tier="observe", paths=("path",), summarise=lambda result: counted(result, "total", "file"))
-@in_words
+@errors_as_results
 def glob(
     pattern: str,
     ctx: ToolContext,
@@ -117,12 +117,12 @@ def glob(
     """Find files by a pattern of their path, such as **/*.py or src/**/test_*.{js,ts}. Sorted by path.
 
     Args:
-        pattern: * and ? stay inside one name, ** means any number of folders, {a,b} either.
-        path: The folder to look in, relative to the workspace. The pattern is matched from there.
-        hidden: Whether to look at names that begin with a dot.
-        ignored: Whether to look at what .gitignore leaves out.
-        offset: How many paths to leave out at the beginning.
-        limit: How many paths to give, at most 1000.
+        pattern: * and ? match within one name, ** any number of folders, {a,b} either.
+        path: The folder to search, relative to the workspace. The pattern is matched from there.
+        hidden: Whether to include names that begin with a dot.
+        ignored: Whether to include files that .gitignore excludes.
+        offset: How many paths to skip.
+        limit: How many paths to return, at most 1000.
     """
     with Workspace(ctx.workspace) as workspace:
         wanted = compile_glob(_relative(workspace, pattern))
@@ -145,21 +145,21 @@ def glob(
     lines = list(page)
     if first or first + len(page) < len(found):
         last = first + len(page)
-        more = f" Go on with offset={last}." if last < len(found) else ""
+        more = f" Continue with offset={last}." if last < len(found) else ""
         lines.append(f"(Files {first + 1} to {last} of {len(found)}.{more})")
     return ToolResult("\n".join(lines), details={"total": len(found)})
 
 
 def _relative(workspace: Workspace, pattern: str) -> str:
     if not pattern or "\0" in pattern:
-        raise Refused("The pattern is empty, or has a NUL character in it.")
+        raise Refused("The pattern is empty or contains a NUL character.")
     if Path(pattern).is_absolute():
         parts = workspace.inside(pattern)
         if parts is None:
-            raise Refused(f"{show(pattern)} leads outside the workspace. Only what is inside can be found.")
+            raise Refused(f"{show(pattern)} leads outside the workspace. Use a pattern inside it.")
         pattern = "/".join(parts)
     if ".." in pattern.split("/"):
-        raise Refused(f"{show(pattern)}: a pattern cannot go up with '..'. Give the folder as path.")
+        raise Refused(f"{show(pattern)}: a pattern cannot contain '..'. Pass the folder as path.")
     return pattern
 
 
@@ -167,5 +167,5 @@ def _nothing(pattern: str, place: ResolvedPath, total: int, offset: int) -> str:
     if total:
         return f"There are only {count(total, 'file')}; offset {offset} is past the end."
     where = "the workspace" if place.path == "." else place.shown
-    hint = "" if "**" in pattern or "/" in pattern else f" For all folders below: **/{show(pattern)}"
+    hint = "" if "**" in pattern or "/" in pattern else f" To search subfolders too: **/{show(pattern)}"
     return f"No file matches {show(pattern)} in {where}.{hint}"

@@ -1,7 +1,7 @@
 """Patterns for paths: globs, and the rules of .gitignore.
 
-wcmatch reads the pattern of one name, bracex the braces. Folders are matched by our own loop, because wcmatch tries `**`
-again and again: `**/a/**/a/**/a/**/a/**/a/**/a/b` keeps it busy for more than 10 s, and a match cannot be interrupted.
+wcmatch reads the pattern of one name, bracex the braces. Our own loop matches folders, because wcmatch backtracks on every
+`**`: `**/a/**/a/**/a/**/a/**/a/**/a/b` takes it more than 10 s, and a match cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from remit.tools.words import Refused, show
 MOST_CHARS = 1000
 MOST_ALTERNATIVES = 100
 
-# Braces around one pattern, which Bash takes literally: models write *.{py} and mean *.py. Two dots make a range.
+# Braces around a single pattern: models write *.{py} and mean *.py, but Bash reads them literally. Two dots are a range.
 _LONE_BRACES = re.compile(r"(?<!\\)\{([^{},\\.]*+(?:\.(?!\.)[^{},\\.]*+)*+)\}")
 
 Steps = tuple[re.Pattern[str] | None, ...]
-"""A path pattern, component by component; None is any number of folders."""
+"""A path pattern by component; None means any number of folders."""
 
 
 class Glob(NamedTuple):
-    """A glob, ready to be matched against paths relative to some folder."""
+    """A compiled glob, matched against paths relative to a folder."""
 
     alternatives: tuple[Steps, ...]
 
     @property
     def depth(self) -> int | None:
-        """How many components a path has at most that matches; None for any number."""
+        """The most components of a matching path; None for any number."""
         if any(None in steps for steps in self.alternatives):
             return None
         return max(map(len, self.alternatives))
@@ -47,7 +47,7 @@ def compile_glob(pattern: str) -> Glob:
     try:
         return Glob(tuple(_steps(text.removeprefix("./")) for text in _expand(pattern)))
     except (re.error, RecursionError):
-        raise Refused(f"{show(pattern)} is not a glob that can be read.") from None
+        raise Refused(f"{show(pattern)} is not a valid glob.") from None
 
 
 # --- .gitignore ----------------------------------------------------------------------------------
@@ -58,9 +58,9 @@ class Rule(NamedTuple):
 
     steps: Steps
     anywhere: bool
-    """Whether it is about a name in any folder, and so has one step."""
+    """Whether it matches a name in any folder; it then has one step."""
     ignores: bool
-    """False for a line with ! before it."""
+    """False for a line that starts with !."""
     folders_only: bool
 
     def matches(self, name: str, parts: Sequence[str]) -> bool:
@@ -80,9 +80,9 @@ class Ignore:
         self._names = re.compile("|".join(f"(?:{name})" for name in names) or "(?!)", re.DOTALL)
 
     def judge(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether the path is ignored; None when no rule is about it. The last rule that matches decides."""
+        """Whether the path is ignored; None if no rule matches. The last matching rule decides."""
         parts = path.split("/")
-        # Most names match no rule, which one expression tells for all rules about names.
+        # Most names match no rule, and one regex checks all rules about names.
         rules = self._rules if self._names.fullmatch(parts[-1]) else self._anchored
         for rule in rules:
             if (is_folder or not rule.folders_only) and rule.matches(parts[-1], parts):
@@ -91,7 +91,7 @@ class Ignore:
 
 
 def read_ignore(text: str) -> Ignore | None:
-    """The rules of one .gitignore; None when it has none."""
+    """The rules of one .gitignore; None if it has none."""
     rules = [rule for line in text.split("\n") if (rule := _rule(line.removesuffix("\r"))) is not None]
     return Ignore(rules) if rules else None
 
@@ -126,7 +126,7 @@ def _ends_in_escape(line: str) -> bool:
 
 
 def _match(steps: Steps, parts: Sequence[str]) -> bool:
-    """Whether the steps lead through all parts. Only the last `**` that was met is ever tried again."""
+    """Whether the steps match all parts. Only the most recent `**` is tried again, so matching stays fast."""
     step = part = 0
     back: tuple[int, int] | None = None
     while part < len(parts):
@@ -153,16 +153,16 @@ def _steps(pattern: str) -> Steps:
 
 @functools.lru_cache(maxsize=512)
 def _name(pattern: str) -> re.Pattern[str]:
-    """One component as an expression in which every star but the last is settled for good where it first fits."""
-    import wcmatch.fnmatch as fnmatch  # noqa: PLC0415 - for those who search: it takes 13 ms
+    """The regex of one component. In wcmatch's regex, every star except the last keeps its first match: no backtracking."""
+    import wcmatch.fnmatch as fnmatch  # noqa: PLC0415 - importing it takes 13 ms
 
-    # The same on every system: upper and lower case differ, and no character but the slash separates folders.
+    # The same on every system: case matters, and only the slash separates folders.
     flags = fnmatch.CASE | fnmatch.DOTMATCH | fnmatch.FORCEUNIX
     return re.compile(fnmatch.translate(pattern, flags=flags)[0][0], re.DOTALL)
 
 
 def _expand(pattern: str) -> list[str]:
-    """Every pattern that braces stand for. Raises Refused for too many."""
+    """Expand the braces of a pattern. Raises Refused for too many alternatives."""
     if "{" not in pattern:
         return [pattern]
     import bracex  # noqa: PLC0415 - comes with wcmatch
@@ -172,5 +172,5 @@ def _expand(pattern: str) -> list[str]:
         return bracex.expand(text, keep_escapes=True, limit=MOST_ALTERNATIVES) or [text]
     except bracex.ExpansionLimitException:
         raise Refused(
-            f"{show(pattern)} stands for more than {MOST_ALTERNATIVES} patterns. Use fewer braces."
+            f"{show(pattern)} expands to more than {MOST_ALTERNATIVES} patterns. Use fewer braces."
         ) from None

@@ -1,7 +1,7 @@
-"""The Python engine of `grep`: a program of its own, since only a process can be stopped in the middle of a match.
+"""The Python engine of `grep`: a separate program, since only a process can be stopped in the middle of a match.
 
-Its arguments are a pattern, "i" or "-", and the seconds of CPU it may use; it reads UTF-8 from its input and prints the
-number of every line that matches. It imports nothing of remit, so that it starts fast.
+Arguments: a pattern; "i" to ignore case, or "-"; the limit of CPU seconds. It reads UTF-8 from stdin and prints the number
+of every matching line. It does not import remit, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 
 
 def main(pattern: str, case: str, seconds: str) -> None:
-    """Until the input ends."""
+    """Print the numbers of the lines of stdin that match."""
     try:
         import resource  # noqa: PLC0415 - not on every system
 
-        # Should whoever started it be gone, it ends by itself.
+        # If the parent process is gone, this limit ends the program.
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
     except (ImportError, ValueError, OSError):
         pass

@@ -1,7 +1,7 @@
-"""The regular expressions that `grep` takes: Python's, and the part of them that ripgrep reads the same way.
+"""The regular expressions of `grep`: Python's syntax, and the subset that ripgrep reads the same way.
 
-ripgrep gets a pattern only when both engines are known to mean the same by every piece of it; all others go to
-Python, so that a search finds the same lines wherever it runs.
+ripgrep gets a pattern only if every part of it means the same in both engines. Python gets all others, so that a search
+finds the same lines on every system.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from remit.tools.words import Refused, show
 MOST_CHARS = 1000
 
 _CLASS = re.compile(r"\\.|(\[\^?(?:\]|\\.)?(?:\\.|[^\]\\])*(?:\]|$))", re.DOTALL)
-"""An escape, which is passed over, or a class, up to the end of the pattern when it is not closed."""
+"""An escape (skipped) or a character class; an unclosed class extends to the end of the pattern."""
 _NESTED = re.compile(r"^\[\^?\[|&&|--|~~|\|\|")
 _QUANTIFIER = r"(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![*+?{])"
 _PLAIN = re.compile(
@@ -39,19 +39,19 @@ class Pattern(NamedTuple):
     text: str
     ignore_case: bool
     shared: bool
-    """Whether ripgrep means the same by it, on ASCII text at least."""
+    """Whether it means the same in ripgrep, at least on ASCII text."""
     needs_tables: bool
-    """Whether what it means beyond ASCII depends on an engine's own tables of characters."""
+    """Whether its meaning beyond ASCII depends on the engine's Unicode tables."""
 
 
 def read_pattern(text: str, *, ignore_case: bool) -> Pattern:
-    """Raises Refused for a pattern that cannot be searched for."""
+    """Check a pattern. Raises Refused for an invalid one."""
     if not text:
         raise Refused("The pattern is empty.")
     if len(text) > MOST_CHARS:
         raise Refused(f"The pattern is too long: {len(text):,} characters; the limit is {MOST_CHARS:,}.")
     if "\0" in text or "\n" in text:
-        raise Refused("The pattern has a line break or a NUL character in it. Lines are searched one by one.")
+        raise Refused("The pattern contains a line break or a NUL character. Lines are searched one by one.")
     for found in _CLASS.finditer(text):
         if found[1] and _NESTED.search(found[1]):
             raise Refused(
@@ -62,7 +62,7 @@ def read_pattern(text: str, *, ignore_case: bool) -> Pattern:
         re.compile(text, re.IGNORECASE if ignore_case else 0)
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused(
-            f"{show(text)} is not a regular expression: {error}. Escape what is meant literally: \\( \\[ \\."
+            f"{show(text)} is not a valid regular expression: {error}. Escape literal characters: \\( \\[ \\."
         ) from None
     shared = _PLAIN.fullmatch(text) is not None
     return Pattern(text, ignore_case, shared, ignore_case or _TABLES.search(text) is not None)

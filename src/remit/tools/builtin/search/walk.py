@@ -1,6 +1,6 @@
-"""Going through a folder and all below it: in order, without following links, with the rules of .gitignore.
+"""Walk a folder tree in order, without following symlinks, with the rules of .gitignore.
 
-The same walk serves `glob`, `ls` and `grep`, so that they agree on which files there are.
+`glob`, `ls` and `grep` use the same walk, so that they see the same files.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from remit.tools.builtin.search.path_patterns import Ignore, read_ignore
 from remit.tools.builtin.workspace import ResolvedPath, Workspace, read_bytes
 
 MOST_DEPTH = 100
-"""Folders inside folders; each is held open while what is below it is visited."""
+"""The deepest nesting of folders; each stays open while its contents are visited."""
 MOST_RULES = 100_000
-"""Bytes of one .gitignore that are read: about a second of work, whatever the rules are."""
+"""The most bytes read of one .gitignore: about a second of work for any rules."""
 NEVER = ".git"
-"""Git's own folder is not anybody's content."""
+"""Never entered: git's own folder."""
 
 
 class WalkEntry(NamedTuple):
-    """Something on the way."""
+    """One file or folder of a walk."""
 
     folder: Folder
     name: str
     path: str
-    """From the folder where the walk began."""
+    """Relative to the folder where the walk started."""
     entry: os.DirEntry[str]
     is_folder: bool
     ignored: bool
@@ -37,11 +37,11 @@ class WalkEntry(NamedTuple):
 class _Level(NamedTuple):
     ignore: Ignore
     cut: int
-    """How many characters of a path from the root are the folder of these rules."""
+    """The length of the prefix of a path from the root that is the folder of these rules."""
 
 
 class Walk:
-    """One walk, and what it left out. `open_ignored` says whether it goes into ignored folders that it shows."""
+    """One walk, with counts of skipped entries. `open_ignored`: whether it enters the ignored folders that it shows."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Walk:
         yield from self._below(self.start.folder, self._prefix, self._rules_above(), 1)
 
     def _rules_above(self) -> tuple[_Level, ...]:
-        """The rules of the folders from the root down to the start; none when the start itself is ignored."""
+        """The rules of the folders from the root down to the start; empty if the start itself is ignored."""
         levels: tuple[_Level, ...] = ()
         path = ""
         held = [self.workspace.top]
@@ -79,7 +79,7 @@ class Walk:
                 levels = _with_rules(held[-1], levels, len(path))
                 path += name
                 if _judge(levels, path, is_folder=True):
-                    # Whoever names an ignored folder wants to see into it.
+                    # A caller that names an ignored folder wants its contents.
                     return ()
                 path += "/"
                 held.append(held[-1].folder(name))

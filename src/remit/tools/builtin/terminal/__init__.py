@@ -1,1 +1,1 @@
-"""`terminal`: commands understood before they run, in an environment without secrets, their output bounded."""
+"""The tool `terminal`: parses commands for rules, runs them without secrets in the environment, bounds their output."""

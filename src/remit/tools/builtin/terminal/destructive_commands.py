@@ -1,6 +1,6 @@
-"""Commands that nobody means: those that would destroy the machine. A guard against accidents, not a wall.
+"""Recognise commands that would destroy the machine: a guard against accidents, not a security boundary.
 
-Who wants to get round it can; what a command can reach at all is the sandbox's business (`tools/builtin/sandbox/bubblewrap.py`).
+It is easy to bypass on purpose. The sandbox limits what a command can reach (`tools/builtin/sandbox/bubblewrap.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOMES = frozenset({"~", "$HOME", "${HOME}"})
 _DEVICE = re.compile(
     r"/dev/((sd|hd|vd|xvd)[a-z]|nvme\d|mmcblk\d|loop\d|md\d|dm-\d|sr\d|r?disk\d|mapper/|disk/|mem\b|kmem\b|port\b)"
 )
-# Bounded everywhere: a command is not ours, and an endless look at it would stop the loop.
+# Every repetition is bounded: commands are untrusted, and a slow match would block the event loop.
 _FORK_BOMB = re.compile(r"(?<!\w)([A-Za-z_]\w{0,40}|[:.])\(\)\{[^}]{0,40}?\1\|\1&")
 _OFF = frozenset({"shutdown", "reboot", "halt", "poweroff", "kexec", "killall5"})
 _FORMATS = re.compile(r"mkfs(\.\w+)?|mke2fs|mkswap|wipefs|newfs(_\w+)?|blkdiscard")
@@ -41,11 +41,11 @@ _PARTITIONS = frozenset(
     {"fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "shred", "cp", "tee", "mv", "truncate"}
 )
 MOST_LOOKED_AT = 10_000
-"""Characters: nobody means a disaster without wanting it at the end of a longer command."""
+"""Characters that are checked. A destructive command further back is no accident."""
 
 
 def disaster(command: str, subjects: Iterable[Subject]) -> str:
-    """What a command would destroy, in words that follow "it would"; empty for one that may run."""
+    """What a command would destroy, to follow "this command would"; empty if it may run."""
     if _FORK_BOMB.search("".join(command[:MOST_LOOKED_AT].split())):
         return "start copies of itself without end (a fork bomb)"
     for subject in subjects:
@@ -78,11 +78,11 @@ def _of(words: Sequence[str]) -> str:
 
 def _of_device(name: str, rest: Sequence[str]) -> str:
     if name == "mv" and rest and any(map(_is_root, rest[:-1])):
-        return "move away what the system, or a home, consists of"
+        return "move a system folder or a home folder"
     for word in rest:
         path = word.removeprefix("of=") if name == "dd" else word
         if (name != "dd" or word != path) and _DEVICE.match(path) and (name != "cp" or word is rest[-1]):
-            return f"write over the device {path}"
+            return f"overwrite the device {path}"
     if name == ">" and rest == ["/proc/sysrq-trigger"]:
         return "turn the machine off"
     return ""
@@ -94,7 +94,7 @@ def _of_tree(name: str, rest: Sequence[str]) -> str:
     target = next((word for word in rest if not word.startswith("-") and _is_root(word)), "")
     if not target:
         return ""
-    return f"{'delete everything in' if name == 'rm' else 'change the rights of everything in'} {target}"
+    return f"{'delete everything in' if name == 'rm' else 'change the permissions of everything in'} {target}"
 
 
 def _is_recursive(option: str) -> bool:
@@ -104,7 +104,7 @@ def _is_recursive(option: str) -> bool:
 
 
 def _is_root(path: str) -> bool:
-    """Whether it is the root, a folder that the system consists of, or a home; or all that is in one."""
+    """Whether a path is /, a system folder or a home, or a glob for everything in one of these."""
     if len(path) > 200:
         return False
     short = re.sub(r"/(\./|/)+", "/", path)

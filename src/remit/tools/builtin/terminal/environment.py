@@ -1,4 +1,4 @@
-"""The environment of commands: what they need to work, without secrets and without what would have them wait."""
+"""The environment of commands, without secrets and without variables that make programs wait for input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECRET_VALUE = re.compile(
     r"[;&?](pwd|pw|pass|password|access|sig)="  # connection strings, signed addresses
     r"|\"(pw|pwd|pass|password|secret|token)\"\s*:"
     r"|\bpassword\s+\S"  # a line of .netrc
-    r"|://[\w.~%-]{16,}(:[^@/]*)?@",  # a token for a user
+    r"|://[\w.~%-]{16,}(:[^@/]*)?@",  # a token as the user name
     re.IGNORECASE,
 )
 _NEVER = (
@@ -30,12 +30,12 @@ _NEVER = (
         "PYTHONSTARTUP",
         "PYTHONINSPECT",
     ),
-    # A repository that is not the one in the workspace: they are set where remit itself runs in a git hook.
+    # These name a repository other than the workspace's; git sets them when remit runs in a git hook.
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
     *("GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*"),
-    # Which account of a cloud or a registry is used: no command needs to know.
+    # Accounts of clouds and registries.
     *("AWS_*", "AZURE_*", "DOCKER_AUTH_*", "PGPASS_*"),
-    # Programs that would ask a person.
+    # Programs that ask a person, forced colours, and folders that the shell sets itself.
     *("SSH_ASKPASS*", "SUDO_ASKPASS", "GIT_ASKPASS", "FORCE_COLOR", "CLICOLOR_FORCE", "PWD", "OLDPWD"),
 )
 _SET = {
@@ -49,7 +49,7 @@ _SET = {
     "VISUAL": "true",
     "GIT_EDITOR": "true",
     "GIT_TERMINAL_PROMPT": "0",
-    # A folder of a clone can be a repository with settings of its own; `git status` in it would run what they name.
+    # A folder in a clone can be a bare repository with its own settings; `git status` in it would run programs they name.
     "GIT_CONFIG_COUNT": "2",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
@@ -65,7 +65,7 @@ _SHAPES = Redactor(environment={})
 
 
 def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[str, str]:
-    """What a command gets of an environment; names or patterns that are `passed` it gets as they are."""
+    """The environment for a command. Variables whose names match `passed` are kept even if they look secret."""
     wanted = tuple(passed)
     kept = {
         name: value
@@ -83,7 +83,7 @@ def scrub(environment: Mapping[str, str], passed: Iterable[str] = ()) -> dict[st
 
 
 def without(environment: Mapping[str, str], passwords: Iterable[str]) -> dict[str, str]:
-    """An environment without variables that hold one of these: as all of it, in an address, or after an equals sign."""
+    """An environment without variables whose value contains a password: alone, in a URL, or after an equals sign."""
     forms = "|".join({re.escape(form) for one in passwords if one for form in (one, quote(one, safe=""))})
     held = re.compile(rf"(?:^|[:=])\s*['\"]?(?:{forms})(?:$|[@'\"\s;&])") if forms else None
     return {name: value for name, value in environment.items() if held is None or not held.search(value)}
@@ -96,6 +96,6 @@ def _looks_secret(value: str) -> bool:
         return True
     if value.startswith(("/", "~/", "./")):
         return False
-    # Chance without blanks, whatever it is called.
+    # A random-looking token, whatever the variable's name.
     assigned = f"secret={value}"
     return _ONE_TOKEN.fullmatch(value) is not None and _SHAPES.redact_text(assigned) != assigned

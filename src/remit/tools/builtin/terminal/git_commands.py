@@ -1,7 +1,7 @@
-"""What a git command would do besides what its name says, as far as its words tell.
+"""Decide from its words whether a git command does only what its name says.
 
-A command is clear only where git itself does all of it: one of git's own commands, without options that name a program,
-change settings or write elsewhere. What the settings of a repository add is switched off in `git_without_hooks.py`.
+A command is clear if git itself does all of it: one of git's own commands, without options that name a program, change
+settings or write to another file. `git_without_hooks.py` disables programs that a repository's settings name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMANDS = frozenset({
     "sparse-checkout", "stash", "status", "stripspace", "submodule", "switch", "symbolic-ref", "tag", "update-index",
     "update-ref", "verify-pack", "version", "whatchanged", "worktree", "write-tree",
 })
-"""git's own commands that run nothing else by themselves. Another name may be an alias, or a program."""
+"""git's own commands that run no other program by themselves. Any other name may be an alias or a program."""
 
 _OWN_OPTIONS = frozenset({
     "-C", "-p", "-P", "-v", "-h", "--paginate", "--no-pager", "--git-dir", "--work-tree", "--namespace", "--bare",
@@ -37,12 +37,12 @@ _PROGRAMS = (
     "--exec", "--upload-pack", "--receive-pack", "--ext-diff", "--textconv", "--open-files-in-pager", "--output",
     "--template", "--config", "--help", "--tool", "--extcmd",
 )
-"""Options of commands that name a program, bring settings, or write to a file; git takes their beginnings too."""
+"""Options that name a program, change settings or write to a file. git accepts abbreviations of them."""
 _PROGRAM_LETTERS = {"grep": "O", "clone": "uc", "rebase": "x", "archive": "o", "format-patch": "o"}
 _TAKE_NO_PROGRAM = frozenset({
     "add", "branch", "checkout", "clean", "commit", "ls-files", "mv", "reset", "restore", "rm", "status", "switch", "tag",
 })
-"""Commands without such options, whatever a word turns out to be."""
+"""Commands without such options, so that an unknown word does no harm."""
 _SUBCOMMANDS = {
     "bisect": frozenset({"start", "good", "bad", "new", "old", "skip", "reset", "log", "terms", "next", "replay"}),
     "submodule": frozenset({
@@ -56,12 +56,12 @@ _HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 
 
 def names_git_folder(path: str) -> bool:
-    """Whether a word has `.git` as one of the names in its path."""
+    """Whether `.git` is a component of a path."""
     return _GIT_FOLDER.search(path) is not None
 
 
 def bare_words(words: Sequence[str]) -> list[str] | None:
-    """The same command without options before its name, as `git push`; None for what is not git."""
+    """The command without git's own options, such as `git push`; None if it is not git."""
     name = words[0].rpartition("/")[2]
     if name == "git":
         return ["git", *words[1 + command_at([*words[1:]]) :]]
@@ -71,10 +71,10 @@ def bare_words(words: Sequence[str]) -> list[str] | None:
 
 
 def is_clear(words: Sequence[Word]) -> bool:
-    """Whether git itself does all that a command says. The first word is `git`, perhaps with a path."""
+    """Whether git itself does everything that the command does. The first word is `git`, perhaps with a path."""
     texts = [word.text for word in words[1:]]
     start = command_at(texts)
-    # By another path it is another program, or git without what `git_without_hooks.py` does.
+    # With a path it may be another program, or a git that bypasses `git_without_hooks.py`.
     if words[0].text != "git" or any(word.loose or word.globs for word in words[1 : start + 2]):
         return False
     if not _own_options_are_clear(texts[:start]):
@@ -107,7 +107,7 @@ def _own_options_are_clear(texts: Sequence[str]) -> bool:
 
 
 def _config_is_clear(rest: Sequence[Word]) -> bool:
-    """Reading a setting is clear, and so is changing one that can run nothing."""
+    """Whether `git config` only reads, or changes a setting that cannot name a program."""
     texts = [word.text for word in rest]
     if any(word.loose for word in rest) or any(text in ("-e", "--edit", "edit", "-f") for text in texts):
         return False
@@ -133,7 +133,7 @@ def _config_is_clear(rest: Sequence[Word]) -> bool:
 
 
 def _names_program(command: str, word: Word) -> bool:
-    """Whether a word is, or may turn out to be, an option that names a program, or an address that does."""
+    """Whether a word is, or may expand to, an option or an address that names a program."""
     text = word.shape
     if command not in _TAKE_NO_PROGRAM and (word.splits or text.startswith(ANYTHING)):
         return True

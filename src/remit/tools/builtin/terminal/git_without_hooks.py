@@ -1,11 +1,11 @@
-"""git, run without the programs that its settings name: hooks, filters, aliases, helpers.
+"""Run git without the programs that its settings name: hooks, filters, aliases, helpers.
 
-A rule such as `allow terminal(git status)` allows git, not whatever a repository's settings make of it. For such a
-command, `terminal.py` puts this program before git on the PATH. It reads the names of all settings that apply, switches
-off those that name a program, and becomes git. The gits that git itself starts come through here too, since this is also
-where git looks for its own programs: a submodule has settings of its own.
+A rule such as `allow terminal(git status)` allows git, not the programs that a repository's settings name. For such a
+command, `terminal.py` puts this program before git on the PATH. It reads the names of all settings that apply, disables
+those that name a program, and executes git. It is also set as GIT_EXEC_PATH, so that every git started by git passes
+through it: a submodule has its own settings.
 
-This file runs as a program, before every git, so it imports little; it is also imported for its table of options.
+This file runs as a program before every git, so it imports little. It is also imported for its table of options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITH_VALUE = frozenset(
     {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--shallow-file"}
     | {"--super-prefix"}
 )
-"""Options before git's command that take the next word, unless they have a value already."""
+"""Options before git's command that take the next word as their value."""
 
 _FIXED = {
     "core.hooksPath": os.devnull,
@@ -32,7 +32,7 @@ _OFF = {
     ("diff", "textconv"): "",
     ("diff", "command"): "",
     ("diff", "external"): "",
-    # An empty driver would take one side without a word; a failing one leaves a conflict.
+    # An empty driver would silently take one side; a failing one leaves a conflict.
     ("merge", "driver"): "false",
     ("credential", "helper"): "",
     ("remote", "vcs"): "",
@@ -41,16 +41,16 @@ _OFF = {
     ("init", "templatedir"): "",
     ("interactive", "difffilter"): "",
 }
-"""Settings that name a program, by section and key, and the values that switch them off."""
+"""Settings that name a program, by section and key, and the values that disable them."""
 _OFF_SECTIONS = {"alias": "", "pager": "false"}
 _OFF_ENDINGS = (
     *("program", "command", "cmd", "helper", "driver", "pager", "editor", "browser", "askpass", "tunnel"),
     *("gitproxy", "hook"),
 )
-"""Ends of keys that name a program; a program that fails takes its place."""
+"""Endings of keys that name a program; it is replaced by a program that fails."""
 _OFF_PATHS = frozenset({"browser", "man", "difftool", "mergetool"})
 _FIRST_COUNTS = frozenset({"uploadpack", "receivepack"})
-"""Keys of remotes of which git takes the first value, so that no other can take its place."""
+"""Keys of remotes for which git uses the first value, so that a later value cannot override it."""
 
 _SHOWS_CHANGES = frozenset(
     {"diff", "log", "show", "whatchanged", "diff-tree", "diff-index", "diff-files", "reflog"}
@@ -62,13 +62,13 @@ _ENVIRONMENT = {
     "GIT_ASKPASS": "",
     "GIT_PROXY_COMMAND": "",
     "GIT_TERMINAL_PROMPT": "0",
-    # Not file, which runs the hooks of another repository, and nothing that is a program of its own, such as ext.
+    # Without file, which runs the hooks of another repository, and without protocols that run a program, such as ext.
     "GIT_ALLOW_PROTOCOL": "http:https:git:ssh",
 }
 
 
 def command_at(words: list[str]) -> int:
-    """Where git's command stands among the words after `git`: behind the options that are git's own."""
+    """The index of git's command among the words after `git`, after git's own options."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in WITH_VALUE else 1
@@ -76,7 +76,7 @@ def command_at(words: list[str]) -> int:
 
 
 def switched_off(name: str) -> str | None:
-    """The value that switches a setting off; None for one that names no program."""
+    """The value that disables a setting; None if the setting does not name a program."""
     lower = name.lower()
     section, key = lower.partition(".")[0], lower.rpartition(".")[2]
     if (section, key) in _OFF:
@@ -93,7 +93,7 @@ def _cannot_be_switched_off(name: str) -> bool:
 
 
 def main(program: str, git: str, programs: str, words: list[str]) -> None:
-    """Become git. `program` is what was called, `programs` the folder of git's own programs."""
+    """Execute git. `program` is this program's path, `programs` the folder of git's own programs."""
     if words == ["--exec-path"]:
         sys.stdout.write(f"{programs}\n")
         return
@@ -106,10 +106,12 @@ def main(program: str, git: str, programs: str, words: list[str]) -> None:
     names = _names_of_settings([git, *words[:start]], env)
     if names is None:
         sys.exit(
-            "remit: git was not run: a rule allows it without programs, and its settings cannot be read."
+            "remit: git was not run: a rule allows it only without external programs, and its settings cannot be read."
         )
     if fixed := next(filter(_cannot_be_switched_off, names), ""):
-        sys.exit(f"remit: git was not run: a rule allows it without programs, and {fixed} names one.")
+        sys.exit(
+            f"remit: git was not run: a rule allows it only without external programs, and the setting {fixed} names one."
+        )
     off = {name: value for name in names if (value := switched_off(name)) is not None} | _FIXED
     for number, (name, value) in enumerate(off.items()):
         env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
@@ -118,7 +120,7 @@ def main(program: str, git: str, programs: str, words: list[str]) -> None:
 
 
 def _names_of_settings(git: list[str], env: dict[str, str]) -> list[str] | None:
-    """None where git cannot say. Listing settings runs nothing, and git knows best which files they are in."""
+    """The names of all settings; None if git fails. Listing settings runs no program."""
     read, write = os.pipe()
     listing = [*git, "config", "--list", "--name-only", "-z"]
     child = os.posix_spawn(git[0], listing, env, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)])
@@ -129,7 +131,7 @@ def _names_of_settings(git: list[str], env: dict[str, str]) -> list[str] | None:
 
 
 def _without_programs(words: list[str], off: dict[str, str]) -> list[str]:
-    """A command that shows changes fails where its program is switched off, unless it is told not to want one."""
+    """Add options to commands that show changes: they fail if their diff program is disabled without these options."""
     if not words or not any(name.lower().startswith("diff.") for name in off):
         return words
     if words[0] in ("blame", "annotate"):
@@ -140,9 +142,9 @@ def _without_programs(words: list[str], off: dict[str, str]) -> list[str]:
 
 
 def put_before_git(folder: str, env: dict[str, str]) -> None:
-    """Put this program into an empty folder, first on the PATH, as `git`. Does nothing where there is no git.
+    """Install this program as `git` in an empty folder, first on the PATH. Does nothing if git is not installed.
 
-    Raises Refused where git does not say where its programs are.
+    Raises Refused if `git --exec-path` fails.
     """
     import shlex  # noqa: PLC0415 - not for the program
     import shutil  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What a command prints: kept within bounds, shown piece by piece, and made into text that drives no terminal."""
+"""A command's output: kept within bounds, shown in pieces, and turned into text without terminal escapes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from remit.tools.words import size
 
 HEAD = 2_000_000
 TAIL = 2_000_000
-"""Bytes kept of the beginning and of the end; what is between them is left out."""
+"""Bytes kept of the beginning and of the end; the middle is omitted."""
 
 EVERY_S = 0.5
 FIRST_S = 0.05
-"""Between two pieces, and between the first output and the first piece."""
+"""Seconds between two pieces, and between the first output and the first piece."""
 PIECE_BYTES = 2000
-"""Bytes of one piece; when more has come, it is the last of it."""
+"""The most bytes of one piece; the latest output is shown."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]?"  # colours, cursor
@@ -29,8 +29,8 @@ _BLOCK = 1 << 16
 
 
 def tidy(text: str) -> str:
-    """The text as a person would have seen it: no escapes, no controls, progress bars as they ended."""
-    # In blocks, so that other threads have their turn: each step below holds the interpreter until it is done.
+    """The text as a terminal would show it: no escapes, no control characters, final progress bars."""
+    # In blocks, so that other threads run too: each step below holds the GIL until it is done.
     done: list[str] = []
     start = 0
     while start < len(text):
@@ -69,7 +69,7 @@ def _without_erased(line: str) -> str:
 
 
 class Kept:
-    """The beginning and the end of what was printed, in bounded memory."""
+    """The beginning and the end of the output, in bounded memory."""
 
     def __init__(self, head: int = HEAD, tail: int = TAIL) -> None:
         self.total = 0
@@ -85,27 +85,27 @@ class Kept:
             self._head += data[:room]
             data = data[room:]
         self._tail += data[-self._most_tail :]
-        # Not with every piece: moving the rest to the front each time would cost more than reading it.
+        # Not for every piece: moving the rest to the front each time would cost more than reading it.
         if len(self._tail) > 2 * self._most_tail:
             del self._tail[: -self._most_tail]
 
     def text(self) -> str:
-        """What was kept, with a line that says how much is left out where there is a gap."""
+        """The kept output, with a line in the gap that gives the number of omitted bytes."""
         if self.total <= self._most_head + self._most_tail:
             return tidy((self._head + self._tail).decode("utf-8", "replace"))
         head, tail = self._head, self._tail[-self._most_tail :]
-        # Whole lines, where they are not very long, on both sides of the gap.
+        # Whole lines on both sides of the gap, unless they are very long.
         end = head.rfind(b"\n", len(head) - 4096) + 1 or len(head)
         begin = tail.find(b"\n", 0, 4096) + 1
         left_out = self.total - end - (len(tail) - begin)
         before = tidy(head[:end].decode("utf-8", "ignore"))
         after = tidy(tail[begin:].decode("utf-8", "ignore" if not begin else "replace"))
         gap = "" if before.endswith("\n") else "\n"
-        return f"{before}{gap}[... {size(left_out)} left out ...]\n{after}"
+        return f"{before}{gap}[... {size(left_out)} omitted ...]\n{after}"
 
 
 class Pieces:
-    """Shows output while it comes, a bounded piece at a time and only so often, however much there is."""
+    """Shows output as it arrives: pieces of bounded size, at most one every `EVERY_S`."""
 
     def __init__(self, emit: Callable[[str], None]) -> None:
         self._emit = emit
@@ -127,7 +127,7 @@ class Pieces:
             self._timer = self._loop.call_at(max(now + FIRST_S, self._last + EVERY_S), self._show)
 
     def close(self) -> None:
-        """Shows the rest; the last piece need not wait."""
+        """Show the rest at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._show(whole=True)

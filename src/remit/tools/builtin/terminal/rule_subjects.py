@@ -1,7 +1,7 @@
-"""What the parts of a shell command are to rules such as `allow terminal(git status*)` or `deny terminal(rm *)`.
+"""The parts of a shell command as subjects of rules such as `allow terminal(git status*)` or `deny terminal(rm *)`.
 
-A rule that allows sees one text for each part, and only where that text says all that the part does. Rules that ask
-or deny also see other readings: without what stands before the command, and what it would have others run.
+A rule that allows sees one text per part, and only if that text covers everything the part does. Rules that ask or deny
+also see other readings: without prefixes such as assignments, and the commands that the part would make others run.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from remit.tools.policy_rules import ANYTHING, Subject
 from remit.types.messages import JsonObject
 
 MOST_READ = 50_000
-"""Characters of all that is read of one command, other readings included: rules look at each of them."""
+"""The most characters of all readings of one command: rules are matched against each of them."""
 UNREAD_CHARS = 2000
-"""Characters of a command that is too long to be read, which those who deny see in the rough."""
+"""Characters of a command too long to parse that ask and deny rules still see, roughly split."""
 MOST_FOLDER = 4096
 PER_SUBJECT = 250
-"""Characters that a part counts for, besides its own."""
+"""Characters that a part counts for in addition to its own."""
 PER_READING = 50
 MOST_SUFFIXES = 40
-"""Other readings of one part that begin at a later word."""
+"""The most readings of one part that begin at a later word."""
 MOST_NESTED = 5
-"""Commands in the arguments of commands in the arguments of commands."""
+"""The deepest nesting of commands in the arguments of commands."""
 
 
 _FED = re.compile(r"-|/dev/(stdin|fd/.*)|/proc/.*/fd/.*")
-"""Names of what a program is fed, in the place of a file."""
+"""File arguments that mean stdin or another descriptor."""
 _TELLS = re.compile(r"--?(version|help)|-[vVh]|-[cemrp].+")
 _HARMLESS_SET = re.compile(r"[-+][euxv]*o?|pipefail|errexit|nounset|xtrace")
 _SUBSTITUTED = re.compile(r"\{\}|\{[0-9a-z]*\}")
@@ -63,14 +63,14 @@ _LEADING = frozenset(
 
 
 def subjects(args: JsonObject) -> list[Subject]:
-    """What a call of `terminal` is about."""
+    """The subjects of a call of `terminal`."""
     command, cwd = args.get("command"), args.get("cwd")
     found = read_command(command) if isinstance(command, str) else [Subject("", clear=False)]
     return found if cwd is None else [*read_folder(cwd), *found]
 
 
 def read_folder(cwd: object) -> list[Subject]:
-    """The folder of a call, as the `cd` that it is: what a program does depends on where it runs."""
+    """The folder of a call as a `cd` command: the effect of a program depends on where it runs."""
     if not isinstance(cwd, str) or len(cwd) > MOST_FOLDER:
         return [Subject("cd", clear=False)]
     if all(name in ("", ".") for name in cwd.split("/")) and not cwd.startswith("/"):
@@ -79,9 +79,9 @@ def read_folder(cwd: object) -> list[Subject]:
 
 
 def read_command(command: str) -> list[Subject]:
-    """Every part of a command. There is always one, and one that is not clear where not everything is understood.
+    """Every part of a command: at least one, and an unclear one if not everything could be parsed.
 
-    However long the command is, this takes a moment: rules are asked on the loop.
+    Fast for a command of any length, since rules are checked on the event loop.
     """
     return list(_read_whole(command))
 
@@ -92,7 +92,7 @@ def runs_git(subject: Subject) -> bool:
 
 
 class _Room:
-    """How much may still be read of a command."""
+    """The number of characters that may still be read of a command."""
 
     def __init__(self) -> None:
         self.left = MOST_READ
@@ -102,7 +102,7 @@ class _Room:
         return self.left < 0
 
     def keep(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """These, as far as there is room."""
+        """The texts, as many as fit."""
         kept: dict[str, None] = {}
         for text in texts:
             if text in kept:
@@ -114,11 +114,11 @@ class _Room:
         return tuple(kept)
 
 
-# Each of a run's policies asks, and the tool itself.
+# Cached: every policy of a run and the tool itself ask for the same command.
 @functools.lru_cache(maxsize=8)
 def _read_whole(command: str) -> tuple[Subject, ...]:
     room = _Room()
-    # No shell is given a NUL, and in a reading it stands for anything.
+    # A shell command cannot contain NUL, and in a reading NUL means `ANYTHING`.
     if len(command) > MOST_CHARS or "\0" in command:
         beginning = command[:UNREAD_CHARS].replace("\0", " ")
         return (Subject(" ".join(beginning.split()), room.keep(_rough(beginning)), clear=False),)
@@ -147,7 +147,7 @@ def _read_part(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
     elif part.target is not None:
         target = part.target
         clear = target.clear and not target.expands and not target.globs
-        # What is written there is obeyed by the next git command.
+        # The next git command would follow settings written there.
         if part.sign == ">" and git_commands.names_git_folder(target.text):
             clear = False
         yield Subject(f"{part.sign} {_show(target)}", clear=clear)
@@ -160,7 +160,7 @@ def _read_part(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
 
 
 def _read_simple(part: Part, nested: int, room: _Room) -> Iterator[Subject]:
-    """A command with its words, and the commands that it would run."""
+    """The subjects of a simple command, and of the commands that it would run."""
     words, assignments = part.words, part.assignments
     text = _join([*assignments, *words])
     room.left -= len(text) + PER_SUBJECT
@@ -179,7 +179,7 @@ def _assigned_name(assignment: Word) -> str:
 
 
 def _changes_programs(assigned: Sequence[str]) -> Iterator[str]:
-    """A program that is started with another PATH or library may do anything."""
+    """Yield `ANYTHING` if a variable such as PATH or LD_PRELOAD is set: the program may then do anything."""
     if any(CHANGES_PROGRAMS.fullmatch(name) for name in assigned):
         yield ANYTHING
 
@@ -191,7 +191,7 @@ def _all_readings(part: Part) -> Iterator[str]:
     yield _join(words)
     yield from _readings([word.text for word in words])
     if part.inputs:
-        # A program that reads a file through a redirection does what it does when it is given the file.
+        # Reading a file through a redirection has the same effect as passing the file as an argument.
         yield from _readings([word.text for word in (*words, *part.inputs)])
         yield " ".join([_join(words), *(f"< {_show(word)}" for word in part.inputs)])
     shapes = [word.shape for word in words]
@@ -200,18 +200,18 @@ def _all_readings(part: Part) -> Iterator[str]:
 
 
 def _is_plain(first: Word) -> bool:
-    """Whether it can be told which program it is."""
+    """Whether the program's name is known before the command runs."""
     if first.text == "[":
         return True
     return bool(first.text) and not first.expands and not first.globs and not re.search(r"\s", first.text)
 
 
 def _evaluates(words: Sequence[Word]) -> bool:
-    """Whether the shell itself would run, or set, something that the arguments name."""
+    """Whether the shell itself would run or set something named in the arguments."""
     name = words[0].text
     if name in EVALUATING:
         return True
-    # What later words write there is obeyed by git.
+    # git would follow settings that later commands write there.
     if name in ("cd", "pushd"):
         return any(git_commands.names_git_folder(word.text) for word in words)
     if name == "set":
@@ -227,7 +227,7 @@ def _evaluates(words: Sequence[Word]) -> bool:
 
 
 class _Inner:
-    """What a command would run besides itself, as far as its words tell."""
+    """The commands that a command would run, as far as its words show."""
 
     def __init__(self, words: Sequence[Word], nested: int, room: _Room) -> None:
         self.words = words
@@ -244,7 +244,7 @@ class _Inner:
             self.clear = False
         elif name in SHELLS and not (name == "busybox" and len(words) > 1):
             self._shell()
-            # Others read the same text otherwise.
+            # Other shells read the same text differently.
             self.clear = self.clear and name in READ_ALIKE
         elif name in RUNNERS:
             self._runner(name, RUNNERS[name])
@@ -259,16 +259,16 @@ class _Inner:
             self._interpreter()
 
     def _shell(self) -> None:
-        """`bash -c CODE` runs the code, `bash FILE` the file, and `bash` whatever it is fed."""
+        """`bash -c CODE` runs the code, `bash FILE` the file, and `bash` runs its stdin."""
         rest = self.words[1:]
         texts = [word.text for word in rest]
         at = next((at for at, text in enumerate(texts) if _gives_code(text)), None)
         if at is not None:
-            # Other options may stand between `-c` and the code: then each word may be the code.
+            # Other options may come between `-c` and the code: then each word may be the code.
             simple = at == 0 and texts[0] == "-c" and len(rest) > 1 and texts[1][:1] not in ("-", "+")
             for program in rest[1:2] if simple else rest[at + 1 :]:
                 self.subjects += _read(program.text, self.nested, self.room)
-                # An expansion is replaced before that shell reads it, and what comes of it is code then.
+                # The outer shell replaces an expansion first, and the inner shell runs the result as code.
                 if program.expands or program.globs or _SUBSTITUTED.search(program.text):
                     simple = False
             self.clear = simple
@@ -280,14 +280,14 @@ class _Inner:
         self._look_inside()
 
     def _look_inside(self) -> None:
-        """Words may hold commands, also behind an `=`, as in git's `alias.x=!rm y`."""
+        """Words may contain commands, also after an `=`, as in git's `alias.x=!rm y`."""
         for word in self.words[1:]:
             if " " in word.text:
                 self.readings += _rough(word.text)
                 self.readings += _rough(word.text.partition("=")[2].lstrip("!"))
 
     def _interpreter(self) -> None:
-        """Without a file or code among its arguments, it runs what it is fed."""
+        """Without a file or code among its arguments, an interpreter runs its stdin."""
         rest = [word.text for word in self.words[1:]]
         fed = all(text.startswith("-") and not _TELLS.match(text) for text in rest)
         self.clear = not fed and not any(_FED.fullmatch(text) for text in rest)
@@ -302,7 +302,7 @@ class _Inner:
             return
         inner = list(self.words[start:])
         if not inner:
-            # Alone, these say how things are, or only redirect.
+            # Without a command, these only print information or redirect.
             self.clear = name in ("env", "exec", "command", "nice", "sudo", "doas", "busybox")
             return
         if name == "xargs":
@@ -310,7 +310,7 @@ class _Inner:
         before = self.words[1:start]
         self.assigned += [_assigned_name(word) for word in before if _ASSIGNED.match(word.text)]
         self.subjects += _read_simple(Part(tuple(inner)), self.nested, self.room)
-        # git is found on a PATH that leads to `git_without_hooks.py`; these find another one.
+        # `git_without_hooks.py` is first on the PATH; these programs may find git elsewhere.
         elsewhere = name in ("sudo", "doas", "env", "busybox") or (name in ("command", "exec") and before)
         if elsewhere and any(_is_git(subject.text) for subject in self.subjects):
             self.clear = False
@@ -335,7 +335,7 @@ class _Inner:
 
 
 def _gives_code(option: str) -> bool:
-    """Whether it is `-c`, or options with it among them."""
+    """Whether an option is `-c`, or combined options that include it."""
     return option.startswith("-") and not option.startswith("--") and "c" in option
 
 
@@ -344,7 +344,7 @@ def _is_git(text: str) -> bool:
 
 
 def _skip(words: Sequence[Word], runner: Runner) -> int | None:
-    """Where the inner command begins; None where that is not certain."""
+    """The index where the inner command begins; None if that is uncertain."""
     flags, values = runner.flags.split(), runner.values.split()
     at, positions = 1, runner.positions
     while at < len(words):
@@ -374,7 +374,7 @@ def _skip(words: Sequence[Word], runner: Runner) -> int | None:
 
 
 def _show(word: Word) -> str:
-    """A word in a text: one that is empty or has blanks is quoted, so that it is not taken for none or for two."""
+    """A word as text. An empty word, or one with blanks, is quoted, so that it still reads as one word."""
     text = word.text
     return f"'{text}'" if not text or (re.search(r"\s", text) and not word.expands) else text
 
@@ -384,7 +384,7 @@ def _join(words: Sequence[Word]) -> str:
 
 
 def _readings(words: Sequence[str]) -> Iterator[str]:
-    """Other texts of the same command: as it is without assignments, by its bare name, without what runs it."""
+    """Other readings of a command: without assignments, by the program's bare name, without wrapper programs."""
     yield _one_text(words)
     name = words[0].rpartition("/")[2]
     if name != words[0]:
@@ -408,18 +408,18 @@ def _readings(words: Sequence[str]) -> Iterator[str]:
 
 
 def _short(word: str) -> str:
-    """A path without detours such as `./` and `x/../`; options and addresses as they are."""
+    """A path without `./` and `x/../`; options and URLs unchanged."""
     return os.path.normpath(word) if "/" in word and word[0] != "-" and "://" not in word else word
 
 
 def _one_text(words: Sequence[str]) -> str:
-    """The words in one text. One that may be any number of words, or none, takes its blank with it."""
+    """The words as one text. The blank before `ANYTHING` is dropped, since it may expand to no word at all."""
     text = " ".join(words)
     return re.sub(rf" {ANYTHING}(?= |$)", ANYTHING, text) if ANYTHING in text else text
 
 
 def _run_from(name: str, words: Sequence[str]) -> int:
-    """The first word that may be the name of another program that is run; 0 where none is."""
+    """The index of the first word that may name another program to run; 0 if there is none."""
     if (
         name in RUNNERS
         or name in RUNS_ANYTHING
@@ -433,7 +433,7 @@ def _run_from(name: str, words: Sequence[str]) -> int:
 
 
 def _rough(command: str) -> Iterator[str]:
-    """What a command that is not understood may run: cut at everything that could be an operator."""
+    """What a command that cannot be parsed may run: split at everything that could be an operator."""
     for piece in dict.fromkeys(_SEPARATORS.split(command)):
         words = piece.translate(_QUOTES).split()
         start = next((i for i, w in enumerate(words) if w not in _LEADING and not _ASSIGNED.match(w)), None)

@@ -1,4 +1,4 @@
-"""What a command in a sandbox left running, and whether it began at all: told by a shell over it, inside."""
+"""A report from inside a sandbox: whether the command started, and which processes it left running."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 from remit.tools.processes.process import Ended
 
-NOT_BEGUN = "its sandbox could not be put together"
+NOT_BEGUN = "the sandbox could not be set up"
 
 _REPORT = """\
 echo begun >&FD
@@ -31,7 +31,7 @@ done
 echo "left $left ${names#,}" >&FD
 exit $code
 """
-"""Inside a sandbox only those who are in it can see what is left at the end."""
+"""A shell around the command. Only processes inside a sandbox can see what is left at the end."""
 
 
 def is_bash(shell: str) -> bool:
@@ -39,24 +39,24 @@ def is_bash(shell: str) -> bool:
 
 
 def open_line(shell: str) -> tuple[int, int]:
-    """Where the report is read, and where it is written; both are the caller's to close."""
+    """The descriptors to read and to write the report. The caller closes both."""
     if not is_bash(shell):
         return os.pipe()
-    # Not a pipe: a command could open that through /proc, and take away what is in it.
+    # Not a pipe: a command could open a pipe through /proc and read the report first.
     ours, theirs = socket.socketpair()
     return ours.detach(), theirs.detach()
 
 
 def words(shell: str, command: str, fd: int) -> list[str]:
-    """The shell that runs the command and reports."""
+    """The command line of the shell that runs the command and writes the report."""
     if not is_bash(shell):
-        # Others know no descriptors above 9.
+        # Other shells have no descriptors above 9.
         return [shell, "-c", f'echo begun >/proc/self/fd/{fd}; exec "$0" -c "$1"', shell, command]
     return [shell, "-c", _REPORT.replace("FD", str(fd)), shell, command]
 
 
 def with_report(ended: Ended, said: bytes) -> Ended:
-    """How a command ended, with what the report says."""
+    """`ended` with the data of the report."""
     if not said.startswith(b"begun"):
         return ended if ended.failed or ended.code is None else ended._replace(failed=NOT_BEGUN)
     found = re.search(r"^left (\d{1,6}) ([\w.+, -]*)$", said.decode("utf-8", "replace"), re.MULTILINE)

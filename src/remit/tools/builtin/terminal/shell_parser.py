@@ -1,7 +1,7 @@
-"""Shell commands taken apart: which programs a command runs, with which words, and which files it opens.
+"""Parse shell commands: which programs a command runs, with which words, and which files it opens.
 
-Only what is fully understood is given back as such. Everything else (arithmetic, arrays, `[[`, clever quoting) is said
-to be unclear, so that nobody believes a command does less than it does. What the parts mean is in `rule_subjects.py`.
+The parser reports everything that it does not fully understand (arithmetic, arrays, `[[`, unusual quoting) as unclear, so
+that a command never seems to do less than it does. `rule_subjects.py` interprets the parts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from remit.tools.builtin.terminal.shell_words import (
 )
 
 MOST_CHARS = 10_000
-"""A longer command is not taken apart: that is done on the loop, where it holds up everybody."""
+"""A longer command is not parsed: parsing blocks the event loop."""
 MOST_STEPS = 1000
-"""Commands and operators that are read."""
+"""The most commands and operators that are parsed."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
@@ -38,28 +38,28 @@ _DESCRIPTOR = re.compile(r"(?:[0-9]+|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})(?=[<>
 
 
 class Part(NamedTuple):
-    """One thing that a command does: run a program, open a file, or something that is not understood."""
+    """One action of a command: running a program, opening a file, or something unclear."""
 
     words: tuple[Word, ...] = ()
     assignments: tuple[Word, ...] = ()
     target: Word | None = None
-    """The file that is opened, for a redirection."""
+    """The file that a redirection opens."""
     sign: str = ">"
-    """For a target: `>` where it is written, `<` where it is read."""
+    """For a target: `>` if it is written, `<` if it is read."""
     inputs: tuple[Word, ...] = ()
-    """The files that a program reads through redirections; each is a part of its own too."""
+    """The files that a program reads through redirections; each is also a separate part."""
     unclear: str = ""
-    """The text, where it is not understood."""
+    """The text of something unclear."""
 
 
 class ParsedCommand(NamedTuple):
     parts: tuple[Part, ...]
     clear: bool
-    """Whether the whole text was understood; if not, the parts are those before the trouble."""
+    """Whether the whole text was parsed; if not, `parts` holds the parts before the problem."""
 
 
 def take_apart(command: str) -> ParsedCommand:
-    """Every part of a command, those inside others included. Never raises."""
+    """Parse a command into its parts, including nested ones. Never raises."""
     if len(command) > MOST_CHARS:
         return ParsedCommand((), clear=False)
     parser = _Parser(command)
@@ -71,13 +71,13 @@ def take_apart(command: str) -> ParsedCommand:
 
 
 class _Parser(Lexer):
-    """Reads one text from left to right. Lenient about grammar: what bash refuses to run needs no care."""
+    """Reads a text from left to right. It accepts invalid grammar too: bash would refuse to run it."""
 
     def __init__(self, text: str, within: _Parser | None = None) -> None:
         super().__init__(text, within.depth + 1 if within else 0, within.tally if within else Tally())
         self.parts: list[Part] = within.parts if within else []
         self.piped = False
-        """Whether a `|` was just read: after it, `time` is a program like others."""
+        """Whether the last token was `|`: after it, `time` is an ordinary program."""
 
     # --- Commands --------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class _Parser(Lexer):
         _Parser(text, self).run()
 
     def commands(self, closer: str) -> str:
-        """Commands until the closer, which is taken; within `case`, returns what ended the branch."""
+        """Read commands up to and including the closer; within `case`, return what ended the branch."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise Unclear
@@ -117,7 +117,7 @@ class _Parser(Lexer):
         return closer
 
     def _step(self, closer: str) -> bool:
-        """One command or operator; True when it was the `esac` that was waited for."""
+        """Read one command or operator; returns True for the `esac` that closes the current `case`."""
         self.tally.steps += 1
         if self.tally.steps > MOST_STEPS:
             raise Unclear
@@ -142,11 +142,11 @@ class _Parser(Lexer):
         return False
 
     def _command(self) -> str:
-        """A simple command with its redirections, or the beginning of a compound one."""
+        """Read a simple command with its redirections, or the start of a compound command."""
         words: list[Word] = []
         assignments: list[Word] = []
         inputs: list[Word] = []
-        # After a redirection, as after an assignment, a reserved word is a program like others.
+        # After a redirection or an assignment, a reserved word is an ordinary program name.
         first = True
         while True:
             self.blanks()
@@ -159,7 +159,7 @@ class _Parser(Lexer):
             if char == "(":
                 self._function(words, assignments)
                 return ""
-            # What is left of these here is `<(...)`, which is a word.
+            # Redirections were read above, so `<` and `>` here start `<(...)`, which is a word.
             if char in META and char not in "<>":
                 break
             word = self.word()
@@ -171,7 +171,7 @@ class _Parser(Lexer):
             if not words and _ASSIGNMENT.match(word.text):
                 assignments.append(word)
             else:
-                # The name of a program that braces make up is better not understood.
+                # Braces in the name of the program are not expanded, so the part stays unclear.
                 words += self._choices(word) if words else [word]
         if words or assignments:
             self.parts.append(Part(tuple(words), tuple(assignments), inputs=tuple(inputs)))
@@ -186,7 +186,7 @@ class _Parser(Lexer):
         return made
 
     def _keyword(self, text: str) -> str | None:
-        """What a reserved word begins, dealt with; None for a word that is not reserved."""
+        """Read what a reserved word begins, and return the word; None for any other word."""
         if text in _KEYWORDS or text == "esac":
             return text
         if text == "time" and not self.piped:
@@ -222,7 +222,7 @@ class _Parser(Lexer):
             self.word()
 
     def _set(self, name: str) -> None:
-        """The shell sets a variable, as `name=` would."""
+        """Record that the shell sets a variable, as `name=` would."""
         self.parts.append(Part(assignments=(Word(f"{name}="),), sign="for"))
 
     def _case(self) -> None:
@@ -252,7 +252,7 @@ class _Parser(Lexer):
                 raise Unclear
 
     def _function(self, words: list[Word], assignments: list[Word]) -> None:
-        """`name()`: from here on a name may mean something else, so it is not clear what follows."""
+        """Read `name()`. A function can redefine the name of a program, so the part is unclear."""
         if len(words) != 1 or assignments or words[0].quoted or words[0].expands:
             raise Unclear
         self.at += 1
@@ -280,7 +280,7 @@ class _Parser(Lexer):
             return True
         if sign[0] in (">&", "<&") and re.fullmatch(r"[0-9]*-?", target.text):
             return True
-        # bash also opens connections this way, through names such as /dev/tcp/host/port.
+        # A name such as /dev/tcp/host/port opens a connection in bash.
         if "<" in sign[0]:
             self.parts.append(Part(target=target, sign="<"))
             inputs.append(target)
@@ -295,7 +295,7 @@ class _Parser(Lexer):
         self.heres.append(Here(word.text, word.quoted, tabs))
 
     def _here_documents(self) -> None:
-        """The bodies that begin after this line."""
+        """Read the bodies of the here-documents that begin after this line."""
         for here in self.heres:
             lines: list[str] = []
             while True:
@@ -313,7 +313,7 @@ class _Parser(Lexer):
         self.heres.clear()
 
     def _body(self, text: str) -> None:
-        """What is replaced in a here-document; a backslash at the end of a line could hide its end."""
+        """Read the expansions in a here-document. A backslash at the end of a line is unclear: it could hide the end mark."""
         if "\\\n" in text or text.endswith("\\"):
             raise Unclear
         inner = _Parser(text, self)

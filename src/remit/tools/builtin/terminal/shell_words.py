@@ -1,4 +1,4 @@
-"""Words of a shell command: quotes, expansions, blanks, comments. How words make up commands is in `shell_parser.py`."""
+"""Read the words of a shell command: quotes, expansions, blanks, comments. `shell_parser.py` reads commands."""
 
 from __future__ import annotations
 
@@ -35,49 +35,49 @@ _ESCAPED = {
     "v": "\v",
 }
 _QUOTED, _REPLACED, _HELD = "\x01", "\x02", "\x03"
-"""In a mask: quoted; replaced, perhaps by several words; replaced within one word."""
+"""Mask characters: quoted; expanded, perhaps to several words; expanded within one word."""
 _VARIES = re.compile(rf"[{_REPLACED}{_HELD}*?]+|\[(?:.*\])?|(?:^|(?<=[=:]))~[^/]*", re.DOTALL)
-"""In a mask: what the shell replaces, globs, and a home."""
+"""In a mask: expansions, globs and a home (~)."""
 _GROUP = re.compile(r"\{[^{}]*\}")
 MOST_WORDS = 1000
-"""Words of a command that are read, those inside others included."""
+"""The most words of a command that are read, including nested ones."""
 MOST_CHOICES = 64
-"""Words that one word with braces may stand for."""
+"""The most words that one word with braces may expand to."""
 
 
 class Unclear(Exception):
-    """Raised where the text is not fully understood."""
+    """Raised for text that the parser does not fully understand."""
 
 
 class Word(NamedTuple):
-    """One word: quotes removed, expansions as they are written."""
+    """One word: quotes removed, expansions as written."""
 
     text: str
     quoted: bool = False
-    """Whether a part of it was quoted: then it is no keyword."""
+    """Whether a part of it was quoted; a quoted word is not a keyword."""
     expands: bool = False
-    """Whether something in it is replaced when it runs."""
+    """Whether it contains an expansion."""
     globs: bool = False
-    """Whether it may stand for names of files or for several words."""
+    """Whether it may expand to file names or to several words."""
     clear: bool = True
     mask: str = ""
-    """As long as the text: its characters, with others in the place of those that are quoted or replaced."""
+    """As long as the text; quoted and expanded characters are replaced by mask characters."""
 
     @property
     def loose(self) -> bool:
-        """Whether it may turn out to be any option."""
+        """Whether it may expand to an arbitrary option."""
         return self.expands or (
             self.globs and (self.text[:1] in ("", "-") or self.mask[:1] in ("*", "?", "[", "{"))
         )
 
     @property
     def splits(self) -> bool:
-        """Whether it may turn out to be several words."""
+        """Whether it may expand to several words."""
         return _REPLACED in self.mask or any(char in self.mask for char in "*?[")
 
     @property
     def shape(self) -> str:
-        """The text with `ANYTHING` in place of what is replaced when it runs, from the first such piece to the last."""
+        """The text with `ANYTHING` in place of everything from the first expansion to the last."""
         found = list(_VARIES.finditer(self.mask))
         if not found:
             return self.text
@@ -86,16 +86,16 @@ class Word(NamedTuple):
 
 
 class Tally:
-    """How much was read of a command, and of all that is inside it."""
+    """Counts of what was read of a command and of its nested commands."""
 
     words = 0
     steps = 0
     braced = 0
-    """Characters that braces made: a few of them stand for very much."""
+    """Characters that braces expanded to: a short word can expand to a very long text."""
 
 
 class Here(NamedTuple):
-    """A here-document whose body is still to come."""
+    """A here-document whose body follows later."""
 
     end: str
     literal: bool
@@ -103,7 +103,7 @@ class Here(NamedTuple):
 
 
 class Lexer(ABC):
-    """Reads one text from left to right, word by word; `commands` is asked where a word has some inside."""
+    """Reads a text from left to right, word by word; calls `commands` for commands inside a word."""
 
     def __init__(self, text: str, depth: int, tally: Tally) -> None:
         if depth > MOST_DEPTH:
@@ -116,16 +116,16 @@ class Lexer(ABC):
 
     @abstractmethod
     def commands(self, closer: str) -> str:
-        """Reads commands until the closer, which is taken."""
+        """Read commands up to and including the closer."""
 
     @abstractmethod
     def inside(self, text: str) -> None:
-        """Reads commands that are a text of their own."""
+        """Read a separate text as commands."""
 
     # --- Words -----------------------------------------------------------------------------------
 
     def word(self) -> Word:
-        """The word that begins here. Raises Unclear when there is none, or when there were too many."""
+        """Read the word that begins here. Raises Unclear if there is none, or after too many words."""
         start = self.at
         self.tally.words += 1
         if self.tally.words > MOST_WORDS:
@@ -155,7 +155,7 @@ class Lexer(ABC):
             elif char in META:
                 break
             else:
-                # Blanks and controls that are none to us may be some to a shell in another language.
+                # Unprintable characters may be blanks to a shell in another locale.
                 if not char.isprintable():
                     raise Unclear
                 text.append(char)
@@ -167,15 +167,15 @@ class Lexer(ABC):
         return _made("".join(text), "".join(mask), quoted=quoted, clear=clear)
 
     def _check_lines(self, word: str) -> None:
-        """Raises Unclear where a word goes over lines that may be read otherwise."""
+        """Raise Unclear for a word over several lines that shells may read differently."""
         if self.heres and "\n" in word:
             raise Unclear
-        # The shell reads what stands on both sides of a continued line as one: `2\<newline>>` is one operator.
+        # The shell joins both sides of a continued line: `2\<newline>>` is one operator.
         if "\\\n" in word and self.text[self.at : self.at + 1] in _OPERATORS:
             raise Unclear
 
     def _quoted(self) -> tuple[str, str, bool]:
-        """What is in the quotes that begin here, its mask, and whether it is clear."""
+        """Read a quoted text: its content, its mask, and whether it is clear."""
         char = self.text[self.at]
         simple = True
         if char == '"':
@@ -216,7 +216,7 @@ class Lexer(ABC):
                 char = escaped if escaped and escaped in '$`"\\' else char + escaped
             elif char in "$`":
                 char, replaced = self.expansion(in_quotes=True)
-                # All of the arguments remain several words.
+                # "$@" expands to several words even in quotes.
                 hidden = _QUOTED if not replaced else _REPLACED if "@" in char else _HELD
             else:
                 self.at += 1
@@ -225,7 +225,7 @@ class Lexer(ABC):
         raise Unclear
 
     def _ansi(self) -> tuple[str, bool]:
-        """`$'...'`: what it stands for, and whether every shell sees its end in the same place."""
+        """Read `$'...'`: its value, and whether every shell finds its end in the same place."""
         end = self.at + 2
         while end < len(self.text) and self.text[end] != "'":
             end += 2 if self.text[end] == "\\" else 1
@@ -237,7 +237,7 @@ class Lexer(ABC):
         return _ESCAPE.sub(_unescaped, raw).partition("\0")[0], "\\" not in raw
 
     def expansion(self, *, in_quotes: bool = False) -> tuple[str, bool]:
-        """What is replaced when it runs, as it is written; False when nothing is. Commands inside are parts."""
+        """Read an expansion: its text, and False if it is a plain "$". Commands inside become parts."""
         start = self.at
         if self.text[start] == "`":
             self._backticks()
@@ -275,7 +275,7 @@ class Lexer(ABC):
     # --- Between words ---------------------------------------------------------------------------
 
     def blanks(self) -> None:
-        """Skips blanks, continued lines and a comment."""
+        """Skip blanks, continued lines and a comment."""
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in " \t":
@@ -318,7 +318,7 @@ def _made(text: str, mask: str, *, quoted: bool, clear: bool) -> Word:
 
 
 def replaced(text: str) -> Word:
-    """A word in the place of others that are known only when the command runs."""
+    """A placeholder for words that are known only when the command runs."""
     return _made(text, _REPLACED * len(text), quoted=False, clear=True)
 
 
@@ -328,7 +328,7 @@ def _has_choices(mask: str) -> bool:
 
 
 def choices(word: Word) -> list[Word]:
-    """The words that bash makes of one with braces, such as `a{b,c}`; itself, not clear, where that is not simple."""
+    """The words that a word with braces expands to, such as `a{b,c}`; the word itself, unclear, if that is not simple."""
     if not _has_choices(word.mask):
         return [word]
     done: list[tuple[str, str]] = [("", "")]
@@ -345,13 +345,13 @@ def choices(word: Word) -> list[Word]:
     if "{" in rest[1] or "}" in rest[1]:
         return [word._replace(clear=False)]
     made = [(text + rest[0], mask + rest[1]) for text, mask in done]
-    # What is empty then is no word, unless quotes say so; which ones have these is not known here.
+    # bash drops an empty result unless it was quoted; which results were quoted is not known here.
     clear = word.clear and not (word.quoted and any(not text for text, _ in made))
     return [_made(text, mask, quoted=word.quoted, clear=clear) for text, mask in made if text or not clear]
 
 
 def _items(word: Word, start: int, end: int) -> list[tuple[str, str]]:
-    """What stands between two braces, at its commas; braces without one are themselves. Nothing for a sequence."""
+    """The items between two braces; without a comma, the text with its braces; for a sequence, an empty list."""
     inside = word.mask[start + 1 : end - 1]
     if "," not in inside:
         return [] if ".." in inside else [(word.text[start:end], word.mask[start:end])]

@@ -1,7 +1,7 @@
-"""The tool `terminal`: shell commands in the workspace, bounded in time and output, ended as a whole.
+"""The tool `terminal`: shell commands in the workspace, bounded in time and output, ended with all their processes.
 
-What a command is about is read in `rule_subjects.py`, how it is run and ended in `tools/processes/process.py`, what holds it in
-`tools/builtin/sandbox/bubblewrap.py`, and what git does without in `git_without_hooks.py`.
+`rule_subjects.py` reads commands for rules, `tools/processes/process.py` runs and ends them,
+`tools/builtin/sandbox/bubblewrap.py` isolates them, and `git_without_hooks.py` limits git.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 INLINE_CHARS = 30_000
 MOST_COMMAND = 100_000
-"""Bytes of a command: Linux takes no argument above 128 KiB."""
+"""The most bytes of a command: Linux rejects arguments above 128 KiB."""
 MOST_SECONDS = 24 * 3600
 SLOW_TEXT = 200_000
-"""Bytes of output from which on it is made into text in a thread."""
+"""Output above this many bytes is turned into text in a thread."""
 
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/sh")
 
@@ -58,13 +58,13 @@ def make_terminal(
     timeout_s: float | None = None,
     apart: bool = True,
 ) -> Tool:
-    """A `terminal` of your own.
+    """Make a `terminal` tool with your own settings.
 
-    With `allow`, every part of a command must match one of these patterns ("git *", or "git:*" for git and whatever
-    follows it); what matches one of `deny` is refused. `env` names variables, or patterns of names, that reach commands
-    although they look like secrets. `timeout_s` is how long one command may take; None leaves that to the run. Where
-    remit has the rights of root, commands see no processes but their own, so that nothing survives them whatever they do;
-    with `apart=False` they see, and may end, those of others.
+    With `allow`, every part of a command must match one of these patterns ("git *", or "git:*" for git with any
+    arguments). A part that matches a pattern of `deny` is refused. `env` lists variables (or patterns of names) that
+    commands get even if they look like secrets. `timeout_s` is the timeout of one command; None means the run's limit.
+    If remit runs as root, commands see only their own processes, so that none of them can outlive the command; with
+    `apart=False` commands see, and may end, other processes.
     """
     rules = _Rules(_patterns("allow", allow), _patterns("deny", deny))
     passed = _patterns("env", env)
@@ -76,24 +76,24 @@ def make_terminal(
         ctx: ToolContext,
         *,
         cwd: str = ".",
-        timeout: int | None = None,  # noqa: ASYNC109 - a model asks for it
+        timeout: int | None = None,  # noqa: ASYNC109 - models set it
     ) -> ToolResult:
-        """Run a command in bash in the workspace, and read what it prints (stdout and stderr together).
+        """Run a bash command in the workspace. Returns stdout and stderr together.
 
-        It has no terminal and no input: use options that do not ask. When it ends, everything it started is ended too,
-        so a server cannot be left running for a later call. Each call is a new shell: `cd` and variables do not stay.
-        It may not see processes that it has not started.
+        There is no terminal and no stdin: use non-interactive options. When the command ends, every process it started is
+        ended too, so a server cannot run until a later call. Each call is a new shell: `cd` and variables are not kept.
+        Other processes may be hidden.
 
         Args:
-            command: The command, as bash reads it.
+            command: The bash command.
             cwd: The folder to run it in, relative to the workspace.
-            timeout: Seconds after which it is stopped; by default, what the run allows for one call.
+            timeout: Timeout in seconds; defaults to the run's limit for one call.
         """
         try:
             seconds = _seconds(timeout, timeout_s)
             parts = rules.check(command, cwd)
             made = _Call(command, ctx, seconds, passed, apart=apart)
-            # What a rule allows is git; what a person allows, or a sandbox holds, is whatever git makes of it.
+            # A rule allows git alone. With a person's approval, or in a sandbox, git may run other programs.
             ruled = ctx.allowed_by == "pattern" or (bool(rules.allow) and ctx.allowed_by != "person")
             made.plain_git = ruled and ctx.sandbox.files == "open" and any(map(runs_git, parts))
             return await made.run(cwd)
@@ -105,7 +105,7 @@ def make_terminal(
     made = tool(
         terminal,
         tier="confirm",
-        # The command is stopped first, and has its say; this is for one that could not be.
+        # The command's own timeout comes first and keeps its output; this one is for a command that does not stop.
         timeout_s=None if timeout_s is None else timeout_s + 2 * STOP_S,
         display_name="Terminal",
         subjects=subjects,
@@ -118,65 +118,64 @@ def make_terminal(
 
 def _patterns(what: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise UsageError(f"make_terminal: {what} must be a list of texts, not {given!r}.")
+        raise UsageError(f"make_terminal: {what} must be a list of strings, not {given!r}.")
     items = cast("Sequence[object]", given)
     if not all(isinstance(item, str) and item for item in items):
-        raise UsageError(f"make_terminal: {what} must be a list of texts, not {given!r}.")
+        raise UsageError(f"make_terminal: {what} must be a list of strings, not {given!r}.")
     return tuple(cast("Sequence[str]", items))
 
 
 def _seconds(asked: int | None, most: float | None) -> float | None:
     if asked is not None and asked < 1:
-        raise Refused(f"timeout is a number of seconds, at least 1, not {asked}.")
-    # No number of a model's is too large for the loop's clock.
+        raise Refused(f"timeout must be at least 1 second, not {asked}.")
+    # The event loop's clock cannot handle every number that a model may send.
     asked = None if asked is None else min(asked, MOST_SECONDS)
     return min((s for s in (asked, most) if s is not None), default=None)
 
 
-# --- Whether it may run --------------------------------------------------------------------------
+# --- Permission ----------------------------------------------------------------------------------
 
 
 class _Rules(NamedTuple):
-    """What the one who made the tool allows, besides the run's policy."""
+    """The patterns of `make_terminal`, applied in addition to the run's policy."""
 
     allow: tuple[str, ...]
     deny: tuple[str, ...]
 
     def check(self, command: str, cwd: str) -> list[Subject]:
-        """The parts of the command. Raises Refused, with the reason."""
+        """The parts of the command. Raises Refused if one is not allowed."""
         if not command.strip():
             raise Refused("The command is empty.")
         if "\0" in command:
             raise Refused("A command cannot contain a NUL character.")
         if len(command.encode("utf-8", "replace")) > MOST_COMMAND:
             raise Refused(
-                f"The command is too long ({len(command):,} characters). Write it to a file, and run that."
+                f"The command is too long ({len(command):,} characters). Write it to a file and run the file."
             )
         parts = read_command(command)
         if said := disaster(command, parts):
             raise Refused(
-                f"Refused, always and by everyone: it would {said}. Do what you need in a narrower way."
+                f"Refused: this command would {said}. remit never runs such a command; use a narrower one."
             )
         for part in (*read_folder(cwd), *parts):
             self._check_part(part)
         return parts
 
     def _check_part(self, part: Subject) -> None:
-        """As a policy with these rules and nobody to ask."""
+        """Apply the patterns like a policy in which no person can be asked."""
         shown = shorten(part.text, 200, 197)
         denying = [Rule("deny", "terminal", pattern) for pattern in self.deny]
         if found := next((rule for rule in denying if rule.matches(part)), None):
-            raise Refused(f"Refused: `{shown}` is not allowed here (the rule is {found.pattern!r}).")
+            raise Refused(f"Refused: `{shown}` matches the denied pattern {found.pattern!r}.")
         allowing = [Rule("allow", "terminal", pattern) for pattern in self.allow]
         if any(rule.may_match(part) for rule in denying) or (allowing and not part.clear):
-            listed = f" allowed are: {', '.join(self.allow)};" if allowing else ""
-            listed += f" not allowed are: {', '.join(self.deny)};" if denying else ""
+            listed = f" Allowed: {', '.join(self.allow)}." if allowing else ""
+            listed += f" Denied: {', '.join(self.deny)}." if denying else ""
             raise Refused(
-                f"Refused: it cannot be told what `{shown}` would run. Write it more plainly, as separate commands;"
-                f"{listed[:-1]}."
+                f"Refused: remit cannot determine what `{shown}` would run. Use simple, separate commands.{listed}"
             )
         if allowing and not any(rule.matches(part) for rule in allowing):
-            raise Refused(f"Refused: `{shown}` is not among what is allowed here: {', '.join(self.allow)}.")
+            raise Refused(f"Refused: `{shown}` is not allowed. Allowed: {', '.join(self.allow)}.")
 
 
 # --- One call ------------------------------------------------------------------------------------
@@ -191,11 +190,11 @@ class _Call:
         self.command = command
         self.ctx = ctx
         self.seconds = seconds
-        # A sandbox has processes of its own anyway.
+        # A sandbox already hides other processes.
         self.apart = apart and ctx.sandbox.is_open
         self.env = scrub(os.environ, passed)
         if not ctx.sandbox.is_open:
-            # Not even where `env=` names it: who has a journal's password can approve calls.
+            # Even if `env=` names it: a process with a journal's password can approve calls.
             self.env = without(self.env, [journal.password for journal in journal_files.used()])
         self.loop = asyncio.get_running_loop()
         self.kept = Kept()
@@ -204,7 +203,7 @@ class _Call:
         self.planted: list[str] = []
         self.library = ""
         self.plain_git = False
-        """Whether git runs without the programs that its settings name."""
+        """Whether git runs without the programs named in its settings."""
 
     async def run(self, cwd: str) -> ToolResult:
         with Workspace(self.ctx.workspace) as workspace:
@@ -222,7 +221,7 @@ class _Call:
         return await self._result(ended, self.loop.time() - began)
 
     async def _attempts(self, root: Path, folder: str, pieces: Pieces) -> Ended:
-        """In a sandbox, again when it could not be put together: what it covers may have gone meanwhile."""
+        """Run the command. Retry a sandbox that could not be set up: a path that it covers may have disappeared."""
 
         def hear(data: bytes) -> None:
             self.kept.add(data)
@@ -232,7 +231,7 @@ class _Call:
             return await self._once([_shell(), "-c", self.command], folder, hear, ())
         for last in (False, False, True):
             ended = await self._caged(root, folder, hear)
-            # Without the certainty that it never began, it is not begun again.
+            # Retry only if it is certain that the command never started.
             if (
                 last
                 or ended.failed != sandbox_report.NOT_BEGUN
@@ -244,7 +243,7 @@ class _Call:
         return ended
 
     async def _caged(self, root: Path, folder: str, hear: Callable[[bytes], None]) -> Ended:
-        # Not for what runs outside: commands may have written where it leads.
+        # Not for programs outside the sandbox: commands may have written to these folders.
         self.library = self.env.pop("LD_LIBRARY_PATH", self.library)
         held = await self._in_thread(lambda: cage(self.ctx.sandbox, root, folder, self.library))
         shell = _shell()
@@ -270,9 +269,9 @@ class _Call:
         self, argv: Sequence[str], folder: str, hear: Callable[[bytes], None], fds: Sequence[int]
     ) -> Ended:
         if self.cancelled:
-            return Ended(failed="it was not started")
+            return Ended(failed="the command was not started")
         env, apart = self.env, self.apart
-        # Not here: on a busy machine it takes a while, and the loop has others to serve.
+        # In a thread: on a busy machine this takes a while and would block the event loop.
         launched = await self._in_thread(lambda: launch(argv, cwd=folder, env=env, pass_fds=fds, apart=apart))
         process = Process(launched, hear)
         try:
@@ -290,13 +289,13 @@ class _Call:
             await asyncio.wait({process.ended}, timeout=self.seconds)
             self.timed_out = not process.ended.done()
         except asyncio.CancelledError:
-            # What it has printed so far is worth more than an exception: whoever cancelled is to have it.
+            # Return the output so far instead of raising.
             self.cancelled = True
 
     async def _stop(self, process: Process) -> Ended:
-        """How it ended; what has not ended yet is ended.
+        """Stop the process if it still runs, and return how it ended.
 
-        Takes at most `STOP_S` and `KILL_S`, however often it is cancelled.
+        Takes at most `STOP_S` + `KILL_S`, however often it is cancelled.
         """
         if not process.ended.done():
             process.stop()
@@ -305,7 +304,7 @@ class _Call:
                 await self._ended_within(process, KILL_S)
         if process.ended.done():
             return process.ended.result()
-        return Ended(failed="it did not end when it was told to", lost=True)
+        return Ended(failed="the command did not stop", lost=True)
 
     async def _ended_within(self, process: Process, seconds: float) -> bool:
         end = self.loop.time() + seconds
@@ -314,13 +313,13 @@ class _Call:
                 try:
                     await asyncio.wait({process.ended}, timeout=left)
                 except asyncio.CancelledError:
-                    # Whoever asks twice will not wait much longer.
+                    # After a second cancel, kill at once.
                     self.cancelled = True
                     process.stop(at_once=True)
         return process.ended.done()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """What takes a moment; it is waited for, also by one who is cancelled."""
+        """Run slow work in a thread and wait for it, even when cancelled."""
         job = threads.start(work, self.loop, name="terminal", urgent=True)
         with anyio.CancelScope(shield=True):
             while not job.done_future.done():
@@ -346,28 +345,30 @@ class _Call:
         return ToolResult(f"{text}\n{status}", ok=ok, details=details)
 
     def _status(self, ended: Ended, seconds: float) -> str:
-        # No fractions, and nothing for short ones: the same command is to have the same result each time.
+        # Whole seconds, and nothing below one, so that a command has the same result each time.
         after = f" after {round(seconds):,} s" if seconds >= 1 else ""
         if ended.lost and (self.timed_out or self.cancelled):
-            how = f"{'timed out' if self.timed_out else 'to be stopped'}{after}, but {ended.failed}"
+            how = f"{'timed out' if self.timed_out else 'cancelled'}{after}, but {ended.failed}"
         elif self.timed_out:
-            how = f"timed out: it was stopped{after}"
+            how = f"timed out and stopped{after}"
         elif self.cancelled:
-            how = f"stopped{after}, because the run was to stop or the call had had its time"
+            how = f"stopped{after}: the run was cancelled, or the call timed out"
         elif ended.failed:
-            how = f"not run to its end: {ended.failed}"
+            how = f"failed: {ended.failed}"
         elif ended.signal is not None:
             how = f"ended by {_name(ended.signal)}{after}"
         elif ended.code is None:
-            how = f"nobody knows how it ended{after}"
+            how = f"exit code unknown{after}"
         else:
             how = f"exit code {ended.code}{_hint(ended.code)}{after}"
         notes = [how, *_notes(ended)]
         if ended.code != 0 and self.plain_git:
-            notes.append("allowed by a rule: git ran without hooks, filters, aliases and other programs")
+            notes.append(
+                "git was allowed by a rule, so it ran without hooks, filters, aliases and other programs"
+            )
         sandbox = self.ctx.sandbox
         if ended.code != 0 and not sandbox.is_open:
-            # Whoever wonders why it failed should not have to guess.
+            # The sandbox may be the reason for the failure.
             notes.append(f"in a sandbox: {sandbox.files}, {'with' if sandbox.network else 'no'} network")
         return f"({'; '.join([*notes, *self.planted])})"
 
@@ -376,13 +377,13 @@ def _notes(ended: Ended) -> list[str]:
     notes: list[str] = []
     if ended.left:
         names = ", ".join(ended.names) + (", ..." if ended.left > len(ended.names) else "")
-        notes.append(
-            f"{count(ended.left, 'process', 'processes')} left in the background, now ended: {names}"
-        )
+        notes.append(f"ended {count(ended.left, 'process', 'processes')} left in the background: {names}")
     if ended.stuck:
-        notes.append(f"{count(ended.stuck, 'process', 'processes')} could not be ended: not this user's")
+        notes.append(
+            f"{count(ended.stuck, 'process', 'processes')} could not be ended: owned by another user"
+        )
     if ended.lost:
-        notes.append("what it had started may still run: there is nobody left who could tell")
+        notes.append("processes that it started may still be running")
     return notes
 
 
@@ -416,12 +417,12 @@ def _summarise(result: ToolResult) -> str:
 
 @functools.cache
 def _shell() -> str:
-    """bash, or sh. Not looked for on the PATH, which may lead to folders that commands can write."""
+    """The path of bash, or of sh. The PATH comes last: commands may be able to write to its folders."""
     if os.name != "posix":
         raise Refused("terminal needs a Unix system.")
     found = next((shell for shell in _SHELLS if Path(shell).is_file()), shutil.which("bash") or "")
     if not found:
-        raise Refused("There is neither bash nor sh here.")
+        raise Refused("terminal needs bash or sh, and neither was found.")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Programs that run other programs, and builtins that run or change what their arguments name: as tables.
+"""Tables of programs that run other programs, and of shell builtins that run or change what their arguments name.
 
-What they make of a command is in `rule_subjects.py`.
+`rule_subjects.py` uses them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Runner(NamedTuple):
-    """A program that runs the command in its own arguments, and which arguments come before that."""
+    """A program that runs the command in its arguments, and the arguments that may precede that command."""
 
     flags: str = ""
     values: str = ""
-    """Options that take the next word, unless they have it already."""
+    """Options that take the next word as their value."""
     positions: int = 0
     assigns: bool = False
-    """Whether assignments may stand before the command."""
+    """Whether assignments may precede the command."""
 
 
 RUNNERS = {
@@ -58,12 +58,12 @@ RUN_AFTER = {
     "bundle": ("exec",),
     "jobs": ("-x",),
 }
-"""Programs that run what follows one of these words; said only to rules that ask or deny."""
+"""Programs that run the command after one of these words. Only ask and deny rules see that command."""
 RUN_LATER = frozenset({"ssh", "npx", "uvx", "pnpx", "bunx"})
-"""Programs that run what one of their words begins; said only to the same."""
+"""Programs that run a command starting at one of their words. Only ask and deny rules see that command."""
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "busybox"})
 READ_ALIKE = frozenset({"sh", "bash", "dash", "ash", "rbash"})
-"""Shells that read a command as bash does, or not at all."""
+"""Shells that read a command as bash does, or reject it."""
 INTERPRETERS = re.compile(r"(python|perl|ruby|node|nodejs|php|lua|deno|bun|tclsh|Rscript|pypy)[0-9.]*")
 EVALUATING = frozenset(
     {
@@ -85,12 +85,12 @@ EVALUATING = frozenset(
         *("readonly", "unset", "shopt"),
     }
 )
-"""Builtins that run their arguments, or change what later words mean."""
+"""Builtins that run their arguments, or change the meaning of later words."""
 TESTING = {"test": ("-v", "-R"), "[": ("-v", "-R"), "printf": ("-",), "wait": ("-p",)}
-"""Builtins that run what is in a subscript, with these options."""
+"""Builtins that, with these options, run code in an array subscript."""
 CHANGES_PROGRAMS = re.compile(
     r"PATH|ENV|IFS|HOME|SHELL|VISUAL|LESSOPEN|LESSCLOSE|PS4|CDPATH|SHELLOPTS|BASHOPTS"
     r"|(LD|DYLD|GIT|BASH|XDG|SSH)_\w+|(PYTHON|PERL5?|RUBY|NODE|JAVA|JDK)_?\w+"
     r"|\w*(PAGER|EDITOR|BROWSER|ASKPASS|PRELOAD|COMMAND|WRAPPER|RSH|PLUGINS?)"
 )
-"""Variables by which a program, or the shell, runs another program or other code than it would without them."""
+"""Variables that make a program or the shell run other programs or code."""

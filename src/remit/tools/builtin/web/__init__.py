@@ -1,1 +1,1 @@
-"""`fetch`: addresses read in one way, checked, asked, and made text of."""
+"""The tool `fetch`: checks an address, requests it, and turns the response into text."""

@@ -1,4 +1,4 @@
-"""Which hosts and addresses of the network may be reached, and looking up names so that the checked address is used."""
+"""Decide which hosts and addresses `fetch` may reach, and resolve names so that the checked address is the one used."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 _Network = IPv4Network | IPv6Network
 
 MOST_ADDRESSES = 16
-"""Addresses of one name that are tried."""
+"""The most addresses of one name that are tried."""
 
 MOST_LOOKUPS = 32
-"""Names that are looked up at once: a name server that is silent holds a thread for half a minute."""
+"""The most concurrent lookups: a name server that does not answer blocks a thread for half a minute."""
 
 # The registries of special-purpose addresses. Not `is_global`: it has changed within releases of Python.
 _IPV4 = {
@@ -42,8 +42,7 @@ _IPV4 = {
     IPv4Network("224.0.0.0/4"): "multicast",
     IPv4Network("240.0.0.0/4"): "reserved",
 }
-# Outside of 2000::/3 nothing is public; these are the parts of the rest with a name of their own, and what is not
-# public inside.
+# Only 2000::/3 is public. These are the named networks outside it, and the networks inside it that are not public.
 _IPV6 = {
     IPv6Network("::/128"): "unspecified",
     IPv6Network("::1/128"): "loopback",
@@ -56,7 +55,7 @@ _IPV6 = {
     IPv6Network("3fff::/20"): "documentation",
 }
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
-# What resolvers of networks without IPv4 answer; it stands for the IPv4 address at its end.
+# Resolvers of networks without IPv4 return NAT64 addresses; the last 32 bits are the IPv4 address.
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x00005EFE, 0x02005EFE)
@@ -84,7 +83,7 @@ _LOCAL_NAMES = (
 _METADATA_NAMES = ("metadata.google.internal", "metadata.goog", "instance-data.ec2.internal")
 
 _OPEN_PORTS = (80, 443)
-# Services whose protocol a request could be taken for; servers of web pages are not there.
+# Ports of services that might accept an HTTP request as their own protocol.
 _CLOSED_PORTS = frozenset(
     [
         *(
@@ -129,7 +128,7 @@ _CLOSED_PORTS = frozenset(
 
 
 def not_public(address: Address) -> str:
-    """What kind of address it is, in a word; empty for those of the public internet."""
+    """The kind of a non-public address, as a word; empty for a public address."""
     if _inner(address) in _METADATA or _unscoped(address) in _METADATA:
         return "cloud metadata"
     if isinstance(address, IPv4Address):
@@ -147,13 +146,13 @@ def not_public(address: Address) -> str:
 
 
 def _inner(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one leads to, whichever way it is written into it."""
+    """The IPv4 address embedded in an IPv6 address, in any of the known forms."""
     if isinstance(address, IPv4Address):
         return None
     number = int(address)
     if address in _SIX_TO_FOUR:
         return IPv4Address((number >> 80) & 0xFFFFFFFF)
-    # ::a.b.c.d, ::ffff:a.b.c.d and ::ffff:0:a.b.c.d, networks that translate, and tunnels within a site.
+    # ::a.b.c.d, ::ffff:a.b.c.d and ::ffff:0:a.b.c.d, NAT64, and ISATAP tunnels.
     embeds = number >> 64 == 0 or address in _NAT64 or (number >> 32) & 0xFFFFFFFF in _ISATAP
     return IPv4Address(number & 0xFFFFFFFF) if embeds else None
 
@@ -163,7 +162,7 @@ def _unscoped(address: Address) -> Address:
 
 
 class Hosts:
-    """A list of hosts: `example.com` is that host and all below it, `*.example.com` only those below it."""
+    """A list of hosts: `example.com` matches the host and its subdomains, `*.example.com` only the subdomains."""
 
     def __init__(self, entries: Iterable[str], where: str) -> None:
         self._names: set[str] = set()
@@ -175,7 +174,7 @@ class Hosts:
                 host, literal = "", None
             if not host or (literal and entry.startswith("*.")):
                 raise UsageError(
-                    f"{where}: {entry!r} is no host. Write example.com, or *.example.com for those below it."
+                    f"{where}: {entry!r} is not a host. Write example.com, or *.example.com for its subdomains."
                 )
             self._names |= set() if entry.startswith("*.") else {host}
             self._above |= set() if literal else {host}
@@ -196,13 +195,13 @@ def _entries(entries: object, where: str) -> list[str]:
     found: list[str] = []
     for entry in cast(Iterable[object], entries):
         if not isinstance(entry, str):
-            raise UsageError(f"{where}: {entry!r} is no host.")
+            raise UsageError(f"{where}: {entry!r} is not a host.")
         found.append(entry)
     return found
 
 
 class Reach(NamedTuple):
-    """What may be reached. `private` names hosts and networks that may although they are not public."""
+    """The hosts that `fetch` may reach. `private` and `networks` are allowed although they are not public."""
 
     allow: Hosts
     deny: Hosts
@@ -210,19 +209,19 @@ class Reach(NamedTuple):
     networks: tuple[_Network, ...]
 
     def check(self, target: Target) -> None:
-        """Raises Refused for what can be told without looking anything up."""
+        """Raise Refused for a target that can be rejected without a lookup."""
         host = target.host
         if host in self.deny:
-            raise Refused(f"{host} may not be fetched from: it is denied.")
+            raise Refused(f"Not fetched: {host} is on the deny list.")
         if self.allow and host not in self.allow:
-            raise Refused(f"{host} may not be fetched from: it is not among the hosts that are allowed.")
+            raise Refused(f"Not fetched: {host} is not on the allow list.")
         _check_port(target.port)
         if target.literal is not None:
             self._check_address(target.literal, host, host)
         elif host in _METADATA_NAMES:
-            raise Refused(f"{host} is the name of a cloud metadata service, which is not fetched from.")
+            raise Refused(f"Not fetched: {host} is a cloud metadata service.")
         elif host not in self.private and _is_local(host):
-            raise Refused(f"{host} is a name of the local network. Only the public internet is fetched from.")
+            raise Refused(f"Not fetched: {host} is a local name. fetch only reaches the public internet.")
 
     async def addresses(self, target: Target) -> list[Address]:
         """The addresses to connect to, all of them checked. Raises Refused."""
@@ -234,25 +233,25 @@ class Reach(NamedTuple):
         except (OSError, ValueError, UnicodeError):
             found = []
         if not found:
-            raise Refused(f"There is no host {target.host}: its name has no address. Check the spelling.")
+            raise Refused(f"The host {target.host} was not found (no address). Check the spelling.")
         for address in found:
-            # One bad address is enough: which one a name answers with may be somebody's choice.
-            self._check_address(address, target.host, f"{target.host} leads to an address that")
+            # One bad address is enough: an attacker may control which address a name resolves to.
+            self._check_address(address, target.host, f"the address of {target.host}")
         return list(dict.fromkeys(found))[:MOST_ADDRESSES]
 
     def _check_address(self, address: Address, host: str, subject: str) -> None:
         kind = not_public(address)
-        # Which address it is, is not said: names of a private network are nobody's business.
+        # The message does not contain the address: it could reveal names of a private network.
         if kind == "cloud metadata":
-            raise Refused(f"{show(subject)} is one of a cloud metadata service, which is not fetched from.")
+            raise Refused(f"Not fetched: {show(subject)} belongs to a cloud metadata service.")
         if kind and host not in self.private and not any(address in network for network in self.networks):
             raise Refused(
-                f"{show(subject)} is not public ({kind}). Only the public internet is fetched from."
+                f"Not fetched: {show(subject)} is not public ({kind}). fetch only reaches the public internet."
             )
 
 
 def make_reach(allow: Iterable[str], deny: Iterable[str], private: Iterable[str], where: str) -> Reach:
-    """What a caller wrote. Raises UsageError."""
+    """Read the lists of `make_fetch`. Raises UsageError."""
     names: list[str] = []
     networks: list[_Network] = []
     for entry in _entries(private, f"{where} private="):
@@ -274,11 +273,13 @@ def _is_local(host: str) -> bool:
 
 def _check_port(port: int) -> None:
     if (port < 1024 and port not in _OPEN_PORTS) or port in _CLOSED_PORTS:
-        raise Refused(f"Port {port} is not fetched from: web pages are on 80, 443 or a free port above 1023.")
+        raise Refused(
+            f"Not fetched: port {port} is not allowed. Use 80, 443, or a port above 1023 without a known service."
+        )
 
 
 class _Lookups:
-    """The lookups of one event loop. None can be stopped, so that only so many are ever under way."""
+    """The lookups of one event loop. A lookup cannot be cancelled, so the number of concurrent ones is limited."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, threads.Job[list[str]]] = {}
@@ -297,7 +298,7 @@ class _Lookups:
         return job.result()
 
     def _start(self, name: str) -> threads.Job[list[str]]:
-        # The loop's own threads for this would keep the process from ending while a lookup hangs.
+        # Not the event loop's executor: its threads keep the process from exiting while a lookup hangs.
         job = threads.start(lambda: _lookup(name), asyncio.get_running_loop(), name=f"looking up {name}")
         self._jobs[name] = job
         job.done_future.add_done_callback(lambda _: self._done(name))
@@ -312,9 +313,9 @@ _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictio
 
 
 async def lookup(name: str) -> list[str]:
-    """The addresses of a name, in the order in which the system prefers them. Raises OSError.
+    """The addresses of a name, in the system's order of preference. Raises OSError.
 
-    Who asks for the same name at the same time shares one lookup. One that nobody waits for any more ends by itself.
+    Concurrent lookups of one name share one thread. A lookup that no caller waits for ends by itself.
     """
     return await _lookups.setdefault(asyncio.get_running_loop(), _Lookups()).find(name)
 
@@ -325,8 +326,8 @@ def _lookup(name: str) -> list[str]:
 
 
 async def in_thread(function: Callable[[], T], name: str) -> T:
-    """What the function returns; a thread that is still at it when this is cancelled is left behind."""
-    # The loop's own threads for this would keep the process from ending while a lookup hangs.
+    """Run a function in a thread and return its result; when cancelled, the thread is abandoned."""
+    # Not the event loop's executor: its threads keep the process from exiting while a lookup hangs.
     job = threads.start(function, asyncio.get_running_loop(), name=name)
     try:
         await job.wait()

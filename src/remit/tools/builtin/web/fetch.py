@@ -1,7 +1,7 @@
 """The tool `fetch`: one page of the public internet, as text that a model can read.
 
-Which addresses may be reached is in `addresses.py`, the request itself in `http_request.py`, what a page
-holds in `response_result.py`.
+`addresses.py` decides which addresses may be reached, `http_request.py` makes the request, and `response_result.py`
+turns the response into a result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from remit.types.messages import JsonObject
 from remit.types.text import clean, shorten
 
 MOST_BYTES = 5_000_000
-"""Bytes of a page that are read, unpacked."""
+"""The most bytes of a page that are read, after decompression."""
 SECONDS = 30.0
 REDIRECTS = 5
 INLINE_CHARS = 40_000
@@ -42,12 +42,12 @@ class _Bounds(NamedTuple):
 
 
 class _Elsewhere(Exception):
-    """Raised when a page is at another host, which is for a call of its own."""
+    """Raised when a page redirects to another host, which needs a separate call."""
 
     def __init__(self, page: Target, leads_to: Target) -> None:
         self.words = (
-            f"{page.url} leads to another place, which was not fetched:\n{leads_to.url}\n"
-            "Fetch that address if you want what is there."
+            f"{page.url} redirects to another host, which was not fetched:\n{leads_to.url}\n"
+            "To read that page, fetch its address."
         )
 
 
@@ -63,27 +63,29 @@ def make_fetch(
     user_agent: str = USER_AGENT,
     inline_chars: int = INLINE_CHARS,
 ) -> Tool:
-    """A `fetch` tool with lists and limits of your own. Raises UsageError.
+    """Make a `fetch` tool with your own lists and limits. Raises UsageError.
 
-    `allow` and `deny` are hosts: `example.com` is that host and all below it, `*.example.com` only those below it.
-    With `allow`, only those hosts are fetched from, and the tool is of tier `observe` unless `tier` says otherwise;
-    without it every call is asked about, since an address can carry anything out. `private` are hosts, addresses and
-    networks (`localhost`, `10.1.0.0/16`) that may be fetched from although they are not public. `seconds` is for all of
-    a call, `most_bytes` counts what was unpacked, `redirects` are followed on the same host alone.
+    `allow` and `deny` are hosts: `example.com` matches the host and its subdomains, `*.example.com` only the subdomains.
+    With `allow`, only these hosts can be fetched, and the tier defaults to `observe`. Without it, every call needs
+    approval, since a URL can carry data out. `private` lists hosts, addresses and networks (`localhost`, `10.1.0.0/16`)
+    that may be fetched although they are not public. `seconds` is the timeout of a whole call, `most_bytes` counts
+    decompressed bytes, and `redirects` are followed on the same host only.
     """
     reach = make_reach(allow, deny, private, "make_fetch")
     bounds = _checked(_Bounds(most_bytes, seconds, redirects, user_agent))
 
     async def fetch(url: str, ctx: ToolContext, *, raw: bool = False) -> ToolResult:
-        """Fetch a page or an image of the web with http or https. A web page is given as readable text.
+        """Fetch a web page or an image over http or https. A web page is returned as readable text.
 
         Args:
-            url: The whole address, such as https://example.com/page.
-            raw: Give the source of a web page instead of readable text.
+            url: The full address, such as https://example.com/page.
+            raw: Return the source of a web page instead of readable text.
         """
         try:
             if not ctx.sandbox.network:
-                raise Refused(f"The network may not be used here (sandbox: {ctx.sandbox}).")
+                raise Refused(
+                    f"Not fetched: the sandbox does not allow network access (sandbox: {ctx.sandbox})."
+                )
             page = await _get(read_url(clean(url)), reach, bounds)
             return await in_thread(lambda: as_result(page, raw=raw), f"reading {page.target.host}")
         except Refused as refusal:
@@ -137,7 +139,7 @@ def _subjects(args: JsonObject) -> list[Subject]:
 
 
 def _describe(args: JsonObject) -> str:
-    # As it will be asked for: a name that looks like another one shows itself in punycode.
+    # The address as it will be requested: punycode reveals a name that looks like another.
     written = args.get("url")
     try:
         return read_url(clean(written)).url if isinstance(written, str) else ""
@@ -150,7 +152,7 @@ def _preview(url: str, ctx: ToolContext, *, raw: bool = False) -> str:
     try:
         return f"GET {read_url(clean(url)).url}"
     except Refused as refusal:
-        return f"Nothing will be fetched. {refusal}"
+        return f"This call will be refused. {refusal}"
 
 
 def _summarise(result: ToolResult) -> str:
@@ -173,7 +175,7 @@ async def _get(target: Target, reach: Reach, bounds: _Bounds) -> FetchedPage:
             return await _follow(target, reach, bounds, stage)
     except TimeoutError:
         raise Refused(
-            f"{target.url} took too long: after {bounds.seconds:g} seconds it was still {stage[0]}. Nothing was fetched."
+            f"{target.url} timed out after {bounds.seconds:g} seconds while {stage[0]}. Nothing was fetched."
         ) from None
 
 
@@ -185,16 +187,18 @@ async def _follow(target: Target, reach: Reach, bounds: _Bounds, stage: list[str
             return got
         following = _redirected(target, got, reach)
         if following.url in seen:
-            raise Refused(f"{target.url} redirects in a circle, back to {following.url}.")
+            raise Refused(f"{target.url} redirects in a loop, back to {following.url}.")
         seen.add(following.url)
         target = following
-    raise Refused(f"{target.url} is one redirect too many: {bounds.redirects} were followed.")
+    raise Refused(
+        f"Too many redirects: {bounds.redirects} were followed, and the next one leads to {target.url}."
+    )
 
 
 async def _ask(target: Target, reach: Reach, bounds: _Bounds, stage: list[str]) -> FetchedPage | str:
-    """The page, or where the server says it is."""
+    """The page, or the location of a redirect."""
     try:
-        # Here, so that a run which fetches nothing does not pay for it, and need not have it.
+        # Imported here: other runs neither pay for the import nor need the package.
         import remit.tools.builtin.web.http_request as http_request  # noqa: PLC0415 - see above
     except ImportError as error:
         raise Refused(
@@ -202,32 +206,34 @@ async def _ask(target: Target, reach: Reach, bounds: _Bounds, stage: list[str]) 
         ) from None
     stage[0] = f"looking up {target.host}"
     addresses = await reach.addresses(target)
-    stage[0] = f"waiting for an answer of {target.host}"
+    stage[0] = f"waiting for an answer from {target.host}"
     async with http_request.ask(
         target, addresses, {"User-Agent": bounds.user_agent, "Accept": _ACCEPT}
     ) as answer:
         location = answer.headers.get("location", "")
         if answer.status in _MOVED and location:
             return location
-        stage[0] = f"reading what {target.host} sent"
+        stage[0] = f"reading the answer from {target.host}"
         most = wanted(answer.status, answer.headers, bounds.most_bytes)
         data, whole = await http_request.read_body(answer.body, most) if most else (b"", False)
         return FetchedPage(target, answer.status, answer.headers, data, whole)
 
 
 def _redirected(page: Target, location: str, reach: Reach) -> Target:
-    """Where to go on. Raises Refused for what may not be fetched, and _Elsewhere for another host."""
+    """The target of a redirect. Raises Refused if it may not be fetched, and _Elsewhere for another host."""
     try:
         leads_to = follow(page, location)
         reach.check(leads_to)
     except Refused as refusal:
-        raise Refused(f"{page.url} redirects to where it cannot be followed. {refusal}") from None
+        raise Refused(f"{page.url} redirects to an address that cannot be fetched. {refusal}") from None
     if page.scheme == "https" and leads_to.scheme == "http":
-        raise Refused(f"{page.url} redirects from https to http, to {leads_to.url}. It was not followed.")
+        raise Refused(
+            f"{page.url} redirects from https to http, to {leads_to.url}. The redirect was not followed."
+        )
     upgraded = page.scheme != leads_to.scheme
     same = page.host == leads_to.host and (page.port == leads_to.port or (upgraded and leads_to.port == 443))
     if not same:
-        # Rules allow a call for the address it names: another host has to be asked for by name.
+        # Rules allow a call for the address in its arguments, so another host needs its own call.
         raise _Elsewhere(page, leads_to)
     return leads_to
 

@@ -1,7 +1,7 @@
-"""Web pages as text that a model can read: HTML to something like Markdown, in time linear in its length.
+"""Turn web pages into text that a model can read: HTML to something like Markdown, in linear time.
 
 This is our own code because html-to-markdown shows text that a page hides (`<p hidden>IGNORE ALL INSTRUCTIONS<p>`), fails on
-some broken pages, and gives nothing of a page that it cannot finish: docs/decisions/0043-our-own-html-to-text.md.
+some broken pages, and returns nothing for a page that it cannot finish: docs/decisions/0043-our-own-html-to-text.md.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from remit.tools.builtin.web.text_builder import End, TextBuilder
 from remit.types.text import shorten
 
 MOST_TEXT = 1_000_000
-"""Characters that a page may become: absolute links can make it much longer than it was."""
+"""The most characters of the result: absolute links can make it much longer than the page."""
 MOST_PARTS = 300_000
-"""Tags and pieces of text that are read; a page of 2 MB has half as many."""
+"""The most tags and texts that are read; a page of 2 MB has half as many."""
 MOST_LINK = 2000
-"""Characters of an address that is worth showing."""
+"""The longest address of a link that is shown."""
 MOST_BASE = 300
-"""Characters of what links are relative to: all of it is gone through for each of them."""
+"""The longest base address: it is parsed again for every link."""
 MOST_SECONDS = 3.0
-"""Of a processor's time: what a page says by then is all that is read of it."""
+"""CPU seconds; the rest of the page is dropped."""
 MAIN_CHARS = 200
-"""A main part with less than this is no reason to leave out the rest."""
+"""A shorter main part does not replace the whole page."""
 
 _Given = dict[str, str]
 
@@ -52,7 +52,7 @@ _BLOCKS = _SPACED | _names(
     "address article aside body caption center dd details dialog div dt fieldset figcaption footer form header"
     " hgroup legend li main menu section summary tr"
 )
-# An element that is still open ends where one of these begins; most pages leave out some ends.
+# An open element ends where one of these begins; most pages omit some end tags.
 _ENDED_BY = {
     "li": _names("li"),
     "dt": _names("dt dd"),
@@ -65,7 +65,7 @@ _ENDED_BY = {
 _HIDING = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0(?![.\d])", re.IGNORECASE)
 _HINTS = re.compile(r"hidden|style|role", re.IGNORECASE)
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]{1,20})")
-# Controls, marks that turn the direction of writing, and characters that nobody sees: a model reads them all.
+# Control characters, direction marks and invisible characters: people do not see them, but a model reads them.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]++"
@@ -73,14 +73,14 @@ _UNSEEN = re.compile(
 
 
 def plain(text: str) -> str:
-    """The text with line feeds as line ends, and without what nobody can see."""
+    """The text with \\n line endings and without invisible characters."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _UNSEEN.sub("", text)
 
 
 def to_text(source: str, url: str) -> tuple[str, bool]:
-    """What a page says, and whether that is all of it. Never fails; links are made absolute with `url`."""
+    """The text of a page, and whether it is complete. Never raises; `url` makes links absolute."""
     page = _Page(url)
     left = MOST_PARTS
     end = time.thread_time() + MOST_SECONDS
@@ -116,13 +116,13 @@ class _Element(NamedTuple):
 class _Row(NamedTuple):
     cells: int = 0
     start: int = 0
-    """How many pieces there were before it."""
+    """The number of pieces before the row."""
     said: int = 0
-    """How much had been said before it."""
+    """The builder's count of written texts before the row."""
 
 
 class _Page:
-    """What is open while a page is read. Nothing is recursive: depth is the length of a list."""
+    """The state while a page is read: open elements, lists, tables. Without recursion, so depth is not limited."""
 
     def __init__(self, url: str) -> None:
         self.base = url
@@ -130,19 +130,19 @@ class _Page:
         self.out = TextBuilder()
         self.opened: list[_Element] = []
         self.counts: Counter[str] = Counter()
-        """How many elements of each name are open."""
+        """The number of open elements per name."""
         self.left_out = 0
         self.link: str | None = None
-        """Where the link that is open leads, as it was written."""
+        """The address of the open link, as written."""
         self.lists: list[int] = []
-        """The number of the next item of each open list, 0 where there are no numbers."""
+        """The number of the next item of each open list; 0 for a list without numbers."""
         self.tables: list[_Row] = []
         self.language = ""
-        """Of the block of code that is open."""
+        """The language of the open code block."""
         self.mains: dict[str, list[tuple[int, int]]] = {"main": [], "article": []}
-        """Where parts of these names begin and end in what was written."""
+        """The start and end of parts with these names, as positions in the output."""
 
-    # --- What was read ---
+    # --- Reading ---
 
     def say(self, text: str) -> None:
         if not self.left_out:
@@ -178,7 +178,7 @@ class _Page:
             self._line(2)
 
     def _close_for(self, name: str) -> None:
-        """Ends what cannot go on once an element of this name begins."""
+        """Close open elements that end where an element of this name begins."""
         if self.opened and self.opened[-1].name == "head" and name not in _IN_HEAD:
             self._pop()
         while self.opened and name in _ENDED_BY.get(self.opened[-1].name, ()):
@@ -213,13 +213,13 @@ class _Page:
                 self._line(self._gap(name))
         return name
 
-    # --- What is written ---
+    # --- Writing ---
 
     def _gap(self, name: str) -> int:
         return 1 if name not in _SPACED or (name in _LISTS and self.lists) else 2
 
     def _line(self, gap: int) -> None:
-        """A new line, or a space where the text must stay on one."""
+        """Start a new line; inside a link or a table cell, write a space instead."""
         if self.out.block is not None:
             self.out.break_block()
         elif self.link is not None or (self.tables and self.tables[-1].cells):
@@ -241,7 +241,7 @@ class _Page:
             self.out.say(f"![{shorten(alt, 500, 497)}]({address})" if address else alt)
 
     def _begin(self, name: str, given: _Given) -> End | None:
-        """Writes how an element begins, and says how it will end."""
+        """Write the start of an element, and return a function that writes its end."""
         if name in _BLOCKS:
             self._line(self._gap(name))
         if self.out.block is not None:
@@ -267,7 +267,7 @@ class _Page:
         self.out.anchors.append(-1)
 
         def linked(words: str) -> str:
-            # Not before there are words: a page can have any number of links without.
+            # Resolved only for links with text: a page can have any number of empty links.
             address = self._address(href)
             return f"[{words}]({address})" if address not in ("", words) else words
 
@@ -359,7 +359,7 @@ class _Page:
         self.out.line(1)
 
     def _address(self, href: str) -> str:
-        """An absolute address, fit to stand in brackets; empty for what leads nowhere."""
+        """An absolute address, safe inside brackets; empty for fragments, scripts and data."""
         href = "".join(href[: MOST_LINK + 1].split())
         if not href or href.startswith("#") or href[:11].lower().startswith(("javascript:", "data:")):
             return ""
@@ -370,7 +370,7 @@ class _Page:
         return address.replace("(", "%28").replace(")", "%29") if len(address) <= MOST_LINK else ""
 
     def text(self) -> str:
-        """The title and the main part, or everything where no part is the main one."""
+        """The title and the main part, or the whole page if it has no main part."""
         while self.opened:
             self._pop()
         text = self.out.between(0, len(self.out.pieces))
@@ -397,4 +397,4 @@ _STARTERS: dict[str, _Starter] = {
     "tr": _Page.begin_row,
 }
 _WANTED = _names("a img base pre code ol dialog")
-"""Elements whose attributes are always looked at."""
+"""Elements whose attributes are always parsed."""

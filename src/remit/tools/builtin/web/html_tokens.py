@@ -1,6 +1,6 @@
-"""Reading HTML, however broken, in time linear in its length: tags, attributes and text, one after the other.
+"""Split HTML, however broken, into tags, attributes and text, in linear time.
 
-Not the standard library's parser: on Pythons in use it takes minutes for pages of a certain kind.
+The standard library's parser takes minutes for some hostile pages on Python versions in use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-# Every quantifier is possessive: where no end is found, nothing is tried again.
+# Every quantifier is possessive, so that a missing end causes no backtracking.
 _TAG = re.compile(r"""<(/?)([A-Za-z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
 _ATTRIBUTE = re.compile(r"""([^\s=/>"']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]*+)))?+""")
 _RAW = {
@@ -21,14 +21,14 @@ _RAW = {
 
 class Token(NamedTuple):
     kind: Literal["start", "end", "text", "raw"]
-    """`raw` is what an element holds in which tags mean nothing, such as a script."""
+    """`raw` is the content of an element in which tags have no meaning, such as a script."""
     name: str
     text: str
-    """The text, or the attributes as they were written."""
+    """The text, or the attributes as written."""
 
 
 def tokens(source: str) -> Iterator[Token]:
-    """The parts of a page, in their order. Comments, declarations and what a broken end leaves are not among them."""
+    """The parts of a page, in order. Comments, declarations and an unfinished last tag are skipped."""
     at = 0
     while at < len(source):
         mark = source.find("<", at)
@@ -42,7 +42,7 @@ def tokens(source: str) -> Iterator[Token]:
         found = _TAG.match(source, mark)
         if found is None:
             if _begins_tag(source, mark):
-                # It never ends, so nothing after it is text.
+                # The tag never ends, so the rest is not text.
                 return
             yield Token("text", "", "<")
             at = mark + 1
@@ -58,10 +58,10 @@ def tokens(source: str) -> Iterator[Token]:
 
 
 def _past_comment(source: str, at: int) -> int:
-    """Where a comment or declaration ends that begins here; `at` itself when none does."""
+    """The end of a comment or declaration that begins at `at`; `at` itself if none begins there."""
     if not source.startswith(("<!", "<?"), at):
         return at
-    # From the second dash: <!--> is a whole comment.
+    # Search from the first dash on: <!--> is a complete comment.
     mark, start = ("-->", at + 2) if source.startswith("<!--", at) else (">", at)
     end = source.find(mark, start)
     return len(source) if end < 0 else end + len(mark)
@@ -73,7 +73,7 @@ def _begins_tag(source: str, at: int) -> bool:
 
 
 def attributes(text: str) -> dict[str, str]:
-    """Attributes by name; of several with one name the first counts."""
+    """Attributes by name; if a name repeats, the first counts."""
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(text):
         found.setdefault(match[1].lower(), unescape(match[2] or match[3] or match[4] or ""))
@@ -81,11 +81,11 @@ def attributes(text: str) -> dict[str, str]:
 
 
 def unescape(text: str) -> str:
-    """The text with entities replaced by what they stand for."""
+    """The text with entities replaced by their characters."""
     if "&" not in text:
         return text
     try:
         return html.unescape(text)
     except ValueError:
-        # A number with thousands of digits stands for nothing.
+        # A numeric entity with thousands of digits is not a character.
         return text

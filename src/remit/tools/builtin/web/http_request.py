@@ -1,6 +1,6 @@
-"""One HTTP request to addresses that were checked, with bounds on everything that comes back.
+"""One HTTP request to checked addresses, with bounds on the whole response.
 
-On the layer below httpx: it has no redirects, proxies, cookies, credentials or environment to turn off.
+It uses httpcore, the layer below httpx: no redirects, proxies, cookies, credentials or environment to turn off.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from remit.tools.builtin.web.urls import Address, Target
 from remit.tools.words import Refused, show
 
 CONNECT_S = 5
-"""Seconds for one address while there is another to try."""
+"""Seconds to connect to one address if there is another to try."""
 MOST_PIECE = 1_000_000
-"""Bytes that are unpacked at once."""
+"""The most bytes that are decompressed at once."""
 _ROUND = 200
-"""Pieces of a body between two looks at the clock: a server may send it byte by byte, all at once."""
+"""Pieces of a body between two checkpoints: tiny pieces that arrive together would block the event loop."""
 
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
 class HttpResponse(NamedTuple):
-    """How a server answered. Names of headers are lower case; of several with one name the first counts."""
+    """A server's response. Header names are lower case; if a name repeats, the first counts."""
 
     status: int
     headers: Mapping[str, str]
@@ -38,12 +38,12 @@ class HttpResponse(NamedTuple):
 
 
 async def connect(address: Address, port: int) -> httpcore2.AsyncNetworkStream:
-    """A connection to exactly this address."""
+    """Connect to exactly this address."""
     return await cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend()).connect_tcp(str(address), port)
 
 
 class _Dialer(httpcore2.AsyncNetworkBackend):
-    """Connects to the addresses it was given, whatever the name."""
+    """Connects to the checked addresses, without looking up the host's name again."""
 
     def __init__(self, addresses: Sequence[Address], port: int) -> None:
         self._addresses = addresses
@@ -80,7 +80,7 @@ class _Dialer(httpcore2.AsyncNetworkBackend):
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """The system's certificates, or those of SSL_CERT_FILE; reading them takes long."""
+    """The system's certificates, or those of SSL_CERT_FILE. Cached: reading them is slow."""
     return httpcore2.default_ssl_context()
 
 
@@ -88,7 +88,7 @@ def _tls() -> ssl.SSLContext:
 async def ask(
     target: Target, addresses: Sequence[Address], headers: Mapping[str, str]
 ) -> AsyncGenerator[HttpResponse, None]:
-    """GET a page from one of these addresses. Raises Refused for whatever goes wrong, also while the body is read."""
+    """GET a page from one of these addresses. Raises Refused for every failure, also while the body is read."""
     sent = {"Host": target.authority, **headers, "Accept-Encoding": "gzip, deflate", "Connection": "close"}
     url = httpcore2.URL(
         scheme=target.scheme.encode(),
@@ -104,15 +104,15 @@ async def ask(
             got = _read_headers(response.headers)
             yield HttpResponse(response.status, got, _unpacked(response, got.get("content-encoding", "")))
     except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
-        raise Refused(_in_words(error, target)) from None
+        raise Refused(_message(error, target)) from None
     finally:
-        # The pool forgets a connection that is cancelled while TLS begins.
+        # The pool does not close a connection that is cancelled during the TLS handshake.
         with anyio.CancelScope(shield=True):
             await dialer.close()
 
 
 async def read_body(body: AsyncGenerator[bytes, None], most: int) -> tuple[bytes, bool]:
-    """The start of a body, at most so many bytes, and whether that is all of it."""
+    """The first `most` bytes of a body, and whether that is all of it."""
     data = bytearray()
     async with aclosing(body) as pieces:
         async for piece in pieces:
@@ -136,7 +136,7 @@ def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 async def _unpacked(response: httpcore2.Response, encoding: str) -> AsyncGenerator[bytes, None]:
     encoding = encoding.lower()
     if encoding not in ("", "identity", *_WINDOW_BITS):
-        raise Refused(f"The server packed its answer in a way that was not asked for: {show(encoding[:40])}.")
+        raise Refused(f"The server used an unsupported content encoding: {show(encoding[:40])}.")
     unpacker = _Unpacker(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
     number = 0
     async with aclosing(response.aiter_stream()) as pieces:
@@ -149,7 +149,7 @@ async def _unpacked(response: httpcore2.Response, encoding: str) -> AsyncGenerat
 
 
 class _Unpacker:
-    """Unpacks gzip and deflate in pieces of bounded size, however well they were packed."""
+    """Decompresses gzip and deflate in pieces of bounded size, whatever the compression ratio."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -159,7 +159,7 @@ class _Unpacker:
     def unpack(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._stream.eof:
-                # A file of gzip may be several, one after the other; anything else after it is filling.
+                # gzip data may be several streams in sequence; anything else after a stream is padding.
                 if self._bits != 31 or not data.startswith(b"\x1f"):
                     return
                 self._stream = zlib.decompressobj(self._bits)
@@ -167,7 +167,7 @@ class _Unpacker:
                 part = self._stream.decompress(data, MOST_PIECE) if self._begun else self._first(data)
             except zlib.error:
                 raise Refused(
-                    "The server's answer is packed, and cannot be unpacked: it is damaged."
+                    "The server's answer is damaged: its compressed data cannot be decompressed."
                 ) from None
             self._begun = True
             yield part
@@ -179,28 +179,28 @@ class _Unpacker:
         except zlib.error:
             if self._bits != 15:
                 raise
-            # What some servers call deflate has no header.
+            # Some servers send deflate without the zlib header.
             self._bits = -15
             self._stream = zlib.decompressobj(self._bits)
             return self._stream.decompress(data, MOST_PIECE)
 
 
-def _in_words(error: Exception, target: Target) -> str:
+def _message(error: Exception, target: Target) -> str:
     causes = list(_causes(error))
     at = f"{target.host}" if target.authority == target.host else target.authority
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            why = show(cause.verify_message or "it could not be checked").rstrip(".")
+            why = show(cause.verify_message or "it could not be verified").rstrip(".")
             return f"The certificate of {at} is not valid: {why}. Nothing was fetched."
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return f"{at} could not be reached safely: TLS failed. Is it an https server?"
+        return f"The TLS connection to {at} failed. Is it an https server?"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return f"{at} refused the connection: nothing answers on port {target.port}."
+        return f"{at} refused the connection on port {target.port}."
     if isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
         return f"{at} could not be reached."
     if isinstance(error, httpcore2.ProtocolError):
-        return f"{at} did not answer as HTTP has it: {show(str(error)[:200])}."
-    return f"The connection to {at} broke before the answer was complete."
+        return f"{at} sent an invalid HTTP response: {show(str(error)[:200])}."
+    return f"The connection to {at} was lost before the answer was complete."
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,4 @@
-"""What a server sent, as a result: web pages and other text, images, and everything that no model can read."""
+"""Turn a server's response into a tool result: web pages and other text, images, or a message about unreadable data."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from remit.types.messages import ImagePart
 from remit.types.text import shorten
 
 MOST_HTML = 2_000_000
-"""Characters of HTML that are made readable."""
+"""The most characters of HTML that are converted to text."""
 MOST_IMAGE = 5_000_000
 MOST_ERROR_BYTES = 100_000
 MOST_ERROR_CHARS = 1500
-"""How much is shown of a page that says what went wrong."""
+"""The most characters shown of an error page."""
 
 _MEDIA = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 _OPAQUE = re.compile(
@@ -33,7 +33,7 @@ _LOOKS_HTML = re.compile(r"\s{0,1000}<(?:!doctype\s+html|html|head|body)\b", re.
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
 _IN_XML = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""")
 _IN_HTML = re.compile(rb"""<meta\s[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-# Not every codec of Python: some are slow for bytes made for it, and some are no encodings of text at all.
+# Not every codec of Python: some are slow on hostile bytes, and some do not encode text.
 _CODECS = re.compile(
     r"utf-8|utf-16(?:-[lb]e)?|ascii|iso8859-\d+|cp125\d|cp(?:866|874|932|949|950)|koi8-[ru]|mac-(?:roman|cyrillic)"
     r"|gb2312|gbk|gb18030|big5|big5hkscs|shift_jis|euc_jp|iso2022_jp|euc_kr|tis-620"
@@ -43,18 +43,18 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class FetchedPage(NamedTuple):
-    """What a server sent."""
+    """A server's response."""
 
     target: Target
     status: int
     headers: Mapping[str, str]
     data: bytes
     whole: bool
-    """Whether all of it was read."""
+    """Whether the whole body was read."""
 
     @property
     def media(self) -> str:
-        """What the server says it is; empty when it does not say."""
+        """The media type in the response; empty if it has none."""
         return _media(self.headers)
 
 
@@ -64,7 +64,7 @@ def _media(headers: Mapping[str, str]) -> str:
 
 
 def _length(headers: Mapping[str, str]) -> int:
-    """How many bytes the server says there are; 0 when it does not say, or they are packed."""
+    """The length in the response; 0 if it has none, or the body is compressed."""
     told = headers.get("content-length", "")
     return (
         int(told)
@@ -74,7 +74,7 @@ def _length(headers: Mapping[str, str]) -> int:
 
 
 def wanted(status: int, headers: Mapping[str, str], most: int) -> int:
-    """How many bytes of a body are worth reading: none of what no model can read."""
+    """How many bytes of a body to read: none if models cannot read its type."""
     media = _media(headers)
     if status >= 400:
         return min(most, MOST_ERROR_BYTES)
@@ -88,22 +88,22 @@ def _is_image(media: str) -> bool:
 
 
 def as_result(page: FetchedPage, *, raw: bool) -> ToolResult:
-    """The first line says what it is; the rest is the page's own."""
+    """The result: a first line with address, status, type and size, then the page."""
     kind = file_contents.image_type(page.data) if page.whole else ""
     if page.status < 400 and kind and len(page.data) <= MOST_IMAGE:
         head = f"{page.target.url} ({page.status}, {kind}, {size(len(page.data))})"
         return ToolResult(f"{head}\nAn image.", details=_details(page), parts=(ImagePart(kind, page.data),))
     if what := _unreadable(page):
         return ToolResult(
-            f"{_head(page)}\nIt is {what}, which cannot be read here.", details=_details(page), ok=False
+            f"{_head(page)}\nThe response is {what}; fetch cannot read it.", details=_details(page), ok=False
         )
     text, whole = _text(page, raw=raw)
     if page.status >= 400:
         return _error(page, text)
     if not text.strip():
-        why = "The page has no text: perhaps a script makes it." if page.data else "The answer is empty."
+        why = "The page has no text; a script may create it." if page.data else "The response is empty."
         return ToolResult(f"{_head(page)}\n({why})", details=_details(page))
-    cut = "" if whole else ", cut: there is more than was read"
+    cut = "" if whole else ", truncated"
     return ToolResult(f"{_head(page, cut)}\n\n{text}", details=_details(page))
 
 
@@ -124,7 +124,7 @@ def _details(page: FetchedPage) -> dict[str, object]:
 
 
 def _unreadable(page: FetchedPage) -> str:
-    """What the page is when it is no text; empty for text."""
+    """The kind of a response that is not text; empty for text."""
     media = page.media
     if page.status >= 400:
         return "binary data" if file_contents.binary_kind(page.data) else ""
@@ -133,16 +133,16 @@ def _unreadable(page: FetchedPage) -> str:
         return (
             f"an image of more than {size(MOST_IMAGE)}"
             if large
-            else "an image of a kind that models do not take"
+            else "an image in a format that models do not accept"
         )
     if _OPAQUE.fullmatch(media):
         return "a PDF document" if media == "application/pdf" else "a file"
-    # Text in UTF-16 looks like binary data, unless it begins with a mark.
+    # UTF-16 without a byte order mark looks like binary data.
     return "" if _told_codec(page).startswith("utf-16") else file_contents.binary_kind(page.data)
 
 
 def _text(page: FetchedPage, *, raw: bool) -> tuple[str, bool]:
-    """What the page says, and whether that is all of it."""
+    """The text of the page, and whether it is complete."""
     source = _decode(page)
     is_html = page.media in _HTML or (page.media in ("", "text/plain") and bool(_LOOKS_HTML.match(source)))
     if raw or not is_html:
@@ -160,7 +160,7 @@ def _decode(page: FetchedPage) -> str:
     if not codec:
         start = data[:2048]
         inside = _IN_XML.match(start) or (_IN_HTML.search(start) if page.media in _HTML else None)
-        # A page that could be read that far is not UTF-16, whatever it says.
+        # This regex matches ASCII bytes, so the page cannot be UTF-16, even if it says so.
         codec = _codec(inside[1].decode("ascii", "replace")) if inside and b"16" not in inside[1] else ""
     return data.decode(codec or "utf-8", "replace")
 
@@ -171,12 +171,12 @@ def _told_codec(page: FetchedPage) -> str:
 
 
 def _codec(name: str) -> str:
-    """Python's name of an encoding; empty for what is none that pages have."""
+    """Python's name of an encoding; empty for one that web pages do not use."""
     try:
         found = codecs.lookup(name).name if name else ""
     except (LookupError, ValueError):
         return ""
-    # As browsers have it: pages that say one of these mean the other.
+    # As in browsers: pages that declare one of these mean the other.
     found = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}.get(
         found, found
     )
@@ -187,9 +187,9 @@ def _error(page: FetchedPage, text: str) -> ToolResult:
     reason = _REASONS.get(page.status, "an error")
     words = [f"{page.target.url} answered {page.status} {reason}."]
     if page.status in (401, 407):
-        words.append("It wants credentials, and fetch has none.")
+        words.append("The page needs credentials, and fetch has none.")
     wait = page.headers.get("retry-after", "")
     if wait.isascii() and wait.isdigit() and len(wait) < 7:
-        words.append(f"It asks to be left alone for {int(wait)} seconds.")
+        words.append(f"The server asks to wait {int(wait)} seconds before a retry.")
     body = shorten(text.strip(), MOST_ERROR_CHARS, MOST_ERROR_CHARS - 3)
     return ToolResult(" ".join(words) + (f"\n\n{body}" if body else ""), ok=False, details=_details(page))

@@ -1,4 +1,4 @@
-"""Text put together word by word: lines, empty lines, lists, quotations, blocks of code."""
+"""Build a text: lines, empty lines, lists, quotations, code blocks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable
 
 MOST_LEVELS = 10
-"""Lists in lists, and quotations in quotations, that are told apart."""
+"""The deepest nesting of lists and of quotations that is shown."""
 
 End = Callable[[], None]
-"""Ends what was begun."""
+"""Ends an element."""
 
 _SPACES = re.compile(r"[ \t\n\r\f\v\xa0]++")
 _FENCES = re.compile(r"`{3,}")
 
 
 class TextBuilder:
-    """Text as it is put together: words flow, and what separates them is written with the next word."""
+    """Builds a text. Separators are written together with the next words, so that none are left at the end."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -25,9 +25,9 @@ class TextBuilder:
         self.lists = 0
         self.quotes = 0
         self.block: list[str] | None = None
-        """What is kept as it is while a block of code is open."""
+        """The content of the open code block, unchanged."""
         self.anchors: list[int] = []
-        """Where each open link or piece of code begins; -1 until it has a word."""
+        """The position of each open link or inline code; -1 until it has text."""
         self._gap = 0
         self._space = False
         self._marker = ""
@@ -62,13 +62,13 @@ class TextBuilder:
         self.said += counts
 
     def line(self, gap: int) -> None:
-        """The next words begin a line, with a gap of 2 after an empty one."""
+        """Start a new line before the next words; a gap of 2 adds an empty line."""
         self._space = False
         if self.pieces and not self._marker:
             self._gap = max(self._gap, gap)
 
     def mark(self, marker: str) -> End:
-        """The next words begin with this; where no words come, it is not written."""
+        """Write this marker before the next words; it is dropped if none follow."""
         self.line(1)
         self._marker = marker
 
@@ -78,7 +78,7 @@ class TextBuilder:
         return end
 
     def wrap(self, make: Callable[[str], str]) -> None:
-        """Rewrites what was said since the last anchor, which is forgotten."""
+        """Rewrite the text since the last anchor, and remove the anchor."""
         at = self.anchors.pop()
         words = "".join(self.pieces[at:]) if at >= 0 else ""
         if words:
@@ -91,7 +91,7 @@ class TextBuilder:
             self.block.append("\n")
 
     def end_block(self, language: str, *, in_line: bool) -> None:
-        """Writes the block of code, between fences unless it must stay on its line and can."""
+        """Write the code block: between fences, or inline if `in_line` and it is one line."""
         text = "".join(self.block or ()).strip("\n")
         self.block = None
         if not text.strip():

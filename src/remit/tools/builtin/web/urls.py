@@ -1,6 +1,6 @@
-"""Reading a web address in one way only: what is judged, shown and asked for is the same text.
+"""Parse web addresses in exactly one way, so that the address that is checked, shown and requested is the same.
 
-What other programs read in more than one way (numbers as hosts, backslashes, user names) is refused, not repaired.
+Forms that programs read differently (numbers as hosts, backslashes, user names) are refused, not repaired.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SLASHES = re.compile(r"/{2,}")
 
 
 class Target(NamedTuple):
-    """An address that was read. `host` is lower case, in punycode, and has no dot at its end."""
+    """A parsed address. `host` is lower case, in punycode, without a final dot."""
 
     scheme: str
     host: str
@@ -40,11 +40,11 @@ class Target(NamedTuple):
     path: str
     """With the query; never empty, without dot segments."""
     literal: Address | None
-    """The host, where it is an address and not a name."""
+    """The host if it is an IP address; None for a name."""
 
     @property
     def authority(self) -> str:
-        """Host and port as they are sent; the scheme's own port is left out."""
+        """Host and port as sent; the scheme's default port is omitted."""
         host = f"[{self.host}]" if isinstance(self.literal, IPv6Address) else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """False when a server may read the path as leading somewhere else: escapes that hide `..`."""
+        """False if a server may read the path as another one: escapes that hide `..`."""
         path = self.path.partition("?")[0]
         for _ in range(4):
             decoded = unquote(path).replace("\\", "/")
@@ -66,25 +66,25 @@ class Target(NamedTuple):
         return False
 
     def readings(self) -> tuple[str, ...]:
-        """Other texts that a server may take it for."""
+        """Other addresses that a server may treat as the same."""
         start, path = f"{self.scheme}://{self.authority}", self.path
         plain = _SLASHES.sub("/", unquote(path.partition("?")[0]))
         return tuple(dict.fromkeys(start + p for p in (_SLASHES.sub("/", path), plain) if p != path))
 
 
 def read_url(text: str) -> Target:
-    """The address in a text. Raises Refused for everything that is not one plain http or https address."""
+    """Parse an address. Raises Refused unless it is one plain http or https address."""
     text = text.strip(" \t\r\n")
     if len(text) > MOST_CHARS:
         raise Refused(f"The address is too long: {len(text):,} characters, and the limit is {MOST_CHARS:,}.")
     if bad := _BAD.search(text):
-        raise Refused(f"{_brief(text)} is no address: it has {_name(bad[0])} in it, which must be escaped.")
+        raise Refused(
+            f"{_brief(text)} is not a valid address: it contains {_name(bad[0])}, which must be escaped."
+        )
     scheme, rest = _read_scheme(text)
     authority, path, query = _split(rest)
     if "@" in authority:
-        raise Refused(
-            "An address with a user name or password in it is not fetched. Leave out what is before the @."
-        )
+        raise Refused("The address contains a user name or password. Remove the part before the @.")
     name, port = _split_port(authority)
     host, literal = _read_host(name)
     path = _without_dots(_escaped(path, _PATH_SAFE) or "/")
@@ -92,18 +92,16 @@ def read_url(text: str) -> Target:
         path += "?" + _escaped(query, _QUERY_SAFE)
     target = Target(scheme, host, _read_port(port, scheme), path, literal)
     if len(target.url) > MOST_CHARS:
-        raise Refused(f"The address is too long once it is escaped; the limit is {MOST_CHARS:,} characters.")
+        raise Refused(f"The address is too long after escaping; the limit is {MOST_CHARS:,} characters.")
     return target
 
 
 def follow(base: Target, location: str) -> Target:
-    """Where a redirect leads. Raises Refused as `read_url` does."""
+    """The target of a redirect. Raises Refused as `read_url` does."""
     if len(location) > MOST_CHARS:
-        raise Refused(
-            f"It leads to an address of {len(location):,} characters, and the limit is {MOST_CHARS:,}."
-        )
+        raise Refused(f"Its target has {len(location):,} characters, and the limit is {MOST_CHARS:,}.")
     if _BAD.search(location.strip(" \t\r\n")):
-        # Before it is joined, which would drop some of these.
+        # Check before joining: urljoin drops some of these characters.
         return read_url(location)
     try:
         joined = urljoin(base.url, location)
@@ -113,7 +111,7 @@ def follow(base: Target, location: str) -> Target:
 
 
 def read_host(name: str) -> tuple[str, Address | None]:
-    """A host's name in lower case and punycode, and the address it is, if it is one. Raises Refused."""
+    """A host in lower case and punycode, and its IP address if it is one. Raises Refused."""
     return _read_host(name)
 
 
@@ -135,7 +133,7 @@ def _read_scheme(text: str) -> tuple[str, str]:
             return scheme, rest[2:]
     elif found and "." not in scheme and scheme != "localhost":
         raise Refused(f"Only http and https addresses are fetched, not {shorten(scheme, 40, 37)}:.")
-    raise Refused(f"{_brief(text) or 'That'} is not a whole address. Write it as https://host/path.")
+    raise Refused(f"{_brief(text) or 'That'} is not a full address. Write it as https://host/path.")
 
 
 def _split(rest: str) -> tuple[str, str, str | None]:
@@ -149,7 +147,7 @@ def _split_port(authority: str) -> tuple[str, str]:
     if authority.startswith("["):
         name, bracket, rest = authority.partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise Refused(f"{_brief(authority)} is no host: the brackets are wrong.")
+            raise Refused(f"{_brief(authority)} is not a valid host: its brackets do not match.")
         return name + bracket, rest[1:]
     name, _, port = authority.partition(":")
     return name, port
@@ -159,7 +157,7 @@ def _read_port(port: str, scheme: str) -> int:
     if not port:
         return _PORTS[scheme]
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise Refused(f"{_brief(port)} is no port.")
+        raise Refused(f"{_brief(port)} is not a valid port.")
     return int(port)
 
 
@@ -171,12 +169,12 @@ def _read_host(name: str) -> tuple[str, Address | None]:
         raise Refused("The address has no host. Write it as https://host/path.")
     labels = host.split(".")
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise Refused(f"{_brief(name)} is no name of a host.")
+        raise Refused(f"{_brief(name)} is not a valid host name.")
     if not _NUMBER.fullmatch(labels[-1]):
         return host, None
     if len(labels) != 4 or not all(_BYTE.fullmatch(part) and int(part) < 256 for part in labels):
         raise Refused(
-            f"{_brief(name)} can be read as more than one address. Write four decimal numbers, such as 192.0.2.1."
+            f"{_brief(name)} is an ambiguous IP address. Write four decimal numbers, such as 192.0.2.1."
         )
     literal = IPv4Address(host)
     return str(literal), literal
@@ -188,12 +186,12 @@ def _read_ipv6(name: str) -> tuple[str, Address]:
             raise ValueError(name)
         literal = IPv6Address(name[1:-1])
     except ValueError:
-        raise Refused(f"{_brief(name)} is no IPv6 address that can be fetched from.") from None
+        raise Refused(f"{_brief(name)} is not a valid IPv6 address.") from None
     return str(literal), literal
 
 
 def _punycode(name: str) -> str:
-    # Its tables are large, and hardly any address needs them.
+    # Imported here: its tables are large, and few addresses need them.
     import idna  # noqa: PLC0415 - see above
 
     try:
@@ -201,11 +199,11 @@ def _punycode(name: str) -> str:
             raise idna.IDNAError
         return idna.encode(name, uts46=True).decode("ascii")
     except (idna.IDNAError, UnicodeError):
-        raise Refused(f"{_brief(name)} is no name of a host.") from None
+        raise Refused(f"{_brief(name)} is not a valid host name.") from None
 
 
 def _escaped(text: str, safe: str) -> str:
-    """Everything escaped that must be, nothing that need not be."""
+    """Escape every character that must be escaped, and no other."""
 
     def one(found: re.Match[str]) -> str:
         if found[1] is None:

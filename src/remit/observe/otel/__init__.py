@@ -1,0 +1,1 @@
+"""Traces and metrics for OpenTelemetry: `remit.instrument`, and the same for programs that `OTEL_...` variables configure."""
