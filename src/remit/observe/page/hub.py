@@ -153,8 +153,8 @@ class Hub:
                 self._read_at = time.monotonic()
             return self._infos
 
-    async def tree(self, run: str) -> Watched:
-        """The tree of a run, as it is now. Raises UnknownRun and StoreError."""
+    async def tree(self, run: str, *, at_once: bool = True) -> Watched:
+        """The tree of a run. `at_once`: as it is now, instead of up to `IDLE_S` ago. Raises UnknownRun and StoreError."""
         root = run.partition(".")[0]
         found = self._trees.get(root)
         if found is None:
@@ -166,7 +166,7 @@ class Hub:
             # Another request may have come first.
             found = self._trees.setdefault(root, Watched(self, info))
         self._trees.move_to_end(root)
-        await found.catch_up()
+        await found.catch_up(at_once=at_once)
         if run != root and run not in found.projection.tree.runs:
             raise UnknownRun(run)
         self._make_room()

@@ -108,7 +108,7 @@ class Listing:
         doing, cap, questions, unread = "", None, (), info.live and not read
         if info.live and read:
             try:
-                projection = (await self._hub.tree(info.root)).projection
+                projection = (await self._hub.tree(info.root, at_once=False)).projection
                 row = projection.row(info.root)
                 doing, questions, cap = row.doing, projection.questions(), row.limits.get("usd")
             except (StoreError, UnknownRun, KeyError):
