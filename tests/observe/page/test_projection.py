@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_bars_have_no_overlap(marks: list[tuple[float, Kind]]) -> None:
     pieces = bar.pieces(10.0, 90.0, 100.0)
     assert len(pieces) <= MOST_PIECES
     edges = [edge for start, end, _ in pieces for edge in (start, end)]
-    assert all(b - a > -1e-9 for a, b in zip(edges, edges[1:], strict=False))
+    assert all(b - a > -1e-9 for a, b in itertools.pairwise(edges))
     assert all(10.0 - 1e-9 <= edge <= 90.0 + 1e-9 for edge in edges)
 
 

