@@ -18,9 +18,9 @@ export class TreeTab {
       key: (index) => this.tree.shown[index],
       moved: (index) => view.select(this.tree.shown[index], { list: false }),
       opened: () => view.detail.open(),
-      pressed: (event, index) => this.#press(event, index),
+      acted: (index) => this.toggle(index, () => this.update()),
+      pressed: (event, index) => this.fold(event, index, this.list, () => this.update()),
     });
-    this.list.element.addEventListener("click", (event) => this.#click(event));
     this.search = h("input", {
       type: "search", class: "search", placeholder: "Search the tree  /", "aria-label": "Search the tree by agent, task, status or id",
       on: { input: () => this.#search() },
@@ -42,7 +42,7 @@ export class TreeTab {
   #search() {
     this.tree.search = this.search.value.trim();
     this.tree.arrange();
-    this.update([]);
+    this.update();
   }
 
   update() {
@@ -65,42 +65,45 @@ export class TreeTab {
     if (place !== undefined) this.list.go(place, false);
   }
 
-  /** @param {MouseEvent} event */
-  #click(event) {
-    const target = /** @type {Element} */ (event.target);
-    const row = /** @type {HTMLElement | null} */ (target.closest("[data-index]"));
-    if (!row || !target.closest("[data-act=fold]")) return;
-    this.tree.toggle(this.tree.shown[Number(row.dataset.index)]);
-    this.update();
+  /** Fold or unfold the row that was clicked. @param {number} index @param {() => void} changed */
+  toggle(index, changed) {
+    this.tree.toggle(this.tree.shown[index]);
+    changed();
   }
 
-  /** @param {KeyboardEvent} event @param {number} index */
-  #press(event, index) {
-    const run = this.tree.shown[index];
+  /** Arrow keys that fold, unfold, or go to the parent; for all tabs with a tree. @param {KeyboardEvent} event @param {number} index @param {VirtualList} list @param {() => void} changed */
+  fold(event, index, list, changed) {
+    const { tree } = this;
+    const run = tree.shown[index];
     if (!run) return false;
-    const row = this.tree.rows.get(run);
-    const folded = this.tree.folded.has(run);
+    const row = tree.rows.get(run);
+    const folded = tree.folded.has(run);
     if (event.key === "ArrowRight") {
-      if (folded) this.tree.toggle(run);
-      else if (row.children) this.list.go(index + 1);
+      if (folded) tree.toggle(run);
+      else if (row.children) list.go(index + 1);
     } else if (event.key === "ArrowLeft") {
-      if (!folded && row.children) this.tree.toggle(run);
-      else if (row.parent && this.tree.places.has(row.parent)) this.list.go(this.tree.places.get(row.parent));
+      if (!folded && row.children) tree.toggle(run);
+      else if (row.parent && tree.places.has(row.parent)) list.go(/** @type {number} */ (tree.places.get(row.parent)));
     } else {
       return false;
     }
-    this.update();
+    changed();
+    return true;
+  }
+
+  /** Show only the chosen branch, or everything. @param {KeyboardEvent} event @param {() => void} changed */
+  narrow(event, changed) {
+    if (event.key !== "f") return false;
+    this.tree.focus = this.tree.focus ? "" : this.view.selected;
+    this.tree.arrange();
+    changed();
     return true;
   }
 
   /** @param {KeyboardEvent} event */
   press(event) {
-    if (event.key === "/") this.search.focus();
-    else if (event.key === "f") {
-      this.tree.focus = this.tree.focus ? "" : this.view.selected;
-      this.tree.arrange();
-      this.update();
-    } else return false;
+    if (event.key !== "/") return this.narrow(event, () => this.update());
+    this.search.focus();
     return true;
   }
 }

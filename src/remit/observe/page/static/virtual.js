@@ -9,6 +9,7 @@
  * @property {(element: any, index: number) => void} draw Show an item in a row.
  * @property {(index: number) => string} key What an item is known by.
  * @property {(index: number) => void} [opened] Enter, or a click.
+ * @property {(index: number) => void} [acted] A click on the part of a row with `data-act`.
  * @property {(index: number) => void} [moved] Another item is the current one.
  * @property {(event: KeyboardEvent, index: number) => boolean} [pressed] Further keys; whether it was one.
  * @property {(first: number, last: number) => void} [looked] Which items are on the screen.
@@ -164,7 +165,10 @@ export class VirtualList {
     event.preventDefault();
     const index = Number(row.dataset.index);
     this.go(index);
-    if (target.closest("[data-act]")) return;
+    if (target.closest("[data-act]")) {
+      this.options.acted?.(index);
+      return;
+    }
     this.options.opened?.(index);
   }
 }
