@@ -265,7 +265,9 @@ async def messages(request: Request) -> Response:
     else:
         start = whole(request, "from", 0)
         found = talk.entries[start : start + limit]
-    shown = await _parsed(lambda: tuple(views.entry_view(projection.tree, run, one) for one in found))
+    shown = await _parsed(
+        lambda: tuple(views.entry_view(projection.tree, run, one, live=projection.live) for one in found)
+    )
     return answer(Messages(entries=shown, total=len(talk.entries), seq=projection.seq))
 
 
@@ -276,7 +278,9 @@ async def calls(request: Request) -> Response:
         (entry, place) for entry in projection.branches[run].talk.entries for place in range(len(entry.calls))
     ]
     start, limit = whole(request, "from", 0), max(1, whole(request, "limit", 100, 500))
-    shown = tuple(views.call_line(projection.tree, *one) for one in found[start : start + limit])
+    shown = tuple(
+        views.call_line(projection.tree, *one, live=projection.live) for one in found[start : start + limit]
+    )
     return answer(Calls(calls=shown, total=len(found)))
 
 
@@ -287,7 +291,7 @@ async def call(request: Request) -> Response:
     place = request.path_params["place"]
     if entry is None or place >= len(entry.calls):
         raise Refused(404, "This run has no such call.")
-    return answer(await _parsed(lambda: views.call_view(projection.tree, entry, place)))
+    return answer(await _parsed(lambda: views.call_view(projection.tree, entry, place, live=projection.live)))
 
 
 async def about(request: Request) -> Response:

@@ -44,7 +44,7 @@ class CallLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn: int = 0
     tier: str = ""
     state: str
-    """`waiting`, `asks`, `running`, `done`, `failed`, or `stopped` before it ended."""
+    """`waiting`, `asks`, `running`, `done`, `failed`, `stopped`, or `not finished` if the process died before its end."""
     summary: str = ""
     ms: int | None = None
     child: str = ""

@@ -141,8 +141,12 @@ def diff(text: str) -> Nodes:
     """The lines of a change: added, removed, or where they are."""
     kinds = {"+": "i", "-": "d", "@": "h"}
     pieces: list[tuple[str, list[str]]] = []
+    inside = False
     for line in text.splitlines(keepends=True):
+        inside = inside or line.startswith("@@")
         kind = kinds.get(line[0], "")
+        if not inside and line.startswith(("--- ", "+++ ")):
+            kind = "h"
         if pieces and pieces[-1][0] == kind:
             pieces[-1][1].append(line)
         else:

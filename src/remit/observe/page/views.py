@@ -132,7 +132,7 @@ def _argument_views(call: CallRecord, ref: str, *, exact: bool = False) -> tuple
 # --- Conversations --------------------------------------------------------------------------------
 
 
-def entry_view(tree: Tree, run: str, entry: Entry) -> EntryView:
+def entry_view(tree: Tree, run: str, entry: Entry, *, live: bool) -> EntryView:
     event = entry.event
     if isinstance(event, events.RunStarted) and event.run != run:
         label = event.label or event.key
@@ -140,13 +140,13 @@ def entry_view(tree: Tree, run: str, entry: Entry) -> EntryView:
     if isinstance(event, events.RunStarted):
         return _message(entry, "task", event.task)
     if isinstance(event, events.ReplyReceived):
-        return _reply(tree, entry, event)
+        return _reply(tree, entry, event, live=live)
     if isinstance(event, events.MessageJoined):
         return _message(entry, "message", event.message, event.origin, event.purpose)
     if isinstance(event, events.ModelCallFailed):
         return _entry(entry, "failed", turn=event.turn, words=_line(event), usage=amount(event.usage))
     if isinstance(event, (events.CallStarted, events.CallEnded)):
-        return _entry(entry, "step", calls=(call_line(tree, entry, 0),))
+        return _entry(entry, "step", calls=(call_line(tree, entry, 0, live=live),))
     if isinstance(event, events.RunEnded):
         return _entry(entry, "end", status=str(event.outcome.status), words=_line(event))
     if isinstance(event, events.ArtifactSaved):
@@ -162,7 +162,7 @@ def _entry(entry: Entry, kind: str, **more: object) -> EntryView:
     return EntryView(**cast("dict[str, object]", fields | more))  # pyright: ignore[reportArgumentType]  # by name
 
 
-def _reply(tree: Tree, entry: Entry, event: events.ReplyReceived) -> EntryView:
+def _reply(tree: Tree, entry: Entry, event: events.ReplyReceived, *, live: bool) -> EntryView:
     reply, thinking = event.reply, _thinking(event)
     return _entry(
         entry,
@@ -171,7 +171,7 @@ def _reply(tree: Tree, entry: Entry, event: events.ReplyReceived) -> EntryView:
         purpose="" if event.purpose == "turn" else event.purpose.replace("_", "-"),
         text=text_view(reply.text, f"{event.seq}/text") if reply.text.strip() and not event.again else None,
         thinking=text_view(thinking, f"{event.seq}/thinking") if thinking and not event.again else None,
-        calls=tuple(call_line(tree, entry, place) for place in range(len(entry.calls))),
+        calls=tuple(call_line(tree, entry, place, live=live) for place in range(len(entry.calls))),
         usage=amount(event.usage),
         model=words.line(reply.model, LINE_CHARS),
         again=event.again,
@@ -246,7 +246,7 @@ def find_part(talk: Conversation, ref: str) -> ImagePart | FilePart | None:
 # --- Calls ----------------------------------------------------------------------------------------
 
 
-def call_line(tree: Tree, entry: Entry, place: int) -> CallLine:
+def call_line(tree: Tree, entry: Entry, place: int, *, live: bool) -> CallLine:
     call = entry.calls[place]
     end, args = call.ended, call.call.args
     about = end.context if end is not None else ""
@@ -257,7 +257,7 @@ def call_line(tree: Tree, entry: Entry, place: int) -> CallLine:
         what=words.line(what, LINE_CHARS) if not call.is_step else "",
         turn=call.turn,
         tier=call.tier,
-        state=_state(tree, call),
+        state=_state(tree, call, live=live),
         summary="" if end is None else words.line(end.summary, LINE_CHARS),
         ms=None if end is None or not call.started else end.duration_ms,
         child=call.child,
@@ -266,15 +266,17 @@ def call_line(tree: Tree, entry: Entry, place: int) -> CallLine:
     )
 
 
-def _state(tree: Tree, call: CallRecord) -> str:
+def _state(tree: Tree, call: CallRecord, *, live: bool) -> str:
     if call.ended is not None:
         return "stopped" if call.ended.unfinished else "done" if call.ended.success else "failed"
+    if not live:
+        return "not finished"
     if call.request and call.request in tree.requests:
         return "asks"
     return "running" if call.started else "waiting"
 
 
-def call_view(tree: Tree, entry: Entry, place: int) -> CallView:
+def call_view(tree: Tree, entry: Entry, place: int, *, live: bool) -> CallView:
     call, ref = entry.calls[place], f"{entry.seq}/{place}"
     end, asked, answer = call.ended, tree.requests.get(call.request), call.answer
     result = None
@@ -287,7 +289,7 @@ def call_view(tree: Tree, entry: Entry, place: int) -> CallView:
         said = f"{'allowed' if answer.allowed else 'denied'}{scope}"
         said += f": {words.line(answer.reason, LINE_CHARS)}" if answer.reason else ""
     return CallView(
-        call=call_line(tree, entry, place),
+        call=call_line(tree, entry, place, live=live),
         args=_argument_views(call, ref),
         result=result,
         note="" if end is None else clean(end.note[:BODY_CHARS]),

@@ -6,7 +6,7 @@ import { textBlock } from "./markup.js";
 import { address, get } from "./net.js";
 
 const SIGNS = /** @type {Record<string, [string, string]>} */ ({
-  done: ["✓", "good"], failed: ["✗", "bad"], stopped: ["■", "warn"], asks: ["?", "ask"], running: ["●", "busy"], waiting: ["○", "calm"],
+  done: ["✓", "good"], failed: ["✗", "bad"], stopped: ["■", "warn"], "not finished": ["■", "warn"], asks: ["?", "ask"], running: ["●", "busy"], waiting: ["○", "calm"],
 });
 
 /**

@@ -127,7 +127,7 @@ export class EventsTab {
     const { parts } = row;
     say(parts.seq, event ? String(event.seq) : "");
     say(parts.at, event ? clock(event.at) : "");
-    say(parts.run, event ? `${event.agent} ${short(event.run)}` : "");
+    say(parts.run, event ? `${event.agent} ${short(event.run).slice(5)}` : "");
     say(parts.kind, event ? event.kind.replace(/_/g, " ") : "…");
     say(parts.words, event ? event.words : "");
     put(row, "aria-label", event ? `Event ${event.seq}, ${event.kind.replace(/_/g, " ")}, ${event.agent}: ${event.words}` : "Loading");
@@ -173,7 +173,7 @@ export class EventsTab {
 }
 
 function makeRow() {
-  const parts = { seq: h("span", { class: "n" }), at: h("span", { class: "calm" }), run: h("span", { class: "agent" }), kind: h("span"), words: h("span", { class: "task" }) };
+  const parts = { seq: h("span", { class: "n" }), at: h("span", { class: "calm" }), run: h("span"), kind: h("span"), words: h("span", { class: "task" }) };
   const row = h("div", { class: "row event-row", role: "option" }, parts.seq, parts.at, parts.run, parts.kind, parts.words);
   row.parts = parts;
   return row;

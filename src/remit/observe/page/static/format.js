@@ -58,7 +58,7 @@ export function ago(then, now) {
 
 /** @param {number} at */
 export function clock(at) {
-  return new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 }
 
 /** @param {number} at */

@@ -58,7 +58,7 @@ class Page {
     else if (name === "start") this.view = new StartView(this);
     else this.view = new RunView(this, name, query);
     fill(this.slot, this.view.element);
-    this.trailTo(name === "start" ? "start a run" : "");
+    this.trailTo(this.session.place);
     if (document.activeElement === document.body) this.view.list?.element.focus();
   }
 

@@ -186,7 +186,7 @@ export class RunView {
       row.sum.usd === undefined ? "" : money(row.sum.usd) + (typeof cap === "number" ? `/${cap.toFixed(2)}` : ""),
       count(row.runs ?? 1, "run"),
       tree.head.owner ? (tree.head.hosted ? "in this server" : tree.head.owner) : "",
-    ].filter(Boolean).join("  "));
+    ].filter(Boolean).join(" · "));
     document.title = `${state === "asks" ? "? " : ""}${short(this.root)} ${row.agent} · remit`;
     this.stop.disabled = this.sending.disabled = !tree.head.live;
     this.#interrupted();

@@ -19,7 +19,7 @@ export class SpendingTab {
       pressed: (event, index) => view.tabs.tree.fold(event, index, this.list, () => this.update()),
     });
     this.element = h("div", { class: "time" }, this.limits,
-      h("div", { class: "heads spend-row", "aria-hidden": "true" }, ["run", "own", "with children", "cache", "reserved", "requests", "calls", "own $", "$ with children", "part of the tree"].map((text) => h("span", null, text))),
+      h("div", { class: "heads spend-row", "aria-hidden": "true" }, ["run", "own", "Σ tokens", "cache", "reserved", "requests", "calls", "own $", "Σ $", "share"].map((text) => h("span", null, text))),
       this.list.element);
   }
 

@@ -177,10 +177,17 @@ export class TimeTab {
     return this.view.tabs.tree.fold(event, index, this.list, () => this.update());
   }
 
+  /** The colours of the page as the canvas knows them: a style sheet's `light-dark()` means nothing there. */
   #palette() {
-    if (!this.colours) {
-      const style = getComputedStyle(this.element);
-      this.colours = Object.fromEntries([...Object.entries(KINDS).map(([kind, { colour }]) => [kind, style.getPropertyValue(colour).trim()]), ["line", style.getPropertyValue("--line").trim()], ["text", style.getPropertyValue("--calm").trim()], ["critical", style.getPropertyValue("--bad").trim()]]);
+    if (!this.colours || !this.element.isConnected) {
+      const probe = h("span");
+      this.element.append(probe);
+      const colour = (/** @type {string} */ name) => {
+        probe.style.color = `var(${name})`;
+        return getComputedStyle(probe).color;
+      };
+      this.colours = Object.fromEntries([...Object.entries(KINDS).map(([kind, one]) => [kind, colour(one.colour)]), ["line", colour("--line")], ["text", colour("--calm")], ["critical", colour("--bad")]]);
+      probe.remove();
     }
     return this.colours;
   }

@@ -1,7 +1,7 @@
 // The tree: a row per run, and beside it what the chosen run said and did.
 
 import { h, put, say } from "./dom.js";
-import { count, duration, mark, number, money, short, statusWords } from "./format.js";
+import { count, duration, mark, money, number, precise, short, statusWords } from "./format.js";
 import { VirtualList } from "./virtual.js";
 
 const INDENT = 14;
@@ -110,9 +110,9 @@ export class TreeTab {
 
 /** An empty row of a tree; the time and spending views have their own columns in `rest`. */
 export function makeRow() {
-  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), tokens: h("span", { class: "n" }), cost: h("span", { class: "n" }), time: h("span", { class: "n time" }) };
+  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), ownTokens: h("span", { class: "own" }), tokens: h("span"), ownCost: h("span", { class: "own" }), cost: h("span"), time: h("span", { class: "n time" }) };
   const row = h("div", { class: "row tree-row", role: "treeitem" },
-    h("span", { class: "what" }, parts.fold, parts.mark, parts.agent, parts.task, parts.doing), parts.tokens, parts.cost, parts.time);
+    h("span", { class: "what" }, parts.fold, parts.mark, parts.agent, parts.task, parts.doing), h("span", { class: "n" }, parts.ownTokens, parts.tokens), h("span", { class: "n" }, parts.ownCost, parts.cost), parts.time);
   row.parts = parts;
   return row;
 }
@@ -150,12 +150,12 @@ function drawRow(element, tree, run) {
   put(parts.doing, "class", `doing ${row.status === "running" && row.state !== "asks" ? "" : look}`);
   const own = row.own.tokens ?? 0;
   const sum = row.sum.tokens ?? 0;
+  say(parts.ownTokens, row.children ? `${number(own)} ` : "");
   say(parts.tokens, row.children ? `Σ ${number(sum)}` : number(own));
-  put(parts.tokens, "title", `own ${number(own)}, with everything below ${number(sum)} tokens`);
-  say(parts.cost, money(row.children ? row.sum.usd : row.own.usd));
-  put(parts.cost, "title", row.own.usd === undefined ? null : `own ${money(row.own.usd)}, with everything below ${money(row.sum.usd)}`);
+  say(parts.ownCost, row.children && row.own.usd !== undefined ? `${money(row.own.usd)} ` : "");
+  say(parts.cost, row.children && row.sum.usd !== undefined ? `Σ ${money(row.sum.usd)}` : money(row.own.usd));
   const worked = tree.worked(row);
-  say(parts.time, duration(worked));
+  say(parts.time, row.status === "running" || worked >= 10 ? duration(worked) : precise(worked));
   element.title = `${short(row.id)} ${row.model ?? ""}`;
   put(element, "aria-label", `${row.agent}, ${statusWords(row.status, row.state)}. ${row.label || row.task || ""}. ${doing}. Own ${own} tokens, in all ${sum}.`);
 }

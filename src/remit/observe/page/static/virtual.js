@@ -39,6 +39,7 @@ export class VirtualList {
     /** @type {HTMLElement[]} */
     this.spare = [];
     this.waiting = false;
+    this.element.addEventListener("focus", () => this.#begin());
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
     this.element.addEventListener("keydown", (event) => void this.press(event));
     this.element.addEventListener("click", (event) => this.#click(event));
@@ -57,6 +58,14 @@ export class VirtualList {
       this.space.style.height = `${count * this.options.height}px`;
       if (this.current >= count) this.current = count - 1;
     }
+    this.#begin();
+    this.draw();
+  }
+
+  /** A list with the keyboard has a current item. */
+  #begin() {
+    if (this.current >= 0 || !this.count || document.activeElement !== this.element) return;
+    this.current = 0;
     this.draw();
   }
 
