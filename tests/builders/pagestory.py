@@ -25,7 +25,7 @@ from remit.types.ports import Price
 
 TOKEN = "a-token-that-only-the-tests-know"
 PRICE = Price(input=3.0, output=15.0)
-USED = Usage(requests=1, input_tokens=4200, output_tokens=310, cache_read_tokens=3000)
+USED = Usage(requests=1, input_tokens=240, output_tokens=60, cache_read_tokens=170)
 
 REPORT = """## Findings
 
@@ -232,7 +232,7 @@ def serving(url: str, starter: Starter | None = None, *, port: int = 0) -> Itera
     """The page on a port of its own, with its own event loop, as `remit serve` runs it."""
     ready = threading.Event()
     found: list[Served] = []
-    stop: list[Callable[[], None]] = []
+    stop: list[Callable[[], object]] = []
 
     async def work() -> None:
         page = app(url, token=TOKEN, hosts={"127.0.0.1"}, starter=starter, place="the tests' journal")

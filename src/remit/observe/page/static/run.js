@@ -27,8 +27,8 @@ export class RunView {
     this.name = "";
     this.questions = new QuestionBar(this);
     this.element = this.#build();
-    this.#show(query.get("view") ?? "tree");
     this.event = Number(query.get("e")) || 0;
+    this.#show(query.get("view") ?? "tree");
     this.stream = follow(`api/runs/${encodeURIComponent(this.root)}/stream`, {
       heard: (kind, data) => this.#hear(kind, data),
       state: (state, problem) => this.#state(state, problem),
@@ -114,8 +114,9 @@ export class RunView {
 
   /** Go to a run of this tree, by a link. @param {string} run @param {URLSearchParams} query */
   go(run, query) {
-    this.#show(query.get("view") ?? this.name);
     this.event = Number(query.get("e")) || 0;
+    // A link to an event of a conversation leads to the conversation.
+    this.#show(query.get("view") ?? (this.event ? "tree" : this.name));
     this.select(run, { told: false });
   }
 

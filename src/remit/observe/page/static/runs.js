@@ -220,7 +220,7 @@ export class RunsView {
     say(parts.runs, String(one.runs || 1));
     say(parts.began, ago(one.started_at, now));
     put(row, "href", `#/${this.#target(one)}`);
-    put(row, "aria-label", `${one.agent}, ${question ? doing : statusWords(one.status)}. ${one.task ?? ""}. ${one.tokens ?? 0} tokens, ${count(one.runs || 1, "run")}, began ${ago(one.started_at, now)} ago.`);
+    put(row, "aria-label", `${one.agent}, ${question ? doing : statusWords(one.status)}. ${one.task ?? ""}. ${one.tokens ?? 0} tokens, ${count(one.runs || 1, "run")}, began ${ago(one.started_at, now).replace(/(\d.*)/, "$1 ago")}.`);
   }
 
   /** @param {KeyboardEvent} event */
