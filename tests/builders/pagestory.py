@@ -176,9 +176,14 @@ def wide_tree(children: int) -> Callable[[list[Event]], Sequence[Event]]:
                 made += 1
                 depth = run.count(".")
                 for step, event in enumerate(child):
-                    changed = {"run": run, "at": start + made / 10 + step * 0.2, "depth": depth}
-                    changed["path"] = ("lead", *["scout"] * depth)
-                    changed["parent"] = run.rpartition(".")[0]
+                    where = replace(
+                        event.where,
+                        run=run,
+                        parent=run.rpartition(".")[0],
+                        depth=depth,
+                        path=("lead", *["scout"] * depth),
+                    )
+                    changed: dict[str, object] = {"where": where, "at": start + made / 10 + step * 0.2}
                     if isinstance(event, RunEnded):
                         changed["outcome"] = replace(event.outcome, run_id=run)
                     if isinstance(event, RunStarted):

@@ -44,7 +44,7 @@ export function callButton(view, run, call) {
 /** @param {any} view @param {any} call */
 function children(view, call) {
   const runs = [call.child, ...(call.code ?? [])].filter(Boolean);
-  return runs.map((run) => button(`→ ${short(run)}`, () => view.select(run), { class: "small", "aria-label": `Go to the child ${short(run)}` }));
+  return runs.map((run) => button(`→ ${short(run)}`, () => view.select(run), { class: "small", title: "Go to this child" }));
 }
 
 /** @param {string} run @param {any} found As `CallView`. */

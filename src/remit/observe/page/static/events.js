@@ -23,6 +23,7 @@ export class EventsTab {
     this.total = 0;
     this.following = false;
     this.version = 0;
+    this.waiting = -1;
     this.list = new VirtualList({
       height: 26, role: "listbox", label: "Events",
       make: makeRow, draw: (element, index) => this.#draw(element, index), key: (index) => String(index),
@@ -108,6 +109,9 @@ export class EventsTab {
       this.pages.set(page, found.events);
       this.problem.hidden = true;
       this.#count(found.total);
+      const { current } = this.list;
+      // Somebody went to this event before it was there.
+      if (this.waiting === current && Math.floor(current / PAGE) === page) void this.#open(current);
     } catch (error) {
       say(this.problem, /** @type {any} */ (error).message);
       this.problem.hidden = false;
@@ -130,7 +134,7 @@ export class EventsTab {
     say(parts.run, event ? `${event.agent} ${short(event.run).slice(5)}` : "");
     say(parts.kind, event ? event.kind.replace(/_/g, " ") : "…");
     say(parts.words, event ? event.words : "");
-    put(row, "aria-label", event ? `Event ${event.seq}, ${event.kind.replace(/_/g, " ")}, ${event.agent}: ${event.words}` : "Loading");
+    put(row, "aria-description", event ? `Event ${event.seq}, ${event.kind.replace(/_/g, " ")}, ${event.agent}: ${event.words}` : "Loading");
     put(row, "aria-setsize", String(this.total));
     put(row, "aria-posinset", String(index + 1));
   }
@@ -138,6 +142,7 @@ export class EventsTab {
   /** @param {number} index */
   async #open(index) {
     const event = this.#event(index);
+    this.waiting = event ? -1 : index;
     if (!event) return;
     this.showing = event.seq;
     this.view.remember({ e: event.seq });

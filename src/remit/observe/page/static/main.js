@@ -28,7 +28,7 @@ class Page {
       h("a", { class: "brand", href: "#/", "aria-label": "remit: all runs" }, "remit"),
       h("nav", { "aria-label": "Where you are" }, (this.trail = h("span", { class: "trail" }))),
       h("span", { class: "grow" }), this.state,
-      button("Keys ?", () => openHelp(), { class: "small", "aria-label": "Keyboard help" }));
+      button("Keys ?", () => openHelp(), { class: "small", title: "Keyboard help" }));
     this.slot = h("div", { class: "slot" });
   }
 

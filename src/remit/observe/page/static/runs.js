@@ -191,7 +191,7 @@ export class RunsView {
   }
 
   #row() {
-    const parts = { mark: h("span", { class: "mark" }), id: h("code"), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), tokens: h("span", { class: "n" }), cost: h("span", { class: "n" }), runs: h("span", { class: "n" }), began: h("span", { class: "n" }) };
+    const parts = { mark: h("span", { class: "mark", role: "img" }), id: h("code"), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), tokens: h("span", { class: "n" }), cost: h("span", { class: "n" }), runs: h("span", { class: "n" }), began: h("span", { class: "n" }) };
     const row = h("a", { class: "row runs-row", role: "option", tabindex: "-1" },
       parts.mark, parts.id, parts.agent, h("span", { class: "what" }, parts.task, parts.doing), parts.tokens, parts.cost, parts.runs, parts.began);
     row.parts = parts;
@@ -206,6 +206,7 @@ export class RunsView {
     const [sign, look] = mark(one.status, question ? "asks" : "");
     say(parts.mark, sign);
     put(parts.mark, "class", `mark ${look}`);
+    put(parts.mark, "aria-label", statusWords(one.status, question ? "asks" : ""));
     say(parts.id, short(one.root));
     say(parts.agent, one.agent);
     say(parts.task, one.task ?? "");
@@ -220,7 +221,7 @@ export class RunsView {
     say(parts.runs, String(one.runs || 1));
     say(parts.began, ago(one.started_at, now));
     put(row, "href", `#/${this.#target(one)}`);
-    put(row, "aria-label", `${one.agent}, ${question ? doing : statusWords(one.status)}. ${one.task ?? ""}. ${one.tokens ?? 0} tokens, ${count(one.runs || 1, "run")}, began ${ago(one.started_at, now).replace(/(\d.*)/, "$1 ago")}.`);
+    put(row, "aria-description", `${one.agent}, ${question ? doing : statusWords(one.status)}. ${one.task ?? ""}. ${one.tokens ?? 0} tokens, ${count(one.runs || 1, "run")}, began ${ago(one.started_at, now).replace(/(\d.*)/, "$1 ago")}.`);
   }
 
   /** @param {KeyboardEvent} event */

@@ -89,7 +89,7 @@ function meter(name, spent, held, limit) {
 const COLUMNS = ["own", "sum", "cache", "held", "requests", "calls", "usd", "usdsum"];
 
 function makeRow() {
-  const parts = /** @type {any} */ ({ fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), used: h("span", { class: "used" }) });
+  const parts = /** @type {any} */ ({ fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark", role: "img" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), used: h("span", { class: "used" }) });
   for (const name of COLUMNS) parts[name] = h("span", { class: "n" });
   const row = h("div", { class: "row spend-row", role: "treeitem" }, h("span", { class: "what" }, parts.fold, parts.mark, parts.agent, parts.task), COLUMNS.map((name) => parts[name]), h("span", { class: "meter", "aria-hidden": "true" }, parts.used));
   row.parts = parts;
@@ -116,5 +116,5 @@ function drawRow(element, tree, run) {
   const whole = root?.sum.usd || root?.sum.tokens || root?.sum.requests || 0;
   const part = root?.sum.usd ? row.sum.usd : root?.sum.tokens ? row.sum.tokens : row.sum.requests;
   parts.used.style.width = `${whole ? Math.min(100, (100 * (part ?? 0)) / whole) : 0}%`;
-  put(element, "aria-label", `${row.agent}: own ${number(row.own.tokens ?? 0)} tokens ${money(row.own.usd)}, with children ${number(row.sum.tokens ?? 0)} tokens ${money(row.sum.usd)}, ${row.sum.requests ?? 0} requests, ${row.calls ?? 0} calls${cache ? `, cache ${cache}` : ""}.`);
+  put(element, "aria-description", `${row.agent}: own ${number(row.own.tokens ?? 0)} tokens ${money(row.own.usd)}, with children ${number(row.sum.tokens ?? 0)} tokens ${money(row.sum.usd)}, ${row.sum.requests ?? 0} requests, ${row.calls ?? 0} calls${cache ? `, cache ${cache}` : ""}.`);
 }

@@ -24,6 +24,7 @@ export class Talk {
     this.following = true;
     this.busy = false;
     this.again = false;
+    this.loaded = false;
     this.shown = 0;
     this.earlier = button("", () => void this.#page(-1), { class: "small wide-button" });
     this.later = button("", () => void this.#page(1), { class: "small wide-button" });
@@ -56,6 +57,7 @@ export class Talk {
   /** @param {string} run @param {number} event */
   async show(run, event) {
     const token = ++this.shown;
+    this.loaded = this.again = false;
     this.run = run;
     this.entries.clear();
     this.list.replaceChildren();
@@ -79,6 +81,8 @@ export class Talk {
     }
     this.#ends();
     this.write();
+    this.loaded = true;
+    if (this.again) void this.update();
     const box = /** @type {HTMLElement} */ (this.box);
     if (event) this.#point(event);
     else box.scrollTop = this.following ? box.scrollHeight : 0;
@@ -165,11 +169,12 @@ export class Talk {
 
   /** Take in what changed. One question to the server at a time. */
   async update() {
-    if (this.busy) {
+    if (this.busy || !this.loaded) {
       this.again = true;
       return;
     }
     this.busy = true;
+    this.again = false;
     const { run, shown } = this;
     try {
       const page = await this.#get(run, { changed: this.seq, limit: CHANGES });
@@ -178,8 +183,12 @@ export class Talk {
       const known = page.entries.filter((/** @type {any} */ one) => one.n >= this.first && (one.n < this.last || atEnd));
       this.#put(known);
       this.total = page.total;
-      // More changed than fits into one answer: ask again from where this one ends.
-      this.seq = page.entries.length < CHANGES ? page.seq : Math.min(...page.entries.slice(-1).map((/** @type {any} */ one) => one.changed)) - 1;
+      if (page.entries.length === CHANGES) {
+        // More changed than fits into one answer.
+        void this.show(run, 0);
+        return;
+      }
+      this.seq = page.seq;
       this.#trim(1);
       this.#ends();
       this.write();
@@ -187,10 +196,7 @@ export class Talk {
       // The stream says what is wrong with the server.
     } finally {
       this.busy = false;
-      if (this.again) {
-        this.again = false;
-        if (this.run) void this.update();
-      }
+      if (this.again && this.run) void this.update();
     }
   }
 

@@ -248,7 +248,7 @@ export class TimeTab {
     }
     const parts = Object.entries(sums).map(([kind, seconds]) => `${KINDS[kind]?.text ?? kind} ${precise(seconds)}`).join(", ");
     const words = `${row.agent} ${short(run)}, began after ${precise(row.start - this.start)}. ${parts}. Own ${spent(row.own)}, with children ${spent(row.sum)}.${row.doing ? ` ${row.doing}` : ""}`;
-    put(element, "aria-label", words);
+    put(element, "aria-description", words);
     put(element, "title", words);
   }
 
@@ -280,7 +280,7 @@ function tickWords(seconds, step) {
 }
 
 function makeRow() {
-  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), canvas: h("canvas", { class: "bar-canvas", "aria-hidden": "true" }), time: h("span", { class: "n" }) };
+  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark", role: "img" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), canvas: h("canvas", { class: "bar-canvas", "aria-hidden": "true" }), time: h("span", { class: "n" }) };
   const row = h("div", { class: "row time-row", role: "treeitem" }, h("span", { class: "what" }, parts.fold, parts.mark, parts.agent, parts.task), parts.canvas, parts.time);
   row.parts = parts;
   return row;

@@ -110,7 +110,7 @@ export class TreeTab {
 
 /** An empty row of a tree; the time and spending views have their own columns in `rest`. */
 export function makeRow() {
-  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), ownTokens: h("span", { class: "own" }), tokens: h("span"), ownCost: h("span", { class: "own" }), cost: h("span"), time: h("span", { class: "n time" }) };
+  const parts = { fold: h("span", { class: "fold", "data-act": "fold", "aria-hidden": "true" }), mark: h("span", { class: "mark", role: "img" }), agent: h("span", { class: "agent" }), task: h("span", { class: "task" }), doing: h("span", { class: "doing" }), ownTokens: h("span", { class: "own" }), tokens: h("span"), ownCost: h("span", { class: "own" }), cost: h("span"), time: h("span", { class: "n time" }) };
   const row = h("div", { class: "row tree-row", role: "treeitem" },
     h("span", { class: "what" }, parts.fold, parts.mark, parts.agent, parts.task, parts.doing), h("span", { class: "n" }, parts.ownTokens, parts.tokens), h("span", { class: "n" }, parts.ownCost, parts.cost), parts.time);
   row.parts = parts;
@@ -127,6 +127,7 @@ export function drawName(element, tree, row) {
   const [sign, look] = mark(row.status, row.state);
   say(parts.mark, sign);
   put(parts.mark, "class", `mark ${look}`);
+  put(parts.mark, "aria-label", statusWords(row.status, row.state));
   say(parts.agent, row.agent);
   put(element, "aria-level", String(tree.depth(row.id) + 1));
   put(element, "aria-expanded", row.children ? String(!folded) : null);
@@ -157,5 +158,5 @@ function drawRow(element, tree, run) {
   const worked = tree.worked(row);
   say(parts.time, row.status === "running" || worked >= 10 ? duration(worked) : precise(worked));
   element.title = `${short(row.id)} ${row.model ?? ""}`;
-  put(element, "aria-label", `${row.agent}, ${statusWords(row.status, row.state)}. ${row.label || row.task || ""}. ${doing}. Own ${own} tokens, in all ${sum}.`);
+  put(element, "aria-description", `${row.agent}, ${statusWords(row.status, row.state)}. ${row.label || row.task || ""}. ${doing}. Own ${own} tokens, in all ${sum}.`);
 }

@@ -110,7 +110,7 @@ export class VirtualList {
     }
     if (this.current >= first && this.current < last) this.element.setAttribute("aria-activedescendant", `${this.name}-${this.current}`);
     else this.element.removeAttribute("aria-activedescendant");
-    this.options.looked?.(Math.max(0, Math.floor(top / height)), last - SPARE);
+    this.options.looked?.(Math.floor(top / height), Math.min(this.count, Math.ceil((top + this.element.clientHeight) / height)));
   }
 
   /** Make an item the current one and bring it into view. @param {number} index @param {boolean} [tell] */
