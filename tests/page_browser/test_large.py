@@ -19,8 +19,8 @@ SHOWN = "() => document.querySelectorAll('.row:not([hidden])').length"
 
 
 def report(**figures: float) -> None:
-    """Print figures for `pytest -s`, with REMIT_FIGURES=1."""
-    if os.environ.get("REMIT_FIGURES"):
+    """Print figures for `pytest -s`, with PAGE_FIGURES=1."""
+    if os.environ.get("PAGE_FIGURES"):
         print({name: round(value, 3) for name, value in figures.items()})
 
 

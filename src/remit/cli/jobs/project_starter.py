@@ -71,6 +71,9 @@ class ProjectStarter:
                 )
             )
             await options_.keep(store, running.run_id, job.options)
+            # The page asks for the run at once, so its first event must be in the journal.
+            await anext(aiter(running.events()))
+            await store.flush(running.run_id)
             yield running
 
     @asynccontextmanager
