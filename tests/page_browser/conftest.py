@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from commandbench import Bench, make_bench
@@ -23,7 +23,7 @@ CACHE = Path(__file__).parents[2] / ".venv" / "npm-axe"
 Open = Callable[..., "Page"]
 
 
-def missing(what: str) -> Any:
+def missing(what: str) -> NoReturn:
     if os.environ.get("REQUIRE_BROWSER") == "1":
         pytest.fail(what)
     pytest.skip(what)

@@ -27,11 +27,10 @@ def text_of(page: Page, selector: str) -> str:
 
 def rows(page: Page) -> list[list[str]]:
     """Agent and sign of each row of the tree."""
-    found = page.locator(".tree-row:not([hidden])").evaluate_all(
+    return page.locator(".tree-row:not([hidden])").evaluate_all(
         "rows => rows.sort((a, b) => a.dataset.index - b.dataset.index)"
         ".map(row => [row.querySelector('.agent').textContent, row.querySelector('.mark').textContent])"
     )
-    return found
 
 
 def test_a_live_tree_by_keyboard(bench: Bench, open_page: Callable[..., Page]) -> None:

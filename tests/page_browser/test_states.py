@@ -113,7 +113,7 @@ def test_html_cannot_be_set(bench: Bench, browser: Browser) -> None:
             "document.createElement('script').src = 'x.js'",
             "document.write('x')",
         ):
-            with pytest.raises(Exception, match="Trusted|Content Security Policy"):
+            with pytest.raises(Exception, match=r"Trusted|Content Security Policy"):
                 page.evaluate(f"() => {{ {act}; }}")
         page.close()
 

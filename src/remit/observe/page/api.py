@@ -316,14 +316,6 @@ async def text(request: Request) -> Response:
     return answer(Piece(text=shown, start=start, chars=len(found)))
 
 
-IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-}
-"""By their first bytes. Others, SVG among them, can only be downloaded."""
-
 ALONE = {"Content-Security-Policy": "default-src 'none'; sandbox", "Cache-Control": "no-store"}
 
 
@@ -333,7 +325,7 @@ async def part(request: Request) -> Response:
     found = views.find_part(watched.projection.branches[run].talk, request.path_params["ref"])
     if found is None or not found.data:
         raise Refused(404, "This run has no such image or document.")
-    kind = next((media for first, media in IMAGES.items() if found.data.startswith(first)), "")
+    kind = views.image_type(found.data)
     if isinstance(found, ImagePart) and kind:
         return Response(found.data, media_type=kind, headers=ALONE)
     headers = ALONE | {"Content-Disposition": 'attachment; filename="document"'}

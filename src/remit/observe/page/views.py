@@ -222,6 +222,20 @@ def part_views(parts: Sequence[Part], ref: str) -> tuple[PartView, ...]:
     return tuple(found)
 
 
+IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"RIFF": "image/webp",
+}
+"""By their first bytes. Others, SVG among them, can only be downloaded."""
+
+
+def image_type(data: bytes) -> str:
+    """The media type of an image that browsers show; empty for other data."""
+    return next((media for first, media in IMAGES.items() if data.startswith(first)), "")
+
+
 def find_part(talk: Conversation, ref: str) -> ImagePart | FilePart | None:
     """An image or a document by its `ref`; None for an unknown one."""
     names = ref.split("/")
