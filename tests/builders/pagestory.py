@@ -246,7 +246,7 @@ def serving(url: str, starter: Starter | None = None, *, port: int = 0) -> Itera
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve())
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ SHOWN = "() => document.querySelectorAll('.row:not([hidden])').length"
 def report(**figures: float) -> None:
     """Print figures for `pytest -s`, with PAGE_FIGURES=1."""
     if os.environ.get("PAGE_FIGURES"):
-        print({name: round(value, 3) for name, value in figures.items()})
+        sys.stdout.write(f"{ {name: round(value, 3) for name, value in figures.items()} }\n")
 
 
 def timed(work: Callable[[], object]) -> float:

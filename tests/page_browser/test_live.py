@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from commandbench import Bench, Waiting
 from pagestory import LIMITS, aside, cast, serving, story
 
+from remit import Agent, UsageError, start
+from remit.engine.handle import Running
+from remit.observe.page.hosting import AgentChoice, Hear, Wish
+from remit.stores import open_store
+from remit.testing import ScriptedModel, say
 from remit.types.events import ApprovalRequested
 
 if TYPE_CHECKING:
@@ -180,3 +186,46 @@ def story_without_questions() -> Any:
     scripts: Any = made._scripts
     made._scripts = {**scripts, "scribe": ["Noted."]}
     return made
+
+
+class OneAgent:
+    """Starts runs of one agent, as the command line does for the agents of a project."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def agents(self) -> list[AgentChoice]:
+        return [AgentChoice(name="lead", description="Leads.")]
+
+    @asynccontextmanager
+    async def start(self, wish: Wish, hear: Hear) -> AsyncIterator[Running]:
+        slow = say("A long answer, word by word, that takes a while to write.", chunks=12, delay=2.5)
+        model = ScriptedModel({"lead": [slow]}, streams=True)
+        store = open_store(self.url)
+        async with start(Agent("lead"), wish.prompt, model=model, store=store, on_event=hear) as running:
+            await anext(aiter(running.events()))
+            await store.flush(running.run_id)
+            yield running
+        await store.close()
+
+    def resume(self, root: str, hear: Hear) -> Any:
+        raise UsageError("not here")
+
+
+def test_a_run_is_started_and_its_text_appears(bench: Bench, open_page: Callable[..., Page]) -> None:
+    """A run is started from the form by keyboard, and its text is shown while the model writes it."""
+    with serving(bench.url, OneAgent(bench.url)) as server:
+        page = open_page(server.url)
+        page.get_by_role("link", name="Start a run").focus()
+        page.keyboard.press("Enter")
+        page.locator("#start-prompt").wait_for()
+        page.locator("#start-prompt:focus").wait_for()
+        page.keyboard.type("Write something")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.locator(".writing:visible").wait_for()
+        assert "A l" in page.locator(".writing").inner_text()
+        assert "in this server" in text_of(page, ".bar .facts")
+        expect(page, "() => document.querySelector('.bar .status').textContent === 'completed'")
+        page.get_by_text("that takes a while to write.").wait_for()
+        assert page.locator(".writing").is_hidden()

@@ -67,7 +67,9 @@ def command(
     if html is not None:
         if wanted or as_json:
             exits.wrong_use("--html cannot be combined with other options: remit show RUN --html FILE")
-        asyncio.run(_write_html(run, Path(html), journal))
+        data, file = asyncio.run(_html(run, journal)), Path(html)
+        file.write_bytes(data)
+        exits.tell(f"Wrote {str(file)!r}: {len(data):,} bytes.")
         return
     one, history = asyncio.run(_read(run, journal))
     if as_json:
@@ -110,8 +112,8 @@ async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
         columns.echo()
 
 
-async def _write_html(written: str, file: Path, journal: str | None) -> None:
-    """Write one HTML file. Its texts are redacted again: secrets may have been configured since the run."""
+async def _html(written: str, journal: str | None) -> bytes:
+    """The run as HTML. Its texts are redacted again: secrets may have been configured since the run."""
     import remit.observe.page.export as export  # noqa: PLC0415 - only for this option
     from remit.observe.page.projection import Projection  # noqa: PLC0415 - as above
 
@@ -129,8 +131,7 @@ async def _write_html(written: str, file: Path, journal: str | None) -> None:
                 text = await store.load_artifact(found.info.root, one.id, 0, export.TEXT_CHARS + 1)
                 artifacts[one.id] = redactor.redact_text(text or "")
     version = importlib.import_module("remit").__version__
-    file.write_bytes(export.joined(export.page(projection, found.run, artifacts, version=version)))
-    exits.tell(f"Wrote {str(file)!r}: {file.stat().st_size:,} bytes.")
+    return export.joined(export.page(projection, found.run, artifacts, version=version))
 
 
 def _echo_section(name: str, one: Shown, history: list[Event]) -> None:
