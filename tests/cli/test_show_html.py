@@ -55,6 +55,8 @@ def test_the_file_has_the_whole_tree(bench: Bench) -> None:
     for part in (root, f"{root}.1", f"{root}.2", "Look around", "Look at docs", "a/b.txt", "all is well"):
         assert part in text
     assert "All is <strong>well</strong>." in text
+    first, second, third = (text.index(f'<a href="#{run}"><b>') for run in (root, f"{root}.1", f"{root}.2"))
+    assert first < second < third
     child = written(f"{root}.2")
     assert "Look at src" in child
     assert "Look at docs" not in child

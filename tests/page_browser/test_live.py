@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 TASK = "Review the change in cli/x.py"
 
+BLUE = """() => {
+  const bar = document.querySelector('.time-row canvas');
+  if (!bar || !bar.width) return false;
+  const dots = bar.getContext('2d').getImageData(0, bar.height / 2, bar.width, 1).data;
+  for (let n = 0; n < dots.length; n += 4) if (dots[n + 3] > 200 && dots[n + 2] > dots[n] + 60) return true;
+  return false;
+}"""
+"""Whether the first bar has a piece in the colour of model calls."""
+
 
 def expect(page: Page, condition: str, *values: Any) -> None:
     """Wait until an expression of JavaScript is true."""
@@ -170,6 +179,8 @@ def test_views_and_links_by_keyboard(bench: Bench, open_page: Callable[..., Page
         for key, name in (("2", "Time"), ("3", "Spending"), ("4", "Events"), ("1", "Tree")):
             page.keyboard.press(key)
             assert page.get_by_role("tab", name=name, exact=True).get_attribute("aria-selected") == "true"
+            if name == "Time":
+                expect(page, BLUE)
         page.keyboard.press("?")
         page.get_by_role("dialog").wait_for()
         page.keyboard.press("Escape")
@@ -227,5 +238,5 @@ def test_a_run_is_started_and_its_text_appears(bench: Bench, open_page: Callable
         assert "A l" in page.locator(".writing").inner_text()
         assert "in this server" in text_of(page, ".bar .facts")
         expect(page, "() => document.querySelector('.bar .status').textContent === 'completed'")
-        page.get_by_text("that takes a while to write.").wait_for()
+        page.get_by_text("that takes a while to write.").first.wait_for()
         assert page.locator(".writing").is_hidden()

@@ -70,7 +70,7 @@ class _Export:
         self._run = run
         self._artifacts = artifacts
         self._version = version
-        self._runs = [one for one in projection.tree.runs if is_within(one, run)]
+        self._runs = list(_in_order(projection, run))
 
     def pieces(self) -> Iterator[str]:
         row = self._projection.row(self._run)
@@ -115,7 +115,7 @@ class _Export:
             yield (
                 f'<tr><td class="depth-{depth}"><a href="#{_text(one)}"><b>{_text(row.agent)}</b></a> '
                 f"{_text(row.label or row.task)}</td><td>{_status(row)}</td>"
-                f"<td>{_amount(row.own)}</td><td>{_amount(row.sum)}</td><td>{row.worked_s:.1f}</td>"
+                f"<td class="amount">{_amount(row.own)}</td><td class="amount">{_amount(row.sum)}</td><td>{row.worked_s:.1f}</td>"
                 f'<td class="bar-cell">{bar}</td></tr>\n'
             )
         yield "</tbody></table></div>\n"
@@ -235,6 +235,15 @@ class _Export:
         yield "</details>\n"
 
 
+def _in_order(projection: Projection, run: str) -> Iterator[str]:
+    """A run and everything below it, each child below its parent."""
+    left = [run]
+    while left:
+        one = left.pop()
+        yield one
+        left += reversed(projection.tree.runs[one].children)
+
+
 # --- Texts ----------------------------------------------------------------------------------------
 
 
@@ -276,10 +285,10 @@ def _element(one: Element) -> str:
 
 
 def _status(row: Row) -> str:
-    said = row.status.replace("_", " ")
-    why = f": {_text(row.doing)}" if row.doing and row.status != RUNNING else ""
+    # Of a run that has ended, `doing` is how and why it ended.
+    said = row.status.replace("_", " ") if row.status == RUNNING else row.doing or row.status.replace("_", " ")
     look = _LOOKS.get(row.status, "warn")
-    return f'<span class="{look}">{_SIGNS.get(row.status, "!")} {_text(said)}</span>{why}'
+    return f'<span class="{look}">{_SIGNS.get(row.status, "!")} {_text(said)}</span>'
 
 
 def _amount(amount: Amount) -> str:

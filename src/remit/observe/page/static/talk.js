@@ -1,7 +1,7 @@
 // A run's conversation: pages of entries, patched while the run is active.
 
 import { button, fill, h, say } from "./dom.js";
-import { clock, mark, spent, statusWords } from "./format.js";
+import { clock, mark, spent } from "./format.js";
 import { callButton, partBlock } from "./call.js";
 import { textBlock } from "./markup.js";
 import { get } from "./net.js";
@@ -264,7 +264,7 @@ function entryElement(view, run, entry, before) {
     return box;
   });
   const [sign, look] = entry.kind === "end" ? mark(entry.status) : ["", entry.kind === "failed" ? "bad" : ""];
-  const words = entry.words ? h("p", { class: `words ${look}` }, `${sign} ${entry.kind === "end" ? `${statusWords(entry.status)}: ` : ""}${entry.words}`.trim()) : null;
+  const words = entry.words ? h("p", { class: `words ${look}` }, `${sign} ${entry.words}`.trim()) : null;
   return h("article", { class: `entry kind-${entry.kind}`, data: entry.kind === "reply" ? { turn: entry.turn } : {} },
     h("header", { class: "line" }, title ? h("h3", null, title) : null, h("span", { class: "calm" }, facts), h("span", { class: "grow" }), link),
     words,

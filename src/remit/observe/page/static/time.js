@@ -179,7 +179,8 @@ export class TimeTab {
 
   /** The colours of the page as the canvas knows them: a style sheet's `light-dark()` means nothing there. */
   #palette() {
-    if (!this.colours || !this.element.isConnected) {
+    // Before the element is in the document, no colour is known.
+    if (!this.colours?.text) {
       const probe = h("span");
       this.element.append(probe);
       const colour = (/** @type {string} */ name) => {
