@@ -115,7 +115,7 @@ class _Export:
             yield (
                 f'<tr><td class="depth-{depth}"><a href="#{_text(one)}"><b>{_text(row.agent)}</b></a> '
                 f"{_text(row.label or row.task)}</td><td>{_status(row)}</td>"
-                f"<td class="amount">{_amount(row.own)}</td><td class="amount">{_amount(row.sum)}</td><td>{row.worked_s:.1f}</td>"
+                f'<td class="amount">{_amount(row.own)}</td><td class="amount">{_amount(row.sum)}</td><td>{row.worked_s:.1f}</td>'
                 f'<td class="bar-cell">{bar}</td></tr>\n'
             )
         yield "</tbody></table></div>\n"
@@ -286,7 +286,9 @@ def _element(one: Element) -> str:
 
 def _status(row: Row) -> str:
     # Of a run that has ended, `doing` is how and why it ended.
-    said = row.status.replace("_", " ") if row.status == RUNNING else row.doing or row.status.replace("_", " ")
+    said = (
+        row.status.replace("_", " ") if row.status == RUNNING else row.doing or row.status.replace("_", " ")
+    )
     look = _LOOKS.get(row.status, "warn")
     return f'<span class="{look}">{_SIGNS.get(row.status, "!")} {_text(said)}</span>'
 
