@@ -32,7 +32,7 @@ from remit.tools.builtin.search.ls_glob import ls
 from remit.tools.builtin.terminal.terminal import terminal
 
 TARGET_MS = 100.0
-"""The most that a case should block the loop for, in CPU time."""
+"""The target: the longest CPU time for which a case may block the loop."""
 
 PATIENCE_S = 120
 STORES = ("off", "sqlite")
@@ -44,7 +44,7 @@ USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 
 
 class Watch(selectors.BaseSelector):
-    """A selector that notes what the loop's thread did between two looks at it, which is one iteration of the loop."""
+    """A selector that measures the loop's thread between two selects, which is one iteration of the loop."""
 
     def __init__(self) -> None:
         self._inner = selectors.DefaultSelector()
@@ -61,7 +61,7 @@ class Watch(selectors.BaseSelector):
         return found
 
     def reset(self) -> None:
-        """Forget what was before: only the run itself is measured."""
+        """Reset, so that only the run itself is measured."""
         self._since, self.cpu, self.wall = None, 0.0, 0.0
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -80,11 +80,11 @@ class Watch(selectors.BaseSelector):
         self._inner.close()
 
 
-# --- What is asked --------------------------------------------------------------------------------------------------
+# --- The cases -------------------------------------------------------------------------------------------------------
 
 
 class Says:
-    """A model that says one thing first, and then "done"; a child's model says "done", after a while if it is slow."""
+    """A model that first gives one reply and then "done"; a child's model replies "done", after a delay if it is slow."""
 
     name = "says"
 
@@ -102,13 +102,13 @@ class Says:
 
 
 class Case(NamedTuple):
-    """One tree: the agent, what its model says first, and the limits."""
+    """One tree: the agent, its model's first reply, and the limits."""
 
     agent: Agent
     first: Reply
     limits: Limits = Limits()
     stop_after_s: float | None = None
-    """When the tree is cancelled, if it is. Its children are slow then."""
+    """When the tree is cancelled, if at all. Its children are slow then."""
     policy: Sequence[str] | None = None
 
 
@@ -202,7 +202,7 @@ def wide_schema() -> Tool:
 CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     "grep": (
         '150 calls of grep("(a+)+$") under seconds=10',
-        # With a look ahead, which ripgrep does not have: the search is Python's on every machine.
+        # With a lookahead, which ripgrep does not support, so that Python searches on every machine.
         lambda: case(
             [grep], asks("grep", {"pattern": "(?=a)(a+)+$", "path": "a.txt"}, 150), Limits(seconds=10)
         ),
@@ -344,7 +344,7 @@ async def measured(chosen: Case, folder: Path, store: str | None, watch: Watch) 
 
 
 def run_case(name: str, stores: str) -> dict[str, object]:
-    """Run one case here, and say what it cost."""
+    """Run one case in this process and return its figures."""
     chosen = CASES[name][1]()
     watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
@@ -399,7 +399,7 @@ def main() -> None:
     every = ",".join(CASES)
     parser.add_argument("--only", type=lambda said: names(said, list(CASES)), default=every, help="cases")
     parser.add_argument("--store", type=lambda said: names(said, STORES), default=",".join(STORES))
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")
     parser.add_argument("--here", choices=CASES, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:

@@ -1,12 +1,12 @@
-"""Runs every peer's workloads, interleaved, and writes one results file.
+"""Run every peer's workloads, interleaved, and write one results file.
 
-    python benchmarks/compare.py setup                 make one venv per requirements file
+    python benchmarks/compare.py setup                    create one venv per requirements file
     python benchmarks/compare.py bench [--reps 5] [--peers floor,ours] [--groups light] [--out FILE] [--append]
-    python benchmarks/compare.py tables [--out FILE]   print the tables of a results file
+    python benchmarks/compare.py tables [--out FILE]      print the tables of a results file
 
-PEERS_HOME (default: <temp dir>/peers) holds the venvs. A peer may instead be run with any
-interpreter: PEER_PYTHON_<NAME>=path. Adapters are the files peers/peer_<name>.py;
-benchmarks/README.md explains the workloads and how to add a framework.
+PEERS_HOME (default: <temp dir>/peers) holds the venvs. To run a peer with another interpreter, set
+PEER_PYTHON_<NAME>=path. Adapters are the files peers/peer_<name>.py; benchmarks/README.md explains the workloads and
+how to add a framework.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Writes docs/performance.md's tables and its picture from figures that were measured, and says which targets held.
+"""Write the tables and the picture of docs/performance.md from measured figures, and report the targets that were
+missed.
 
     python benchmarks/draw.py results.json own.json [results.json own.json]...
 
-`results.json` is what `compare.py` wrote, `own.json` what `own.py` did. Of several runs the
-medians are shown, and how far they went. Only what stands between the marks in docs/performance.md is replaced; the
-words around it are written by hand.
+`results.json` is the output of `compare.py`, `own.json` the output of `own.py`. For several runs the page shows medians
+and ranges. Only the text between the marks in docs/performance.md is replaced; the rest is written by hand.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PAGE = DOCS / "performance.md"
 PICTURE = DOCS / "performance.svg"
 
 MACHINE = ("system", "cpus", "python", "started")
-"""What `compare.py` says about the machine."""
+"""The machine, as `compare.py` describes it."""
 
 Samples = dict[str, dict[str, list[dict[str, float]]]]
 Figures = dict[str, dict[str, float]]
 
 
 class Measure(NamedTuple):
-    """One line of the comparison: which samples it is made of, and what it should be."""
+    """One line of the comparison: its samples and its target."""
 
     title: str
     job: str
@@ -66,7 +66,7 @@ PEERS = {
 
 
 def compare_imports(samples: Samples) -> None:
-    """Notes how many times as long each import took as that of the bare loop in the same round."""
+    """Add the ratio of each import time to the bare loop's in the same round."""
     bare = samples.get("import", {}).get("floor", [])
     for found in samples.get("import", {}).values():
         for one, alone in zip(found, bare, strict=False):
@@ -75,7 +75,7 @@ def compare_imports(samples: Samples) -> None:
 
 
 def medians(runs: Sequence[Samples], one: Measure, peer: str) -> list[float]:
-    """Of each run the median of its rounds."""
+    """The median of the rounds of each run."""
     found: list[float] = []
     for samples in runs:
         rounds = [row[one.key] for row in samples.get(one.job, {}).get(peer, []) if one.key in row]
@@ -162,7 +162,7 @@ def _own_line(name: str, found: Sequence[dict[str, float]]) -> str:
 
 
 def _figure(key: str, values: Sequence[float]) -> str:
-    """The middle one, and how far they went where they are ratios."""
+    """The median; for ratios also the range."""
     digits = 2 if "against" in key else 1
     said = f"{statistics.median(values):,.{digits}f}"
     if "against" in key and len(values) > 1:
@@ -171,16 +171,16 @@ def _figure(key: str, values: Sequence[float]) -> str:
 
 
 def verdicts(runs: Sequence[Samples], own: Sequence[Figures]) -> list[str]:
-    """A line for each target that did not hold in every run. What was not measured did not hold."""
+    """A line for each target that was missed in some run. A target without a measurement counts as missed."""
     wanted = [(one.title, medians(runs, one, "ours"), one.unit, one.target) for one in MEASURES if one.target]
     for name, (key, most) in TARGETS.items():
         found = [run[name][key] for run in own if key in run.get(name, {})]
         wanted.append((f"{name}, {key}", found, "", most))
     missed: list[str] = []
     for title, values, unit, target in wanted:
-        # Not the other way round: what is no number is not above anything.
+        # `<=`, not `>`: NaN is not above any number.
         if len(values) < len(runs) or not all(value <= target for value in values):
-            # To one digit it could look like the target itself.
+            # Two digits: one digit could show the target itself.
             went = f"{min(values):,.2f} to {max(values):,.2f}{unit}" if values else "not measured"
             missed.append(f"{title}: {went}, held in {held(values, target)}, target <= {target:g}{unit}")
     return missed
@@ -229,7 +229,7 @@ def picture(runs: Sequence[Samples]) -> str:
                 f"{PEERS[peer]} {value:.1f}x</text>"
             )
             y += bar
-        # Letters last, with white around them: the target's line would strike them out.
+        # Text last, with a white outline: the target's line would cross it.
         parts += [goal, *labels]
         y += 22
     parts.append(f'<text x="{left + width - 190}" y="20" fill="#dc2626">red line: the target</text></svg>')
@@ -237,7 +237,7 @@ def picture(runs: Sequence[Samples]) -> str:
 
 
 def fill(page: str, name: str, lines: list[str]) -> str:
-    """The page with what stands between the marks of that name replaced."""
+    """The page with the text between the marks of that name replaced."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     assert pattern.search(page), f"docs/performance.md has no {begin}"
@@ -245,19 +245,19 @@ def fill(page: str, name: str, lines: list[str]) -> str:
 
 
 def read(name: str, has: Sequence[str], source: str) -> dict[str, Any]:
-    """The figures in a file. Ends the program where there are none."""
+    """The figures in a file. Exits if the file has none."""
     try:
         found = json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        sys.exit(f"{name} cannot be read: {error}. It should be what {source} wrote.")
+        sys.exit(f"{name} cannot be read: {error}. It must be the output of {source}.")
     for key in has:
         if not isinstance(found, dict) or key not in found:
-            sys.exit(f"{name} has no {key!r}. It should be what {source} wrote.")
+            sys.exit(f"{name} has no {key!r}. It must be the output of {source}.")
     return found
 
 
 def check_whole(name: str, lacks: Sequence[str], again: str) -> None:
-    """Ends the program where a table would lose lines: half of the page would be gone without a word."""
+    """Exits if figures are missing: the page would silently lose lines."""
     if lacks:
         sys.exit(f"{name} lacks figures for {', '.join(lacks)}. The page needs all of them: {again}.")
 
@@ -300,7 +300,7 @@ def main() -> None:
 def _machine(results: Sequence[dict[str, Any]], own: Sequence[dict[str, Any]]) -> str:
     machine = results[-1]["machine"]
     rounds = max((len(some) for some in results[-1]["samples"].get("delegation", {}).values()), default=0)
-    processor = own[-1].get("processor") or "processor not known"
+    processor = own[-1].get("processor") or "unknown processor"
     where = f"{machine['system']}, {machine['cpus']} cores ({processor}), Python {machine['python']}"
     where += f", {machine['started'][:10]}"
     of = f"medians of {len(results)} runs, each of which has the medians of {rounds} rounds"

@@ -1,10 +1,10 @@
-"""What remit costs where it is used hardest, each workload as a ratio to a bare asyncio loop in the same process.
+"""Measure remit under heavy load, each workload as a ratio to a bare asyncio loop in the same process.
 
     .venv/bin/python benchmarks/own.py [--rounds 5] [--only tree,cancel] [--out own.json]
 
-The model is a script that waits as long as it is told to; the bare loop does the same work with dicts and `gather`:
-no limits, no events, no journal. Every limit of remit is set, so every check runs. The rounds of both alternate, so
-that a busy machine is busy for both. CPU time is compared, but for `cancel` and `held`, where waiting is what counts.
+The model is a script with fixed delays. The bare loop does the same work with dicts and `gather`: no limits, no events,
+no journal. Every limit of remit is set, so every check runs. The rounds of both alternate, so that load on the machine
+affects both. CPU time is compared, except for `cancel` and `held`, which compare waiting times.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from remit.types.ports import Store
 USED = Usage(requests=1, input_tokens=1, output_tokens=1, usd=0.0)
 RESULT = "x" * 2048
 CALL_ID = "toolu_01A09q90qw90lq9178{:06d}"
-"""As providers make them: they look like keys, so a journal has to look at each."""
+"""Ids as providers create them: they look like keys, so the journal must check each of them."""
 
 Go = Callable[[], Awaitable[object]]
 Spent = dict[str, float]
 
 
 class Shape(NamedTuple):
-    """A tree: how many children a run of each level has, and how many turns its leaves take."""
+    """A tree: the number of children of a run at each level, and the number of turns of its leaves."""
 
     fans: tuple[int, ...]
     turns: int = 0
     latency_s: float = 0.0
     concurrency: int = 20_000
     task_chars: int = 0
-    """How long a child's task is at least."""
+    """The minimal length of a child's task."""
 
     @property
     def runs(self) -> int:
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
         return total
 
     def says(self, level: int, turn: int) -> str | list[tuple[str, str]]:
-        """What the model of a level says at a turn: an answer, or calls."""
+        """The reply of the model of a level at a turn: an answer, or calls."""
         if level < len(self.fans):
             parts = [f"part {n} ".ljust(self.task_chars, "x") for n in range(self.fans[level])]
             return "done" if turn else [("task", part) for part in parts]
@@ -86,7 +86,7 @@ async def bare(shape: Shape, level: int = 0, gate: asyncio.Semaphore | None = No
         calls = [(name, json.dumps({"text": value})) for name, value in said]
         messages.append({"role": "assistant", "calls": calls})
         work = [_bare_call(shape, level, gate, name, json.loads(args)["text"]) for name, args in calls]
-        # What people write; a runtime may not.
+        # The common way to write it; a runtime may not use `gather`.
         results = [await work[0]] if len(work) == 1 else await asyncio.gather(*work)  # noqa: TID251
         messages.extend({"role": "tool", "content": result} for result in results)
 
@@ -100,7 +100,7 @@ async def _bare_call(shape: Shape, level: int, gate: asyncio.Semaphore, name: st
 
 
 class Scripted:
-    """Says what the shape has its level say; `held` keeps the answers of that level back until it is set."""
+    """Replies as the shape requires; `held` delays the answers of that level until it is set."""
 
     name = "scripted"
     price = Price(1.0, 1.0)
@@ -185,7 +185,7 @@ def rss_kb() -> int:
     if status.exists():
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-    # Where there is no such file, as on macOS.
+    # On systems without this file, such as macOS.
     said = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, check=True
     )
@@ -201,10 +201,10 @@ async def spent(go: Go) -> tuple[float, float]:
 
 
 async def compared(rounds: int, shape: Shape, times: int = 1, trees: int = 1, **kinds: Go) -> Spent:
-    """Medians of each kind and of the bare loop, in turns; `ratio` is that of the first kind.
+    """Medians of each kind and of the bare loop, in alternating rounds; `ratio` is the ratio of the first kind.
 
-    A round is the mean of so many `times`: where two kinds differ by less than a shared machine does from one second
-    to the next, one run of each says nothing.
+    A round is the mean of `times` runs: if two kinds differ by less than the noise of a shared machine, one run of each
+    is not enough.
     """
 
     async def bares() -> None:
@@ -238,22 +238,22 @@ def batched(both: list[tuple[float, float]], size: int) -> list[list[tuple[float
 
 
 async def journal(rounds: int) -> Spent:
-    """1,000 children in one response, 50 ms a reply, with a journal in SQLite that is opened and closed with the tree."""
+    """1,000 children in one reply, 50 ms per model call, with a SQLite journal that is opened and closed with the tree."""
     return await _journalled(rounds, Shape((1000,), latency_s=0.05), times=8)
 
 
 async def opened(rounds: int) -> Spent:
-    """As `journal`, with a store that was opened before, as programs do that run many trees."""
+    """Like `journal`, with a store that is already open, as in programs that run many trees."""
     return await _journalled(rounds, Shape((1000,), latency_s=0.05), times=8, once=True)
 
 
 async def briefed(rounds: int) -> Spent:
-    """As `opened`, with tasks of 2 KB each: each is in the journal twice, asked for and begun."""
+    """Like `opened`, with tasks of 2 KB each; the journal has each task twice, as a call and as a run."""
     return await _journalled(rounds, Shape((1000,), latency_s=0.05, task_chars=2048), once=True)
 
 
 async def small(rounds: int) -> Spent:
-    """100 trees of 20 children each, one after another, with a journal that each of them opens and closes."""
+    """100 consecutive trees of 20 children each; each tree opens and closes the journal."""
     return await _journalled(rounds, Shape((20,)), times=1, trees=100)
 
 
@@ -278,7 +278,7 @@ async def _journalled(
 
 
 async def many(rounds: int) -> Spent:
-    """10,000 children in one response, 100 of them at work at once, 5 ms a reply."""
+    """10,000 children in one reply, 100 of them at once, 5 ms per model call."""
     shape = Shape((10_000,), latency_s=0.005, concurrency=100)
     return await compared(rounds, shape, ours=ours(shape))
 
@@ -298,7 +298,7 @@ async def long(rounds: int) -> Spent:
 
 
 async def readers(rounds: int) -> Spent:
-    """1,000 children in one response, with 5 readers of the event stream."""
+    """1,000 children in one reply, with 5 readers of the event stream."""
     shape = Shape((1000,), latency_s=0.05)
     agent, model = agent_of(shape), Scripted(shape)
 
@@ -319,7 +319,7 @@ async def _read(events: AsyncIterator[Event]) -> int:
 
 
 async def held(rounds: int) -> Spent:
-    """1,000 children in one response: the longest time in which nothing else on the event loop has a turn."""
+    """1,000 children in one reply: the longest time for which no other code runs on the event loop."""
     shape = Shape((1000,), latency_s=0.05)
     few = shape._replace(concurrency=16)
     kinds: dict[str, Go] = {"ours": ours(shape), "of_16": ours(few), "bare": lambda: bare(shape)}
@@ -350,7 +350,7 @@ async def _longest(go: Go) -> float:
 
 
 async def cancel(rounds: int) -> Spent:
-    """Cancelling 1,000 live children: wall clock until nothing of the tree is alive; bare: 1,000 tasks that wait."""
+    """Cancel 1,000 live children: wall clock until no part of the tree is alive; bare: 1,000 waiting tasks."""
     shape = Shape((1000,))
     seen: list[float] = []
     bares: list[float] = []
@@ -387,7 +387,7 @@ async def _cancelled_bare(children: int) -> float:
 
 
 async def resumed(rounds: int) -> Spent:
-    """Resuming a tree of 1,001 runs from SQLite, with one model call left to make; bare: the same events read as JSON."""
+    """Resume a tree of 1,001 runs from SQLite with one model call left; bare: the same events read as JSON."""
     shape = Shape((1000,))
     agent = agent_of(shape)
     seen: list[float] = []
@@ -405,14 +405,14 @@ async def resumed(rounds: int) -> Spent:
                 assert all(json.loads(line)["seq"] for line in lines)
 
             seen.append((await spent(go))[0])
-            assert again.asked == 1, "what the journal has is not asked for again"
+            assert again.asked == 1, "recorded replies are not requested again"
             bares.append((await spent(read))[0])
     ours_ms, bare_ms = statistics.median(seen[1:]), statistics.median(bares[1:])
     return {"ours_cpu_ms": ours_ms, "bare_cpu_ms": bare_ms, "ratio": ours_ms / bare_ms}
 
 
 async def _stopped_short(shape: Shape, agent: Agent, store: str) -> tuple[str, list[bytes]]:
-    """A journal in which every child has ended and the lead has not; its events as lines of JSON."""
+    """A journal in which every child has ended and the lead has not; its events as JSON lines."""
     from remit.events import encode  # noqa: PLC0415 - only this workload reads them
 
     lines: list[bytes] = []
@@ -455,13 +455,13 @@ async def soak(rounds: int) -> Spent:
     }
 
 
-# `soak` first: what others leave to the process would be counted as its own, and would hide what it leaves.
+# `soak` first: memory that other workloads keep would hide memory that `soak` leaks.
 EVERY = (soak, journal, opened, briefed, small, many, tree, long, readers, held, cancel, resumed)
 WORKLOADS = {w.__name__: w for w in EVERY}
 
 
 TARGETS = {"journal": ("on_against_off", 2.0), "cancel": ("ours_wall_ms", 150.0)}
-"""What a figure should be at most."""
+"""The target of a figure."""
 
 
 def verdict(name: str, found: Spent) -> str:
@@ -472,23 +472,23 @@ def verdict(name: str, found: Spent) -> str:
 
 
 def names(said: str) -> list[str]:
-    """The workloads that were asked for."""
+    """The workloads named in `--only`."""
     found = [name.strip() for name in said.split(",")]
     for name in found:
         if name not in WORKLOADS:
-            what = f"there is no workload {name!r}" if name else "a name is missing"
-            raise argparse.ArgumentTypeError(f"{what}; there are {', '.join(WORKLOADS)}")
+            what = f"unknown workload {name!r}" if name else "a name is missing"
+            raise argparse.ArgumentTypeError(f"{what}; known workloads: {', '.join(WORKLOADS)}")
     return found
 
 
 def at_least_one(said: str) -> int:
     if not said.isdecimal() or int(said) < 1:
-        raise argparse.ArgumentTypeError(f"{said!r} is no number of rounds; name 1 or more")
+        raise argparse.ArgumentTypeError(f"{said!r} is not a number of rounds; use 1 or more")
     return int(said)
 
 
 def processor() -> str:
-    """Its name, as far as the system tells."""
+    """The processor's name, if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -501,12 +501,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     every = ",".join(WORKLOADS)
-    parser.add_argument("--rounds", type=at_least_one, default=5, help="medians of so many; soak runs once")
-    parser.add_argument("--only", type=names, default=every, help=f"workloads, with commas between: {every}")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    parser.add_argument(
+        "--rounds",
+        type=at_least_one,
+        default=5,
+        help="number of rounds; the figures are medians; soak runs once",
+    )
+    parser.add_argument("--only", type=names, default=every, help=f"comma-separated workloads: {every}")
+    parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")
     asked = parser.parse_args()
     if asked.out is not None:
-        # Tried before anything is measured.
+        # Open the file before anything is measured.
         try:
             asked.out.open("a", encoding="utf-8").close()
         except OSError as error:

@@ -1,11 +1,11 @@
-"""What traces cost: a tree with and without them, compared with the same spans made by hand.
+"""Measure the cost of traces: a tree with and without them, compared with the same spans created by hand.
 
     .venv/bin/python benchmarks/traces.py [--rounds 15] [--turns 200]
 
-The model and the tool answer at once. Spans go to a batch processor whose exporter throws them away. By hand means that the
-same tree runs without traces, and that the model, the tool and the caller each make their span with
-`start_as_current_span`, with the same attributes at the same moments. CPU time of the whole process is compared, that of
-threads included; rounds alternate, and medians are printed.
+The model and the tool answer at once. Spans go to a batch processor whose exporter drops them. "By hand" means that the
+same tree runs without traces, and that the model, the tool and the caller create their spans with
+`start_as_current_span`, with the same attributes at the same moments. CPU time of the whole process is compared,
+including threads; rounds alternate, and medians are printed.
 """
 
 from __future__ import annotations

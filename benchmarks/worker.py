@@ -30,7 +30,7 @@ def reset_peak():
 
 
 def spin():
-    """A fixed amount of pure-Python work, to see how noisy the machine is now."""
+    """A fixed amount of pure-Python work, to estimate the current noise of the machine."""
     t = time.perf_counter()
     x = 0
     for i in range(300_000):

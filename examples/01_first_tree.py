@@ -1,8 +1,7 @@
-"""First lesson: a lead gives work to three explorers at once, and one of them asks a reader for help.
+"""Example 1: a lead delegates to three explorers in parallel, and one of them delegates to a reader.
 
-The model here is a script: it says what it is told to say, after a short wait. So there is no network and no
-key. Everything else is real: the tree, the tools (they look into the remit you have installed), the limits,
-the events that are printed while they happen.
+The model is a script that replies after a short delay, so no network and no API key are needed. Everything else
+is real: the tree, the tools (they read the installed remit package), the limits and the live events.
 
     .venv/bin/python examples/01_first_tree.py
 """
@@ -19,7 +18,7 @@ from remit.testing import ScriptedModel, call, calls, say
 PACKAGE = Path(remit.__file__).parent
 
 
-# 1. Tools are plain functions. These only read, so nobody is asked before they run.
+# 1. Tools are plain functions. These tools only read, so they need no approval.
 
 
 @tool(tier="observe")
@@ -35,23 +34,23 @@ def read(path: str) -> str:
     return (PACKAGE / path).read_text("utf-8").partition("\n")[0].strip('"')
 
 
-# 2. Agents are descriptions: who there is, with which tools, and who may ask whom.
+# 2. An agent is a description: its tools, and the agents that it may delegate to.
 
 reader = Agent("reader", description="Reads one file and says what it is for.", tools=[read])
 explorer = Agent("explorer", description="Finds things in the code.", tools=[grep], subagents=[reader])
 lead = Agent("lead", instructions="Send explorers, then answer.", subagents=[explorer])
 
 
-# 3. The script: what the model says to each agent. A real model would be given to `start` in the same place.
+# 3. The script: the model's replies for each agent. Pass a real model to `start` in the same way.
 
 
 def results(request: Request) -> list[str]:
-    """What the tools have answered so far, in this run's own conversation."""
+    """The tool results so far in this run's conversation."""
     return [m.content for m in request.messages if isinstance(m, ToolMessage)]
 
 
 def play_explorer(request: Request):
-    """Plays all three explorers: each looks at its own task, and at what it knows already."""
+    """Plays all three explorers: the reply depends on the task and on the results so far."""
     wanted = request.messages[0].text.removeprefix("Where is ").rstrip("?")
     found = results(request)
     if not found:
@@ -81,7 +80,7 @@ model = ScriptedModel(
 )
 
 
-# 4. Watching: events come from every depth while they happen, and each says whose it is.
+# 4. Live events arrive from every depth, and each names its run.
 
 names: dict[str, str] = {}
 
@@ -102,8 +101,8 @@ def show(event: Event, began: float) -> None:
 
 
 async def main() -> None:
-    print("One lead, three explorers at once, a reader below one of them.")
-    print("The model here is a script: no network, no key.\n")
+    print("One lead, three parallel explorers, and a reader below one of them.")
+    print("The model is a script: no network, no API key.\n")
     began = 0.0
     limits = Limits(depth=2, requests=20, seconds=30)
     async with start(lead, "Where do limits, stopping and events live?", model=model, limits=limits) as tree:
@@ -119,7 +118,7 @@ async def main() -> None:
     print(f"\nIn total: {len(names)} runs, {total.requests} model calls, {total.tokens} tokens;", end=" ")
     print(f"the lead alone: {outcome.usage.requests} calls.")
     print("\nTry next")
-    print("  in this file: requests=7 or depth=1, and see who is told what")
+    print("  in this file: set requests=7 or depth=1, and see which agents are refused")
     print("  .venv/bin/python examples/02_limits_and_partial_results.py")
     print("  .venv/bin/python examples/03_asking_a_person.py")
 

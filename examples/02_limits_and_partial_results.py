@@ -1,7 +1,7 @@
-"""Second lesson: limits hold for a whole tree, and what a child had is not lost when one ends it.
+"""Example 2: limits apply to a whole tree, and a child that reaches its limit still returns a partial result.
 
-The model here is a script. The limits, the clock and the results are real. Change the numbers below and run it
-again: all that is printed follows from them.
+The model is a script. The limits, the clock and the results are real. Change the numbers below and run the
+example again: the output follows from them.
 
     .venv/bin/python examples/02_limits_and_partial_results.py
 """
@@ -17,9 +17,9 @@ REQUESTS = 5
 """Model calls that the lead and all its children may make together."""
 
 SECONDS = 2.0
-"""What one child may take."""
+"""The time limit of one child."""
 PLACES = {"the hall": 0.1, "the kitchen": 0.1, "the attic": 30.0}
-"""Where the child looks, and how many seconds each search takes."""
+"""The places that the child searches, and the seconds that each search takes."""
 
 
 def indented(text: str, by: str = "    ") -> str:
@@ -28,12 +28,12 @@ def indented(text: str, by: str = "    ") -> str:
 
 
 def results(messages: Request | Outcome) -> list[ToolMessage]:
-    """The results in a conversation: all that a parent knows of its children."""
+    """The tool results in a conversation: everything that a parent knows about its children."""
     return [m for m in messages.messages if isinstance(m, ToolMessage)]
 
 
-# 1. More children than model calls. The lead's first turn is one call; another is kept back for its answer before
-#    any child may start. Each child here needs one, so those who find none left are turned away.
+# 1. More children than model calls. The lead's first turn is one call, and another is reserved for its answer before
+#    any child starts. Each child needs one call, so the children that find none left are rejected.
 
 
 async def more_children_than_budget() -> None:
@@ -45,13 +45,13 @@ async def more_children_than_budget() -> None:
         return say(f"{request.messages[0].text}: nothing unusual.")
 
     def answer(request: Request):
-        return say(f"{sum(m.ok for m in results(request))} of {CHILDREN} parts are looked at.")
+        return say(f"{sum(m.ok for m in results(request))} of {CHILDREN} parts were checked.")
 
     model = ScriptedModel({"lead": [ask_all, answer], "scout": report})
     outcome = await run(lead, "Look at all parts", model=model, limits=Limits(requests=REQUESTS))
 
     print(f"1. Children: {CHILDREN}. Model calls for the whole tree: {REQUESTS}")
-    print(indented("One is the lead's first turn, one is kept back for its answer.", "  "))
+    print(indented("One is for the lead's first turn, one is reserved for its answer.", "  "))
     for number, result in enumerate(results(outcome), 1):
         print(f"  child {number}: {'answered' if result.ok else 'no answer'}\n{indented(result.content)}")
     print(f"  Started: {len(outcome.children)} of {CHILDREN} children")
@@ -59,8 +59,8 @@ async def more_children_than_budget() -> None:
     print(indented(f"The lead ended {outcome.status}: {outcome.text or outcome.reason}", "  "), end="\n\n")
 
 
-# 2. A child that runs out of time. The last tenth of its time is kept for one more turn without tools, in which it
-#    says what it has. The parent reads that, marked as not finished, and decides what to do with it.
+# 2. A child that runs out of time. The last tenth of its time is reserved for one more turn without tools, in which
+#    it reports its result so far. The parent reads this report, marked as partial, and decides what to do.
 
 
 @tool(tier="observe", describe=lambda args: str(args["place"]))
@@ -71,7 +71,7 @@ async def search(place: str) -> str:
 
 
 def play_seeker(request: Request):
-    """Searches one place after the other; asked to stop, it says what is done and what is not."""
+    """Searches one place after another; asked to wrap up, it reports what is done and what is not."""
     asked = results(request)
     done = [m.content for m in asked if m.ok]
     if request.tool_choice == "auto" and len(asked) < len(PLACES):
@@ -83,8 +83,8 @@ def play_seeker(request: Request):
 def play_lead(request: Request):
     if not results(request):
         return call("task", agent="seeker", prompt="Find the key")
-    stopped = "The seeker was stopped; I go on from what it had."
-    return say("Every place is searched." if results(request)[0].ok else stopped)
+    stopped = "The seeker was stopped; I continue with its partial result."
+    return say("Every place was searched." if results(request)[0].ok else stopped)
 
 
 async def a_child_that_runs_out_of_time() -> None:
@@ -98,7 +98,7 @@ async def a_child_that_runs_out_of_time() -> None:
     print(f"  The seeker ended {child.status} after {child.duration_s:.2f} s.")
     if child.status is Status.TIMED_OUT:
         kept = min(30.0, SECONDS / 10)
-        words = f"The last tenth of a run's time, at most 30 s, is kept for wrapping up: here {kept:g} s."
+        words = f"The last tenth of a run's time, at most 30 s, is reserved for the wrap-up: here {kept:g} s."
         print(indented(f"{words} So its work was stopped at {SECONDS - kept:g} s.", "  "))
     for entry in child.calls:
         print(f"    {entry.name} {entry.context} -> {entry.result}")
@@ -107,7 +107,7 @@ async def a_child_that_runs_out_of_time() -> None:
 
 
 async def main() -> None:
-    print("The model here is a script: no network, no key.\n")
+    print("The model is a script: no network, no API key.\n")
     await more_children_than_budget()
     await a_child_that_runs_out_of_time()
     print("\nTry next")

@@ -1,7 +1,7 @@
-"""Third lesson: a tool that changes things asks a person first, from however deep in the tree.
+"""Example 3: a tool that changes things needs a person's approval, at any depth of the tree.
 
-The model here is a script, and so is the person: the approver below answers by a rule, so that this runs
-unattended. A real one would show the request to somebody and wait; their time is not the tree's.
+The model and the person are scripts: the approver below answers by a rule, so that the example runs unattended.
+A real approver shows the request to a person and waits; timeouts pause meanwhile.
 
     .venv/bin/python examples/03_asking_a_person.py
 """
@@ -27,14 +27,14 @@ from remit.testing import ScriptedModel, call, say
 published: list[str] = []
 
 
-@tool  # Without a tier a tool is taken to change things: it must be confirmed.
+@tool  # Without a tier, a tool may change things, so it needs approval.
 async def publish(page: str, ctx: ToolContext) -> str:
     """Put a page on the web site."""
     published.append(page)
     return f"{page} is public (by {ctx.path[-1]})"
 
 
-# A grandchild is the one that publishes: lead › editor › reviewer.
+# A grandchild publishes: lead › editor › reviewer.
 reviewer = Agent("reviewer", description="Reads a page and publishes it.", tools=[publish])
 editor = Agent("editor", description="Gets pages ready.", subagents=[reviewer])
 lead = Agent("lead", subagents=[editor])
@@ -59,9 +59,9 @@ model = ScriptedModel(
 
 
 async def ask(request: ApprovalRequest):
-    """Says who asks for what, thinks for a moment, and answers."""
+    """Prints the request, waits for a moment, and answers."""
     who = " › ".join((*request.path, request.tool))
-    print(f"\n  A person is asked by {who}")
+    print(f"\n  Approval request from {who}")
     print(f"    arguments {request.args}; spent so far: {request.total_usage.requests} model calls")
     await asyncio.sleep(0.5)
     if request.args["page"] == "salaries.html":
@@ -72,13 +72,13 @@ async def ask(request: ApprovalRequest):
 
 
 def show(event: Event) -> None:
-    """What happens, indented by depth."""
+    """Print events, indented by depth."""
     if isinstance(event, RunStarted):
         words = f"{event.agent} starts: {event.task.text}"
     elif isinstance(event, ApprovalRequested):
-        words = f"{event.agent} waits for a person: {event.tool}"
+        words = f"{event.agent} waits for approval: {event.tool}"
     elif isinstance(event, ApprovalAnswered):
-        words = f"{event.agent} is told {'yes' if event.allowed else f'no: {event.reason}'}"
+        words = f"{event.agent}: {'approved' if event.allowed else f'denied: {event.reason}'}"
     elif isinstance(event, CallEnded) and event.tool == "publish":
         words = f"publish {'done' if event.success else 'not done'}"
     elif isinstance(event, RunEnded):
@@ -89,7 +89,7 @@ def show(event: Event) -> None:
 
 
 async def bring_out(approver: Approver | None) -> None:
-    """Run the tree, show what happens, and say what came of it."""
+    """Run the tree, print its events, and print the result."""
     published.clear()
     async with start(lead, "Bring out the news", model=model, approver=approver) as tree:
         async for event in tree.events():
@@ -100,9 +100,9 @@ async def bring_out(approver: Approver | None) -> None:
 
 
 async def main() -> None:
-    print("The model here is a script, and so is the person.\n")
+    print("The model and the person are scripts.\n")
     await bring_out(ask)
-    print("\nThe same with nobody to ask: each call is denied, and every run goes on.\n")
+    print("\nThe same without an approver: each call is denied, and every run continues.\n")
     await bring_out(None)
     print("\nTry next\n  .venv/bin/python examples/04_your_own_model.py")
 

@@ -1,8 +1,8 @@
-"""Fourth lesson: a model of your own, with streaming, usage, a price, and a failure that is tried again.
+"""Example 4: a custom model adapter with streaming, usage, a price, and a failure that is retried.
 
-`Provider` below stands in for the SDK or HTTP client of a model provider: it is a script with a wire format, made
-for this lesson, and it knows nothing of remit. `WireModel` is the part you would write: it translates requests,
-replies and failures. Keep it, and put your provider's client in the place of `Provider`.
+`Provider` below replaces the SDK or HTTP client of a model provider: it is a script with its own wire format and
+does not depend on remit. `WireModel` is the part that you write: it converts requests, replies and failures. To
+use it, replace `Provider` with your provider's client.
 
     .venv/bin/python examples/04_your_own_model.py
 """
@@ -34,11 +34,11 @@ from remit.types.ports import Emit
 Wire = dict[str, object]
 
 
-# --- The stand-in: a provider with a client, a wire format and errors of its own --------------------------------
+# --- The fake provider: a client with its own wire format and errors --------------------------------------------
 
 
 class ProviderError(Exception):
-    """What the stand-in's client raises."""
+    """Raised by the fake client."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class ProviderError(Exception):
 
 
 class Provider:
-    """Streams an answer in chunks. It is busy once, asks for one tool call, then answers with its result."""
+    """Streams an answer in chunks: first a rate limit error, then a tool call, then an answer with its result."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -71,7 +71,7 @@ class Provider:
         yield {"stop": "tool_use" if not results else "end_turn", "input": said // 4, "output": 8}
 
 
-# --- The model: what you write ----------------------------------------------------------------------------------
+# --- The model adapter: the part that you write -----------------------------------------------------------------
 
 KINDS: dict[int, ModelErrorKind] = {
     401: "auth",
@@ -89,17 +89,17 @@ STOPS: dict[object, Stop] = {
 
 
 class WireModel:
-    """A `remit.Model`: `name` and `reply` are all that is needed; `price` and `streams` are optional."""
+    """A `remit.Model`: `name` and `reply` are required; `price` and `streams` are optional."""
 
     name = "stand-in-1"
     price = Price(input=1.0, output=5.0)  # US dollars per million tokens; needed for Limits(usd=...)
-    streams = True  # silence counts from the start of a call, not from its first piece
+    streams = True  # the stall timeout starts with the call, not with its first chunk
 
     def __init__(self, client: Provider) -> None:
         self.client = client
 
     async def reply(self, request: Request, emit: Emit) -> Reply:
-        """One request on the wire. No retries here: remit has them, and pays for each."""
+        """Sends one request. Do not retry here: remit retries, and counts the cost of each attempt."""
         text, calls, last = "", list[Call](), Wire()
         try:
             async for chunk in self.client.stream(body_of(request)):
@@ -121,14 +121,14 @@ class WireModel:
 
 
 def body_of(request: Request) -> Wire:
-    """The request as this provider wants it. Everything in it is there for a reason: send it all."""
+    """The request in the provider's format. Send every field."""
     tools = [{"name": t.name, "description": t.description, "schema": t.parameters} for t in request.tools]
     return {
         "system": request.instructions,
         "messages": [wire_message(m) for m in request.messages],
         "tools": tools,
         "tool_choice": request.tool_choice,  # "none" when the run is asked to wrap up
-        "max_tokens": request.max_output_tokens,  # what was reserved: a reply may not be longer
+        "max_tokens": request.max_output_tokens,  # the reserved amount: a reply may not be longer
         "response_schema": request.output_schema,
         **request.settings,
     }
@@ -142,12 +142,12 @@ def wire_message(message: Message) -> Wire:
             asked = [{"id": c.id, "name": c.name, "arguments": json.dumps(c.args)} for c in message.calls]
             return {"role": "assistant", "content": message.text, "tool_calls": asked}
         case ToolMessage():
-            # `text` is what the tool said and, below it, remit's own note.
+            # `text` is the tool's content followed by remit's note.
             return {"role": "tool", "id": message.call_id, "content": message.text, "error": not message.ok}
 
 
 def call_of(wire: object) -> Call:
-    """Arguments that are no JSON object stay a string: remit tells the model so."""
+    """Arguments that are not a JSON object stay a string; remit reports the error to the model."""
     assert isinstance(wire, dict)
     try:
         args = json.loads(wire["arguments"])
@@ -166,7 +166,7 @@ def count_words(text: str) -> int:
 
 
 async def main() -> None:
-    print("The provider here is a stand-in in this file: no network, no key.\n")
+    print("The provider is a fake in this file: no network, no API key.\n")
     counter = Agent("counter", instructions="Count with the tool.", tools=[count_words])
     model = WireModel(Provider())
     async with start(counter, "How many words are in this question?", model=model) as running:

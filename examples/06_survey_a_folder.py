@@ -1,7 +1,7 @@
-"""Sixth lesson: built-in tools, and a model that needs no key: a folder is surveyed, part by part.
+"""Example 6: built-in tools, and a model that needs no API key: survey a folder, part by part.
 
-The offline model is a set of rules, not a language model. It drives the real engine and the real tools: every
-number below comes from a tool result. Give a real model's name to have it done by one.
+The offline model is a set of rules, not a language model. It uses the real engine and the real tools: every
+number in the output comes from a tool result. Pass the name of a real model to use that instead.
 
     .venv/bin/python examples/06_survey_a_folder.py [folder] [model]
 """
@@ -16,7 +16,7 @@ from remit.survey import survey
 
 
 def show(event: Event) -> None:
-    """Who starts on what, and who is done."""
+    """Print the start and the end of each child."""
     if isinstance(event, RunStarted) and event.depth:
         print(f"{'  ' * event.depth}{event.agent} starts: {event.label}")
     elif isinstance(event, RunEnded) and event.depth:
@@ -26,7 +26,7 @@ def show(event: Event) -> None:
 async def main() -> None:
     folder, model, *_ = [*sys.argv[1:], *[".", "offline"][len(sys.argv) - 1 :]]
     if model == "offline":
-        print("The model here is offline: rules, not a language model.\n")
+        print("The model is offline: rules, not a language model.\n")
     async with start(survey(), "Survey this folder.", model=model, workspace=folder) as tree:
         async for event in tree.events():
             show(event)

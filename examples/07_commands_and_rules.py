@@ -1,7 +1,6 @@
-"""Seventh lesson: commands. What a rule allows runs at once, the rest is asked about, and nothing is left behind.
+"""Example 7: commands. Commands that a rule allows run at once, others need approval, and no process is left behind.
 
-The model here is a script, and the person is a rule. The commands are real; they run in a folder that is made for
-them.
+The model is a script, and the person is a rule. The commands are real; they run in a temporary folder.
 
     .venv/bin/python examples/07_commands_and_rules.py
 """
@@ -18,7 +17,7 @@ COMMANDS = (
     "cat notes.txt && rm notes.txt",
     "sleep 1000 & echo started something",
 )
-# Every part of a command has to be allowed; a file that is written to is one.
+# Every part of a command must be allowed, including files that it writes.
 POLICY = [
     "allow terminal(echo *)",
     "allow terminal(cat *)",
@@ -28,7 +27,7 @@ POLICY = [
 
 
 async def ask(request: ApprovalRequest):
-    """A person who does not let anything be removed."""
+    """A person who denies deletions."""
     command = str(request.args["command"])
     print(f"asked: {command}")
     return deny("keep the notes") if "rm " in command else allow()

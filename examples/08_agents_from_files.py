@@ -1,6 +1,6 @@
-"""Eighth lesson: agents from files, as other programs write them, and what is said of a file with mistakes.
+"""Example 8: agents from files in the format of other programs, and the warnings for a file with mistakes.
 
-The model here is a script. The files are written to a folder that is made for them.
+The model is a script. The files are written to a temporary folder.
 
     .venv/bin/python examples/08_agents_from_files.py
 """
@@ -41,7 +41,7 @@ async def main() -> None:
         loaded = load(place)
         for name, definition in loaded.agents.items():
             print(f"{name}: {definition.description}")
-        print("\nWhat there is to say about these files:")
+        print("\nProblems in these files:")
         for problem in check(loaded):
             words = str(problem).removeprefix(f"{folder}/")
             print(textwrap.fill(words, 78, initial_indent="- ", subsequent_indent="  "))

@@ -1,4 +1,4 @@
-"""How tests run here: async ones in virtual time, unless they are marked `real_time`; and a PostgreSQL server."""
+"""How tests run: async tests use virtual time unless they are marked `real_time`; also a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from remit.testing import run_virtual
 
-# What tests of several files build their stories with.
+# Fixtures that several test files share.
 sys.path.insert(0, str(Path(__file__).parent / "builders"))
 
 
@@ -37,7 +37,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def shown_path() -> Iterator[Path]:
-    """A new folder that is there in a sandbox, as one below /tmp is not."""
+    """A new folder that is visible in a sandbox, unlike folders below /tmp."""
     caches = Path(__file__).parent.parent / ".pytest_cache"
     if caches.is_relative_to("/tmp") or caches.is_relative_to("/var/tmp"):
         pytest.skip("the project is below /tmp, which no sandbox shows")
@@ -61,7 +61,7 @@ def load_postgres_server() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def postgres_programs() -> Path:
-    """The folder of PostgreSQL's programs. Without one the test is skipped, or fails where they are required."""
+    """The folder of PostgreSQL's programs. Without them the test is skipped, or fails if they are required."""
     postgres = load_postgres_server()
     programs = postgres.find_programs()
     if programs is None:

@@ -28,11 +28,14 @@ def said(program: str, *args: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--only", "journal, nonsense"), "no workload 'nonsense'; there are soak, journal, opened"),
-        (("--only", ""), "a name is missing; there are soak"),
-        (("--only", "cancel,"), "a name is missing; there are soak"),
-        (("--rounds", "0"), "'0' is no number of rounds"),
-        (("--rounds", "-1"), "'-1' is no number of rounds"),
+        (
+            ("--only", "journal, nonsense"),
+            "unknown workload 'nonsense'; known workloads: soak, journal, opened",
+        ),
+        (("--only", ""), "a name is missing; known workloads: soak"),
+        (("--only", "cancel,"), "a name is missing; known workloads: soak"),
+        (("--rounds", "0"), "'0' is not a number of rounds"),
+        (("--rounds", "-1"), "'-1' is not a number of rounds"),
         (("--out", "no/such/folder/x.json"), "cannot be written: No such file"),
     ],
 )
@@ -55,6 +58,13 @@ def test_a_workload_is_measured_and_its_results_written(tmp_path: Path) -> None:
     assert "ratio" in text
     assert "(ours_wall_ms <= 150: " in text
     assert '"ours_wall_ms"' in out.read_text(encoding="utf-8")
+
+
+def test_children_of_code_are_measured_against_children_of_a_model() -> None:
+    """The benchmark of delegating from code runs, and prints a figure for each kind of child."""
+    code, text = said("from_code.py", "--rounds", "1")
+    assert code == 0, text
+    assert all(kind in text for kind in ("a model's task", "a tool's map", "a program's map"))
 
 
 def test_draw_without_arguments_shows_its_usage() -> None:

@@ -21,7 +21,9 @@ from remit.types.outcome import Status
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "remit"
 DOCS = ROOT / "docs"
-PAPERS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+GENERATED = DOCS / "reference"
+"""Written by `make docs`; tests/test_reference.py tests these pages."""
+PAPERS = sorted(p for p in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")) if GENERATED not in p.parents)
 DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
 
 
@@ -38,7 +40,7 @@ def _name(path: Path) -> str:
 # Lines that do not depend on the clock or on the order of parallel runs.
 SAID = {
     "01_first_tree.py": [
-        "The model here is a script: no network, no key.",
+        "The model is a script: no network, no API key.",
         "      explorer (stopping)  starts: Where is Phase?",
         "          reader  read tasks/cancel.py -> 1 line",
         "  lead  completed, 30 tokens",
@@ -52,21 +54,21 @@ SAID = {
         "  child 4: no answer",
         "  Started: 3 of 6 children",
         "  Model calls: 5 of 5",
-        "  The lead ended completed: 3 of 6 parts are looked at.",
+        "  The lead ended completed: 3 of 6 parts were checked.",
         "  The seeker ended timed_out after ",
-        "  0.2 s. So its work was stopped at 1.8 s.",
+        "  here 0.2 s. So its work was stopped at 1.8 s.",
         "    Done: no key in the hall, no key in the kitchen. Not finished: the attic.",
-        "  The lead ended completed: The seeker was stopped; I go on from what it had.",
+        "  The lead ended completed: The seeker was stopped; I continue with its",
     ],
     "03_asking_a_person.py": [
-        "  A person is asked by lead › editor › reviewer › publish",
-        "    reviewer is told no: that page is private",
+        "  Approval request from lead › editor › reviewer › publish",
+        "    reviewer: denied: that page is private",
         "lead completed",
         "Published: news.html",
         "Published: nothing",
     ],
     "04_your_own_model.py": [
-        "The provider here is a stand-in in this file: no network, no key.",
+        "The provider is a fake in this file: no network, no API key.",
         "  failed: rate_limit: too many requests; again in 0.2 s",
         "  thinks: I should count, not guess.",
         "  count_words -> 7",
@@ -77,11 +79,11 @@ SAID = {
     ],
     "05_killed_and_resumed.py": [
         "It was killed (exit code -9), in the middle of a call that changes things.",
-        "completed: It was counted. Publishing: Unknown: it may or may not have happened.",
-        "5 model calls in both lives together.",
+        "completed: Counted. Publishing: Unknown: this call may or may not have happened.",
+        "5 model calls in both processes together.",
     ],
     "06_survey_a_folder.py": [
-        "The model here is offline: rules, not a language model.",
+        "The model is offline: rules, not a language model.",
         "  surveyor starts: src",
         "# Survey of `.`",
         "(by remit's offline rules, not a language model)",
@@ -92,14 +94,21 @@ SAID = {
         "asked: cat notes.txt && rm notes.txt",
         "  a note",
         "  Denied: keep the notes.",
-        "  (exit code 0; 1 process left in the background, now ended: sleep)",
+        "  (exit code 0; ended 1 process left in the background: sleep)",
     ],
     "08_agents_from_files.py": [
         "reader: Use this agent for reading: it reads, and says what it saw",
         "- reader.md:3: description has a colon outside quotes",
-        "- reader.md:4: remit has no tool 'WebSearch'; the agent goes without it.",
+        "- reader.md:4: remit does not have the tool 'WebSearch'; the agent does not",
         "completed: It is about milk.",
         "reader completed: It says: remember the milk.",
+    ],
+    "09_delegate_from_code.py": [
+        "  failed: the program raised RuntimeError: a bug after the expensive part",
+        "  4 children, 4 model calls",
+        "  left: 12 model calls, 56 delegations",
+        "  completed: Three parts, no surprises (9 words, 3 titles proposed)",
+        "  8 children in both lives, 8 model calls",
     ],
 }
 
@@ -136,18 +145,18 @@ def test_the_second_example_works_with_other_numbers(tmp_path: Path) -> None:
     for line in (
         "Started: 6 of 6 children",
         "Model calls: 8 of 9",
-        "The lead ended completed: 6 of 6 parts are looked at.",
+        "The lead ended completed: 6 of 6 parts were checked.",
         "2. A child with 0.5 s, and 30.2 s of searches",
         "0.05 s. So its work was stopped at 0.45 s.",
     ):
         assert line in said
 
 
-def test_every_example_is_tested_and_in_the_readme() -> None:
-    """The tests run every example, and the README names each."""
+def test_every_example_is_tested_and_documented() -> None:
+    """The tests run every example, and docs/examples.md names each."""
     found = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     assert found == sorted(SAID)
-    assert [name for name in found if f"examples/{name}" not in _text(ROOT / "README.md")] == []
+    assert [name for name in found if f"examples/{name}" not in _text(DOCS / "examples.md")] == []
 
 
 # --- Code in documents ---------------------------------------------------------------------------
@@ -199,7 +208,7 @@ def test_python_in_documents_runs(
         assert said == printed.splitlines()
 
 
-# --- The guide -----------------------------------------------------------------------------------
+# --- Tables --------------------------------------------------------------------------------------
 
 
 def _words(cell: str) -> list[str]:
@@ -213,9 +222,9 @@ def _table(paper: str, head: str) -> list[list[str]]:
     return [_cells(line) for line in text[begun : text.index("\n\n", begun)].splitlines()[2:]]
 
 
-def test_the_guide_has_every_limit() -> None:
-    """The guide's table has each field of Limits with its default at the root, and says which are shared."""
-    told = {_words(row[0])[0]: (row[2], row[3]) for row in _table("guide.md", "field")}
+def test_the_limits_page_has_every_limit() -> None:
+    """The table has each field of Limits with its default at the root, and says which are shared."""
+    told = {_words(row[0])[0]: (row[2], row[3]) for row in _table("how-to/limits.md", "field")}
     real = {
         name: (_default(getattr(ROOT_DEFAULTS, name)), "shared" if name in SHARED else "own")
         for name in Limits.__struct_fields__
@@ -229,22 +238,22 @@ def _default(value: object) -> str:
     return "None" if value is None else f"{value:g}" if float(str(value)) < 10**6 else f"{value:,}"
 
 
-def test_the_guide_has_every_status() -> None:
-    """The guide's table has each status once."""
-    assert sorted(_words(row[0])[0] for row in _table("guide.md", "`status`")) == sorted(Status)
+def test_the_errors_page_has_every_status() -> None:
+    """The table has each status once."""
+    assert sorted(_words(row[0])[0] for row in _table("how-to/errors.md", "`status`")) == sorted(Status)
 
 
-def test_the_guide_has_every_kind_of_model_error() -> None:
-    """The guide says for each kind of ModelError whether and how often it is retried."""
-    yes, no = _table("guide.md", "`kind`")
+def test_the_model_page_has_every_kind_of_model_error() -> None:
+    """The page says for each kind of ModelError whether and how often it is retried."""
+    yes, no = _table("how-to/own-model.md", "`kind`")
     assert (yes[1], set(_words(yes[0]))) == ("yes", RETRYABLE_KINDS)
     assert (no[1], set(_words(no[0]))) == ("no", set(get_args(ModelErrorKind)) - RETRYABLE_KINDS)
-    assert f"up to {RETRIES} retries" in _text(DOCS / "guide.md")
+    assert f"up to {RETRIES} retries" in _text(DOCS / "how-to" / "own-model.md")
 
 
-def test_the_guide_has_every_field_of_an_ad_hoc_child() -> None:
-    """The guide's table has the fields of a `subagent` call."""
-    told = [_words(row[0])[0] for row in _table("guide.md", "field of a `subagent` call")]
+def test_the_subagents_page_has_every_field_of_an_ad_hoc_child() -> None:
+    """The table has the fields of a `subagent` call."""
+    told = [_words(row[0])[0] for row in _table("how-to/subagents.md", "field of a `subagent` call")]
     assert told == [field.name for field in AdhocTool.FIELDS]
 
 

@@ -78,7 +78,7 @@ async def test_a_part_that_was_not_surveyed_is_named(tmp_path: Path) -> None:
     outcome = await surveyed(make(tmp_path, files), Limits(delegations=2))
     assert outcome.ok
     assert fact(outcome, "files").startswith("2, ")
-    missing = fact(outcome, "not looked at")
+    missing = fact(outcome, "not surveyed")
     assert "part2" in missing
     assert "part3" in missing
 
@@ -89,7 +89,7 @@ async def test_long_lists_and_deep_folders_are_not_silently_cut(tmp_path: Path) 
     files["deep/" + "x/" * 14 + "y.py"] = "x = 1\n"
     outcome = await surveyed(make(tmp_path, files))
     assert fact(outcome, "TODO and FIXME").endswith("; and 18 more")
-    assert "too deep" in fact(outcome, "not looked at")
+    assert "too deep" in fact(outcome, "not surveyed")
 
 
 async def test_the_facts_come_from_tool_results_alone() -> None:
@@ -178,7 +178,7 @@ async def test_folders_with_odd_names_are_surveyed(tmp_path: Path, name: str) ->
     (tmp_path / name / "a.py").write_text("# TODO\n")
     outcome = await run(survey(), "Survey this folder", model="offline", workspace=tmp_path)
     assert "files: 1" in outcome.text
-    assert "not looked at" not in outcome.text
+    assert "not surveyed" not in outcome.text
 
 
 async def test_a_missing_folder(tmp_path: Path) -> None:

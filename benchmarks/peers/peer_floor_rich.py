@@ -1,8 +1,8 @@
-"""What a lean but complete runtime would have to add to the floor: typed
-messages, argument checks, a task per child with a deadline, usage counts, an
-event per step to a subscriber, a journal line per step to a file (flushed to
-the kernel, no fsync), and an incremental request body: each message is encoded
-to JSON once, and a request is the join of the encoded parts."""
+"""The floor plus the minimum of a lean but complete runtime: typed messages, argument checks, a task per child with a
+deadline, usage counts, an event per step to a subscriber, a journal line per step to a file (flushed to the kernel,
+no fsync), and an incremental request body: each message is encoded to JSON once, and a request is the join of the
+encoded parts.
+"""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """remit in the comparison of frameworks: public names only, every limit set.
 
 The limits are high enough for the work and are all checked: a turn reserves requests, tokens and money in its own
-account and in every ancestor's, as it would for anybody.
+account and in every ancestor's.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Run = Callable[[], Awaitable[str]]
 
 
 def new_store() -> Store | None:
-    """What a workload keeps its journal in; `peer_ours_journal.py` puts another in the place of this."""
+    """The journal of a workload; `peer_ours_journal.py` replaces this function."""
     return None
 
 
 class Brain(Protocol):
-    """What the comparison gives: a script that answers."""
+    """The script of the comparison."""
 
     async def step(
         self, messages: Sequence[Message], results: Callable[[Sequence[Message]], list[str]]
@@ -55,7 +55,7 @@ def results(messages: Sequence[Message]) -> list[str]:
 
 
 class Scripted:
-    """A model that asks a brain; `below` is the agent that it delegates to, none where it calls `echo`."""
+    """A model that plays a brain; `below` is the agent to delegate to, or None to call `echo`."""
 
     name = "scripted"
     price = Price(1.0, 1.0)

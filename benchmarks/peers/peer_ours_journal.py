@@ -1,4 +1,4 @@
-"""remit with a journal in the comparison: as `peer_ours.py`, with a file of SQLite that each workload opens once."""
+"""remit with a journal in the comparison: like `peer_ours.py`, with a SQLite file that each workload opens once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""remit: recursive subagent delegation whose children are bounded, visible, stoppable, paid for once, never lost.
+"""remit: recursive subagent delegation. Children are bounded, visible, cancellable and recorded.
 
-`run`, `run_sync` and `start` are in `engine/start.py`, `resume` in `engine/resume.py`; agents, tools, limits and outcomes in the rooms
-of their names. A room is opened with the first of its names that is used: a command that lists runs needs no engine.
+The public names are defined in the modules listed in `_ROOMS`. Each module is imported when one of its names is first
+used: a command that lists runs needs no engine.
 """
 
 from typing import TYPE_CHECKING
@@ -111,13 +111,24 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _SHIPPED = frozenset(
-    {"definitions", "events", "models", "observe", "remote", "stores", "survey", "testing", "tools"}
+    {
+        "definitions",
+        "events",
+        "models",
+        "observe",
+        "patterns",
+        "remote",
+        "stores",
+        "survey",
+        "testing",
+        "tools",
+    }
 )
-"""Packages and modules of their own, for `import remit; remit.tools.read_only()`."""
+"""Public modules, for `import remit; remit.tools.read_only()`."""
 
 
 def __getattr__(name: str) -> object:
-    import importlib  # noqa: PLC0415 - for those who get this far
+    import importlib  # noqa: PLC0415 - only for the first use of a name
 
     if name in _SHIPPED:
         return importlib.import_module(f"remit.{name}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, ParamSpec, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -27,6 +29,9 @@ from remit.types.text import clean
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TEXT = 1_000_000
 """Most characters of instructions or description; a longer text is a mistake."""
+
+MOST_TWINS = 64
+"""Narrowed agents that are kept of one agent."""
 
 Program = Callable[[ProgramContext], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
@@ -202,6 +207,9 @@ class Agent:
             if chosen is not None:
                 object.__setattr__(twin, "model", chosen)
             if isinstance(chosen, Hashable):
+                if len(twins) >= MOST_TWINS:
+                    # Code may give each child limits of its own.
+                    twins.clear()
                 twins[limits, chosen] = twin
         return twin
 
@@ -281,7 +289,7 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     """The type of the program's result: `output`, else its return annotation. Raises UsageError."""
     if not callable(program) or not is_async(program):
         raise UsageError(
-            f"{where}: program must be an async function of one ProgramContext, not {program!r}."
+            f"{where}: program must be an async function that takes one ProgramContext, not {program!r}."
         )
     for field, value in not_used.items():
         if value:
@@ -291,10 +299,22 @@ def _check_program(where: str, program: object, not_used: Mapping[str, object], 
     if output is not None:
         return output
     try:
-        hint = get_type_hints(program).get("return")
+        hint = _return_type(program)
     except Exception as error:
         raise UsageError(f"{where}: cannot resolve the return annotation of program ({error}).") from error
     return None if hint in (None, str, object, Any, type(None)) else hint
+
+
+def _return_type(function: object) -> object:
+    """The type that a function says it returns, None if it does not say. Raises whatever evaluating its annotation raises."""
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[object]", function).func
+    if not inspect.isroutine(function):
+        function = type(function).__call__  # an object that can be called
+    function = inspect.unwrap(function)
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    holder = SimpleNamespace(__annotations__={"return": annotation})
+    return cast(object, get_type_hints(holder, getattr(function, "__globals__", {}))["return"])
 
 
 def _check_output(where: str, output: object) -> None:
@@ -327,7 +347,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
     for item in cast("Sequence[object]", tools):
         if not isinstance(item, (Tool, str, ToolSource)):
             raise UsageError(
-                f"{where}: tools has {item!r}, which is neither a tool nor a tool's name.{_tools_hint(item)}"
+                f"{where}: tools contains {item!r}, which is neither a tool nor a tool's name.{_tools_hint(item)}"
             )
         name = item if isinstance(item, str) else item.name
         if not isinstance(item, (Tool, str)):
@@ -338,7 +358,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
                 f"{where}: the tool name {name!r} is reserved for remit's own tools. Choose another name."
             )
         if name in seen:
-            raise UsageError(f"{where}: two tools are named {name!r}; names must differ.")
+            raise UsageError(f"{where}: two tools are named {name!r}. Names must be unique.")
         seen[name] = None
     return tuple(cast("Sequence[Tool | str | ToolSource]", tools))
 
@@ -346,7 +366,7 @@ def _check_tools(where: str, tools: object) -> tuple[Tool | str | ToolSource, ..
 def _tools_hint(wrong: object) -> str:
     """How to fix a value that is not a tool or a list of tools."""
     if isinstance(wrong, (list, tuple)):
-        return " It is a list in the list: write * before it."
+        return " It is a list inside the list: write * before it."
     if not callable(wrong):
         return ""
     module = str(getattr(wrong, "__module__", ""))
@@ -361,8 +381,8 @@ def _check_subagents(where: str, subagents: object) -> tuple[Agent, ...]:
     seen: dict[str, None] = {}
     for item in cast("Sequence[object]", subagents):
         if not isinstance(item, Agent):
-            raise UsageError(f"{where}: subagents has {item!r}, which is not an Agent.")
+            raise UsageError(f"{where}: subagents contains {item!r}, which is not an Agent.")
         if item.name in seen:
-            raise UsageError(f"{where}: two subagents are named {item.name!r}; names must differ.")
+            raise UsageError(f"{where}: two subagents are named {item.name!r}. Names must be unique.")
         seen[item.name] = None
     return tuple(cast("Sequence[Agent]", subagents))

@@ -139,7 +139,9 @@ def _is_open(tree: Tree, run: str) -> bool:
 
 
 def _has_next_turn(tree: Tree, run: str) -> bool:
-    """Whether the run will have another turn, now or after a resume."""
+    """Whether the run will have another turn, now or after a resume. A program has no turns."""
+    if tree.runs[run].start.program:
+        return False
     open_now = _is_open(tree, run)
     return open_now or (tree.status in REOPENED and tree.runs[run].status in REOPENED)
 

@@ -193,7 +193,7 @@ async def test_a1_07_a_whitelist_gives_only_the_listed() -> None:
     assert {t.name for t in story.requests_of(1)[0].tools} == {"read"}
     (refused,) = story.of(CallEnded, 1)
     assert refused.success is False
-    assert "no tool called 'grep'" in refused.content
+    assert "No tool is named 'grep'" in refused.content
 
 
 async def test_a1_08_subagent_in_the_whitelist_is_rejected() -> None:

@@ -143,7 +143,7 @@ async def test_s1_03_one_tool_for_every_task() -> None:
     plain = Agent("lead", tools=[read])
     story = await tell({"lead": [subagent(), say("done")]}, agent=plain)
     assert offered(story.model.requests[0]) == {"read"}
-    assert "no tool called 'subagent'" in story.results()[0].content
+    assert "No tool is named 'subagent'" in story.results()[0].content
 
 
 async def test_s1_06_depth_rises_by_one_at_each_level() -> None:

@@ -1,4 +1,4 @@
-"""Asking a model that stands on the server of these tests."""
+"""Calls models on the test server."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Stage(NamedTuple):
     shelf: Shelf
 
     async def ask(self, form: Format | str, request: Request) -> tuple[Reply, list[Delta]]:
-        """One reply, and what was heard while it was written."""
+        """One reply, and the pieces emitted while it was written."""
         heard: list[Delta] = []
 
         def hear(piece: str | Delta) -> None:
             assert isinstance(piece, Delta)
-            # A sign of life without words comes when the machine is slow.
+            # On a slow machine a progress event without text may arrive.
             if piece != Delta():
                 heard.append(piece)
 
@@ -41,7 +41,7 @@ class Stage(NamedTuple):
 
 
 def places(url: str) -> dict[str, str]:
-    """The variables that send every provider to one address."""
+    """The variables that point every provider to one address."""
     return {
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -54,7 +54,7 @@ def places(url: str) -> dict[str, str]:
 async def stage(
     *answers: Answer, play: Play | None = None, stream: bool = True, together: int = 1
 ) -> AsyncIterator[Stage]:
-    """A server, and a shelf whose providers are all there."""
+    """A server, and a shelf with every provider."""
     async with Server(*answers, play=play, together=together) as server:
         with patch.dict(os.environ, places(server.url)):
             shelf = Shelf(stream=stream)
@@ -65,7 +65,7 @@ async def stage(
 
 
 def asking(*messages: Message | str, **changes: Any) -> Request:
-    """A request; strings are what the user says."""
+    """A request; strings are user messages."""
     fields: dict[str, Any] = {
         "agent": "asker",
         "run_id": "run",
@@ -82,7 +82,7 @@ def asking(*messages: Message | str, **changes: Any) -> Request:
 
 
 def said(reply: Reply) -> AssistantMessage:
-    """A reply as it stands in the conversation afterwards."""
+    """The reply as a message of the conversation."""
     return AssistantMessage(reply.text, reply.calls, reply.thinking, reply.details)
 
 

@@ -1,4 +1,4 @@
-"""Real bash in a folder of its own: which programs a command runs there, and which files it opens."""
+"""Runs real bash in a temporary folder: which programs a command runs, and which files it opens."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROGRAMS = ("alpha", "beta", "omega")
-"""Stand-ins, each of which only writes down its words."""
+"""Fake programs that only log their arguments."""
 _REAL = ("bash", "sh", "env", "nice", "timeout", "xargs", "find", "nohup", "setsid")
 _STUB = '#!/bin/sh\nprintf \'%s\\0\' "$(($# + 1))" "${0##*/}" "$@" >> "$LOG"\n'
 _OPENED, _CREATED, _FOLDER, _NONBLOCK = 0x20, 0x100, 0x40000000, 0x800
 
 
 class Did(NamedTuple):
-    """What a command did."""
+    """The effects of a command."""
 
     ran: list[list[str]]
     opened: set[str]
 
 
 class Bash:
-    """Runs commands in a workspace with the files `in0`, `in1` and `sub/in2`, and programs that are stand-ins."""
+    """Runs commands in a workspace with the files `in0`, `in1` and `sub/in2`, with fake programs."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +46,7 @@ class Bash:
         self._folder.cleanup()
 
     def run(self, command: str) -> Did:
-        """What bash does with a command, in a fresh workspace."""
+        """The effects of a command in a fresh workspace."""
         with tempfile.TemporaryDirectory(dir=self.top, ignore_cleanup_errors=True) as name:
             work = Path(name)
             (work / "sub").mkdir()
@@ -91,7 +91,7 @@ class Bash:
 
 
 def _names(watch: int) -> set[str]:
-    """The files of which the system says that they were opened or made."""
+    """The files that were opened or created, from the system trace."""
     found: set[str] = set()
     with suppress(BlockingIOError):
         while data := os.read(watch, 65536):

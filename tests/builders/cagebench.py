@@ -1,4 +1,4 @@
-"""A workspace with a home beside it, for what is tried in a sandbox."""
+"""A workspace beside a home folder, for sandbox tests."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ NO_NET = Sandbox("open", network=False)
 
 GIT = "git -c init.defaultBranch=main -c user.name=x -c user.email=x@x.example"
 NEW = f"{GIT} init -q . && echo a > a && git add a && {GIT} commit -qm a"
-"""Makes the folder a repository with one commit."""
+"""Make the folder a repository with one commit."""
 
 
 @contextmanager
 def open_beside_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell in `ws`, beside a home that has a secret."""
+    """A shell in `ws`, beside a home folder with a secret."""
     (tmp_path / "home/.ssh").mkdir(parents=True)
     (tmp_path / "home/.ssh/id").write_text("hidden-value")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -51,12 +51,12 @@ async def run(shell: Shell, sandbox: Sandbox, command: str) -> ToolResult:
 
 
 def outside(command: str, folder: Path) -> None:
-    """Run it as the user would."""
+    """Run the command outside the sandbox, as the user would."""
     subprocess.run(["/bin/sh", "-c", command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
 def use(tool: Tool, shell: Shell, approved: str = "", **args: object) -> ToolResult:
-    """What a file tool gives a run in the shell's sandbox; `approved` is what a person has approved."""
+    """The result of a file tool in the shell's sandbox; `approved` are the approved reasons."""
     ctx = ToolContext(
         run_id="r",
         path=("lead",),
@@ -76,6 +76,6 @@ def names(folder: Path) -> list[str]:
 
 
 def python_inside() -> str:
-    """A Python that is there in a sandbox: an environment below /tmp is not, since /tmp is the sandbox's own."""
+    """A Python that exists in the sandbox: an environment below /tmp does not, since the sandbox has its own /tmp."""
     environment = Path(sys.prefix).resolve()
     return sys.executable if not environment.is_relative_to("/tmp") else os.path.realpath(sys.executable)

@@ -1,4 +1,4 @@
-"""What the tests of the commands share: a home of their own, a journal with trees in it, and `remit` as a function."""
+"""Fixtures for command tests: a home folder, a journal with trees, and `remit` as a function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDS = ("abcdefghjk", "mnpqrstuvw", "xyz2345678", "abcdxyz234", "qrstuvwxyz", "gh
 
 
 class Result(NamedTuple):
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -36,12 +36,12 @@ class Result(NamedTuple):
 
 
 ENCODING = "utf-8"
-"""Of standard output and standard error."""
+"""Standard output and standard error."""
 
 
 class _Stream(io.StringIO):
     @property
-    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # a property will do
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] # a property will do
         return ENCODING
 
 
@@ -55,7 +55,7 @@ def remit(*args: str) -> Result:
 
 @tool
 def publish(page: str) -> str:
-    """Put a page on the web site."""
+    """Publish a page on the web site."""
     return f"{page} is public"
 
 
@@ -70,13 +70,13 @@ LEAD = Agent("lead", subagents=[SCOUT], tools=[publish, look])
 
 
 def two_scouts(answer: str = "All is well.") -> ScriptedModel:
-    """A lead that sends two scouts and then answers."""
+    """A lead that starts two scouts and then answers."""
     both = calls(*(call("task", agent="scout", prompt=f"Look at {what}") for what in ("docs", "src")))
     return ScriptedModel({"lead": [both, say(answer)], "scout": [call("look", path="a/b.txt"), say("Fine.")]})
 
 
 class Waiting:
-    """A model that answers with what it was told last, once it may."""
+    """A model that answers with the last user message, once it may."""
 
     name = "waiting"
 
@@ -91,7 +91,7 @@ class Waiting:
 
 
 class Bench:
-    """A journal in a folder of its own; the trees in it have the ids of `IDS`, in that order."""
+    """A journal in a temporary folder; its trees have the ids of `IDS`, in that order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -108,7 +108,7 @@ class Bench:
         id: str | None = None,  # noqa: A002 - it is one
         called: bool = False,
     ) -> Outcome:
-        """A tree from its start to its end."""
+        """Run a tree from start to end."""
         with self.running(model, task, agent=agent, limits=limits, id=id, called=called) as tree:
             return tree.outcome()
 
@@ -123,9 +123,8 @@ class Bench:
         id: str | None = None,  # noqa: A002 - as above
         called: bool = False,
     ) -> Iterator[Tree]:
-        """A tree that runs in a thread with a store of its own, as it would in another process.
-
-        With `called` there is a record of how it was called, as `remit run` keeps it.
+        """Run a tree in a thread with its own store, as in another process. With `called` the store has a record of the
+        command, as `remit run` writes it.
         """
         root = id or next(self._ids)
 
@@ -157,7 +156,7 @@ class Bench:
             tree.thread.join(20)
 
     def interrupted(self, model: Model | None = None, *, keep: int = 12, called: bool = False) -> str:
-        """A tree whose process died after so many events; its id."""
+        """A tree whose process died after this many events; returns its id."""
         ended = self.run(model or two_scouts(), called=called)
         asyncio.run(self.cut(ended.run_id, keep))
         return ended.run_id
@@ -166,7 +165,7 @@ class Bench:
         await self._rewrite(root, lambda events: events[:keep])
 
     def age(self, root: str, days: float) -> None:
-        """Have it be that many days ago."""
+        """Move the tree's start this many days into the past."""
 
         def earlier(events: list[Event]) -> list[Event]:
             return [replace(event, at=event.at - days * 86_400) for event in events]
@@ -202,17 +201,17 @@ class Tree:
         self.begun = threading.Event()
         self.ended: Outcome | None = None
         self.cancel: Callable[[], object] | None = None
-        """Stops it, from any thread."""
+        """Stops the tree, from any thread."""
         self.thread = threading.Thread(target=lambda: asyncio.run(work(self)), daemon=True)
 
     def outcome(self) -> Outcome:
-        """How it ended, once it has."""
+        """The outcome, once the tree has ended."""
         self.thread.join(20)
         assert self.ended is not None, "the tree has not ended"
         return self.ended
 
     def wait_for(self, bench: Bench, kind: type[Event], count: int = 1) -> None:
-        """Until so many events of a kind are in the journal."""
+        """Wait until this many events of a kind are in the journal."""
         for _ in range(400):
             if sum(isinstance(event, kind) for event in bench.events(self.id)) >= count:
                 return
@@ -221,7 +220,7 @@ class Tree:
 
 
 def make_bench(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """In a folder and a home where nothing is configured; the journal is that of REMIT_JOURNAL."""
+    """Run in a folder and a home without configuration; the journal is at REMIT_JOURNAL."""
     for name in list(os.environ):
         if name.startswith(("REMIT_", "XDG_")) or name.endswith(("_API_KEY", "_BASE_URL")):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""How many examples the laws are tried with: `REMIT_EXAMPLES=10` asks for ten times as many."""
+"""The number of examples for property tests: `REMIT_EXAMPLES=10` runs ten times as many."""
 
 import os
 

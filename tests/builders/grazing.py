@@ -1,4 +1,4 @@
-"""A clock on which a time may come between any two reads: on it, a wait that was decided by two reads is never woken."""
+"""A clock that advances between any two reads: on it, a wait that depends on two reads is never woken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_EARLY = 10
 
 
 class GrazingLoop(virtual.VirtualTimeLoop):
-    """Virtual time that moves on with every read, and whose timers fire a few reads early."""
+    """Virtual time that advances with every read, and whose timers fire a few reads early."""
 
     seed = 0
 
@@ -37,7 +37,7 @@ class GrazingLoop(virtual.VirtualTimeLoop):
 
 @contextmanager
 def grazing(seed: int = 0) -> Generator[None]:
-    """`run_virtual` runs on such a clock inside."""
+    """`run_virtual` uses such a clock inside."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GrazingLoop, "seed", seed)
         patch.setattr(virtual, "VirtualTimeLoop", GrazingLoop)

@@ -1,4 +1,4 @@
-"""A tree that waits for an approval, and a sandboxed command that tries to give it: for attacks on journals."""
+"""A tree that waits for an approval, and a sandboxed command that tries to forge it: for attacks on journals."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ran: list[str] = []
 
 @tool
 def publish(what: str) -> str:
-    """Change something that nobody approved."""
+    """A change that was not approved."""
     ran.append(what)
     return "published"
 
 
 async def nobody(_: ApprovalRequest) -> Decision:
-    """An approver who never answers: only another process can."""
+    """An approver that never answers: only another process can."""
     await asyncio.sleep(3600)
     raise AssertionError
 
@@ -48,13 +48,13 @@ except (sqlite3.Error, ValueError) as error:
 
 
 def forge(path: str | Path) -> str:
-    """A command that inserts approvals into the journal at this path; it prints `forged` where it could."""
+    """A command that inserts approvals into the journal at this path; it prints `forged` if it could."""
     return f"{python_inside()} -S -c {shlex.quote(_FORGE)} {shlex.quote(str(path))}"
 
 
 def attack(command: str) -> ScriptedModel:
-    """A model that wants `publish` to run, and forges its approval in a command meanwhile."""
-    # The request is there before the command looks, and the forged answer is heard before the command ends.
+    """A model that calls `publish`, and forges its approval in a command meanwhile."""
+    # The request exists before the command runs, and the forged answer is read before the command ends.
     both = calls(call("publish", what="it"), call("terminal", command=f"sleep 0.1; {command}; sleep 0.3"))
     return ScriptedModel({"lead": [both, say("done")]})
 
@@ -64,5 +64,5 @@ def lead(sandbox: SandboxChoice | None = "workspace-write") -> Agent:
 
 
 def result_of(outcome: Outcome, name: str) -> str:
-    """What the calls of a tool gave."""
+    """The results of a tool's calls."""
     return "\n".join(m.text for m in outcome.messages if getattr(m, "name", "") == name)

@@ -1,4 +1,4 @@
-"""A network that exists only in a test: names, connections and what servers say. Nothing is ever sent."""
+"""A simulated network: names, connections and server answers. Nothing is ever sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Said = bytes | list[bytes]
 
 
 def page(body: str | bytes = "hello", kind: str = "text/plain", status: int = 200, **headers: str) -> bytes:
-    """An answer as it goes over the wire."""
+    """An answer in wire format."""
     data = body if isinstance(body, bytes) else body.encode()
     lines = {"Content-Type": kind, "Content-Length": str(len(data))}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -38,7 +38,7 @@ def moved(to: str, status: int = 302) -> bytes:
 
 
 class Stream(httpcore2.AsyncNetworkStream):
-    """One connection: what was written, and what is to be read; then it ends."""
+    """One connection: the bytes written, and the bytes to read; then it ends."""
 
     def __init__(self, net: Network) -> None:
         self.net = net
@@ -80,7 +80,7 @@ class Stream(httpcore2.AsyncNetworkStream):
 
 
 class Network:
-    """Replaces names and connections. `names` has a name's addresses, `in_turn` one answer after the other."""
+    """Replaces name resolution and connections. `names` has a name's addresses, `in_turn` answers in sequence."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.names: dict[str, list[str]] = {}
@@ -91,7 +91,7 @@ class Network:
         self.requests: list[bytes] = []
         self.tls: list[tuple[str | None, bool, ssl.VerifyMode]] = []
         self.silent = False
-        """Whether servers keep the connection open when they have said all."""
+        """Whether servers keep the connection open after their answer."""
         self.drips = False
         """Whether they then send a byte each second."""
         self.refuse: set[str] = set()
@@ -100,7 +100,7 @@ class Network:
         patch.setattr(http_request, "connect", self._connect)
 
     def pages(self, **by_path: Said) -> None:
-        """Answers by path: `a_b` stands for /a/b, `root` for /."""
+        """Answers by path: `a_b` means /a/b, `root` means /."""
         known = {
             "/" if name == "root" else "/" + name.replace("_", "/"): said for name, said in by_path.items()
         }
@@ -130,13 +130,13 @@ def path_of(request: bytes) -> str:
 
 
 def header_lines(request: bytes) -> dict[str, str]:
-    """The headers of a request by their names in lower case."""
+    """The headers of a request, with names in lower case."""
     lines = request.decode().split("\r\n\r\n")[0].split("\r\n")[1:]
     return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
 
 async def use(url: str, tool: Tool = fetch, *, sandbox: Sandbox = OPEN, **args: object) -> ToolResult:
-    """What a call of the tool gives a run."""
+    """The result of a call of the tool."""
     ctx = ToolContext(
         run_id="r",
         path=("lead",),
@@ -152,5 +152,5 @@ async def use(url: str, tool: Tool = fetch, *, sandbox: Sandbox = OPEN, **args: 
 
 
 def served(net: Network, names: Iterable[str] = ("site.example.org",)) -> None:
-    """These names are on the public internet."""
+    """Resolve these names to public addresses."""
     net.names |= {name: [PUBLIC] for name in names}

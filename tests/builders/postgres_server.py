@@ -1,4 +1,4 @@
-"""A Postgres server of the tests' own: on loopback, in a folder of its own, gone when the tests are."""
+"""A Postgres server for the tests: on loopback, in a temporary folder, stopped after the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _version(folder: Path) -> int:
 
 
 def _as_somebody(folder: Path) -> list[str]:
-    """What a command begins with so that it does not run as root, which Postgres refuses."""
+    """The command prefix that drops root, which Postgres refuses to run as."""
     if os.geteuid() != 0:
         return []
     for name in UNPRIVILEGED:
@@ -49,8 +49,8 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def server(programs: Path) -> Iterator[str]:
-    """The address of an empty database, while it runs."""
-    # Not pytest's: those cannot be entered by another user.
+    """The address of an empty database, while the server runs."""
+    # Not pytest's temporary folders: another user cannot enter them.
     folder = Path(tempfile.mkdtemp(prefix="remit-postgres-"))
     folder.chmod(0o755)
     process: subprocess.Popen[bytes] | None = None
@@ -88,7 +88,7 @@ def _start(somebody: list[str], programs: Path, data: Path, port: int) -> subpro
         "shared_buffers": "16MB",
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    # The shell reads from a pipe that only this process holds: when it ends, however it ends, so does the server.
+    # The shell reads from a pipe that only this process holds: when this process ends for any reason, the server stops.
     watch = '"$@" & server=$!; read -r _; kill -INT $server; wait $server'
     with (data.parent / "log").open("wb") as log:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the tests of `remit run` share: a project in a folder of its own, and `remit` as a function without a terminal."""
+"""Fixtures for tests of `remit run`: a project in a temporary folder, and `remit` as a function without a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY
 
 
 class Said(NamedTuple):
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -30,13 +30,13 @@ class Said(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The id that it named."""
+        """The run id in the output."""
         words = self.err.split()
         return words[words.index("remit", words.index("it:") if "it:" in words else 0) + 2]
 
 
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a few files, a home and a journal of its own, no keys."""
+    """A folder with a few files, a home and a journal, without keys."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
     (folder / "src" / "app.py").write_text("print('hello')\n", encoding="utf-8")
@@ -50,7 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def remit(*args: str, model: Model | None = None, stdin: str | None = None) -> Said:
-    """`remit ARGS` in this process; `model` is called `scripted`. Without `stdin` there is a closed one."""
+    """`remit ARGS` in this process; `model` is named `scripted`. Without `stdin`, stdin is closed."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     before = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO((stdin or "").encode()), encoding="utf-8")

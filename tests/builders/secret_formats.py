@@ -181,7 +181,7 @@ BY_PREFIX = {
     "xai": "xai-{W80}",
     "yandex": "AQVN{N36}",
 }
-"""Keys and tokens that are known by what is fixed in them."""
+"""Keys and tokens that are recognised by their fixed parts."""
 
 BY_PLACE = {
     "aws signature": ("https://b.s3.amazonaws.com/k?X-Amz-Expires=60&X-Amz-Signature={}", "{H64}"),
@@ -208,7 +208,7 @@ BY_PLACE = {
     "named: basic": ("Authorization: Basic {}", "{W32}"),
     "named: url": ("postgresql://app:{}@db.example.com/app", "{W12}"),
 }
-"""Secrets that are known by what stands before them; the rest of the text stays."""
+"""Secrets that are recognised by the text before them; the rest of the text stays."""
 
 FRAMES = (
     "{}",
@@ -237,7 +237,7 @@ def make(shape: str, chance: random.Random) -> str:
 
 
 def ordinary_texts() -> dict[str, str]:
-    """Texts as tools read and print them, without any secret."""
+    """Texts that tools read and print, without any secret."""
     chance = random.Random(8)
     words = [
         "the",

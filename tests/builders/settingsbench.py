@@ -1,4 +1,4 @@
-"""A trusted project with settings in many places, and what remit would follow in each of its folders."""
+"""A trusted project with settings in many places, and the settings that remit would use in each of its folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES = {
 
 
 def make_project(workspace: Path) -> None:
-    """A repository with these files, and an agent file that is a link."""
+    """A repository with these files, and an agent file that is a symlink."""
     for name, text in FILES.items():
         path = workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def make_project(workspace: Path) -> None:
 
 
 def followed(workspace: Path, home: Path) -> dict[Path, object]:
-    """What remit would follow if it were started, with trust, in the workspace and in each folder below it."""
+    """The settings that remit would use if it were started, with trust, in the workspace and in each folder below it."""
     folders = [workspace, *(Path(path) for path, _, _ in os.walk(workspace) if "/.git" not in f"{path}/")]
     return {folder: _followed(folder, home) for folder in folders}
 
@@ -65,7 +65,7 @@ def _followed(folder: Path, home: Path) -> object:
 
 
 def changes(before: dict[Path, object], after: dict[Path, object]) -> list[str]:
-    """The folders in which something else is followed now; a new folder follows what the nearest old one does."""
+    """The folders whose settings have changed; a new folder is compared with its nearest old parent."""
     found: list[str] = []
     for folder, what in after.items():
         old = next(above for above in (folder, *folder.parents) if above in before)

@@ -1,4 +1,4 @@
-"""A workspace to run commands in, and a look at what they leave behind."""
+"""A workspace for commands, and checks of what they leave behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK = "REMIT_TEST_MARK"
 
 
 class Shell:
-    """Calls `terminal` as a run does; everything that its commands start carries a mark."""
+    """Calls `terminal` as a run does; every process that its commands start carries a mark."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
@@ -32,7 +32,7 @@ class Shell:
         self.mark = secrets.token_hex(6)
 
     async def run(self, command: str, **args: object) -> ToolResult:
-        """What a call gives a run."""
+        """The result of a call."""
         ctx = ToolContext(
             run_id="r",
             path=("lead",),
@@ -49,7 +49,7 @@ class Shell:
         return render(await made)  # pyright: ignore[reportGeneralTypeIssues]
 
     def running(self) -> list[str]:
-        """The command lines of what is running with the mark."""
+        """The command lines of running processes with the mark."""
         sign = f"{MARK}={self.mark}".encode()
         found: list[str] = []
         for entry in Path("/proc").glob("[0-9]*"):
@@ -59,7 +59,7 @@ class Shell:
         return found
 
     def assert_nothing_left(self, seconds: float = 0.0) -> None:
-        """No process with the mark, and no zombie of ours."""
+        """Check that no process with the mark and no zombie is left."""
         end = time.monotonic() + seconds
         while (self.running() or self.zombies()) and time.monotonic() < end:
             time.sleep(0.01)
@@ -79,7 +79,7 @@ class Shell:
 
 @contextmanager
 def open_shell(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A shell that must have left nothing at the end."""
+    """A shell that must leave no process at the end."""
     workspace.mkdir(exist_ok=True)
     shell = Shell(workspace.resolve())
     monkeypatch.setenv(MARK, shell.mark)

@@ -1,4 +1,4 @@
-"""Stories about trees that go on: scripts without a memory, tools, and processes that died at a given event."""
+"""Trees that are resumed: stateless scripts, tools, and processes that died at a given event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 
 def by_turn(*steps: Line, wrap: Line = "in short") -> Callable[[Request], Line]:
-    """A script without a memory: the step follows from how often the run has spoken."""
+    """A stateless script: the step depends on the number of replies of the run."""
 
     def play(request: Request) -> Line:
         if request.tool_choice == "none":
@@ -38,7 +38,7 @@ async def look(what: str) -> str:
 
 @tool(tier="observe")
 async def stare(seconds: float) -> str:
-    """Looks for long."""
+    """Takes long to look."""
     await asyncio.sleep(seconds)
     return "saw it all"
 
@@ -63,12 +63,12 @@ def timeless(outcome: Outcome) -> Outcome:
 
 
 def a(kind: type[Event], **fields: object) -> Callable[[Event], bool]:
-    """Knows events of a kind by some of their fields."""
+    """Matches events of a kind by some of their fields."""
     return lambda e: isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())
 
 
 async def died(store: MemoryStore, last: Callable[[Event], bool], times: int = 1) -> MemoryStore:
-    """The store of a process that died right after the event that `last` knows, the n-th of them."""
+    """The store of a process that died right after the n-th event that `last` matches."""
     left, dead = times, MemoryStore()
     await dead.claim("r1", new=True)
     for event in await journal(store):

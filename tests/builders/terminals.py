@@ -28,7 +28,7 @@ sys.exit(main(sys.argv[1:], models={{"scripted": model}}))
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Nothing of the caller's but where programs are; a home of its own."""
+    """Nothing of the caller's environment except PATH; a temporary home."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return {
         **kept,
@@ -42,7 +42,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 class Terminal:
-    """A program that runs in a window of that size."""
+    """A program that runs in a window of this size."""
 
     def __init__(
         self, argv: list[str], folder: Path, *, columns: int = 80, rows: int = 24, env: dict[str, str]
@@ -68,7 +68,7 @@ class Terminal:
         self.child.close(force=True)
 
     def look(self) -> str:
-        """The screen, and what has scrolled out of it."""
+        """The screen, and the lines that have scrolled out of it."""
         gone = [
             "".join(line[column].data for column in range(self.screen.columns))
             for line in self.screen.history.top
@@ -80,7 +80,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
 
     def wait_for(self, seen: str | Callable[[str], bool]) -> str:
-        """Read until the screen shows that; the screen."""
+        """Read until the screen shows this; returns the screen."""
         end = time.monotonic() + WAIT_S
         met = seen if callable(seen) else lambda text: seen in text
         while not met(self.look()):
@@ -97,7 +97,7 @@ class Terminal:
         self.child.setwinsize(rows, columns)
 
     def end(self) -> int:
-        """Read to the end; the exit code."""
+        """Read to the end; returns the exit code."""
         end = time.monotonic() + WAIT_S
         while self._read():
             assert time.monotonic() < end, f"it does not end:\n{self.look()}"
@@ -119,7 +119,7 @@ class Terminal:
 def remit_in(
     folder: Path, *args: str, script: str = "model = None", columns: int = 80, rows: int = 24, **env: str
 ) -> Terminal:
-    """`remit ARGS` in a terminal; `script` makes the model that is called `scripted`."""
+    """`remit ARGS` in a terminal; `script` defines the model named `scripted`."""
     argv = ["-c", PROGRAM.format(script=script), *args]
     return Terminal(argv, folder, columns=columns, rows=rows, env=environment(folder.parent, **env))
 
@@ -134,7 +134,7 @@ _STABLE: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 
 
 def stable(text: str, folder: Path) -> str:
-    """The same screen every time: ids, times and the folder's name are replaced."""
+    """The screen with ids, times and the folder's name replaced."""
     text = text.replace(str(folder), "FOLDER").replace(str(folder.parent), "HOME")
     for pattern, instead in _STABLE:
         text = pattern.sub(instead, text)
@@ -142,7 +142,7 @@ def stable(text: str, folder: Path) -> str:
 
 
 def settle_on(name: str, terminal: Terminal, folder: Path) -> None:
-    """Wait until the window is the reviewed screen of that name: what is read of a live tree may be half a frame."""
+    """Wait until the window matches the reviewed screen: a read of a live tree may return half a frame."""
     path = SCREENS / f"{name}.txt"
     if not os.environ.get("UPDATE_SCREENS"):
         reviewed = path.read_text(encoding="utf-8")
@@ -151,7 +151,7 @@ def settle_on(name: str, terminal: Terminal, folder: Path) -> None:
 
 
 def check_screen(name: str, text: str) -> None:
-    """Compare with the reviewed screen of that name; UPDATE_SCREENS=1 writes it anew."""
+    """Compare with the reviewed screen of that name; UPDATE_SCREENS=1 rewrites it."""
     path = SCREENS / f"{name}.txt"
     if os.environ.get("UPDATE_SCREENS"):
         path.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Traces in tests: a provider whose spans can be looked at, and an OTLP receiver on this machine."""
+"""Traces in tests: a provider that keeps its spans, and an OTLP receiver on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remit.observe.otel.instrument import uninstrument
 
 @dataclass(frozen=True)
 class Seen:
-    """A span as a receiver has it, whichever way it came."""
+    """A span as a receiver sees it, from either source."""
 
     name: str
     trace: str
@@ -64,7 +64,7 @@ class Spans(list[Seen]):
         ]
 
     def above(self, span: Seen) -> list[str]:
-        """The names of the spans that a span is in, upwards."""
+        """The names of the parents of a span, nearest first."""
         found: list[str] = []
         while span.parent in self.by_id:
             span = self.by_id[span.parent]
@@ -78,7 +78,9 @@ class Spans(list[Seen]):
         return [span, *(one for child in self.below(span) for one in self.subtree(child))]
 
     def check(self) -> None:
-        """One trace, one root, every parent is there, and parents cover their children."""
+        """Check that there is one trace with one root, that every parent exists, and that parents enclose their
+        children.
+        """
         assert len({span.trace for span in self}) == 1
         assert len([span for span in self if span.parent not in self.by_id]) == 1
         for span in self:
@@ -87,7 +89,7 @@ class Spans(list[Seen]):
             assert parent is None or parent.start <= span.start <= span.end <= parent.end, (span, parent)
 
     def sums(self, run: Seen) -> dict[str, int]:
-        """What the model calls of a run and of everything below it used, as its own span should have it."""
+        """The usage of the model calls of a run and its descendants, as the run's span should report it."""
         chats = [span for span in self.subtree(run) if span.name.startswith("chat")]
         usages = {"input": "input_tokens", "output": "output_tokens"}
         return {
@@ -137,7 +139,7 @@ class Traced:
 
 @contextmanager
 def traced(*, content: bool = False, secrets: Sequence[str] = ()) -> Generator[Traced]:
-    """Trees that start inside are traced."""
+    """Trace the trees that start inside."""
     made = Traced()
     instrument(made.provider, content=content, secrets=secrets)
     try:
@@ -151,7 +153,7 @@ def traced(*, content: bool = False, secrets: Sequence[str] = ()) -> Generator[T
 
 @dataclass
 class Receiver:
-    """What came in by OTLP (http/protobuf)."""
+    """The data received by OTLP (http/protobuf)."""
 
     address: str
     got: list[Seen] = field(default_factory=list[Seen])
@@ -214,7 +216,7 @@ def receiver() -> Generator[Receiver]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base has it
-            """Nothing."""
+            """Ignores the request log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made = Receiver(f"http://127.0.0.1:{server.server_port}")

@@ -1,5 +1,6 @@
-"""A tree with everything that a trace has to show: parallel and nested children, retries, a cancellation, a failure,
-approvals, children that code asked for, a program, and spans that tools and a provider's SDK make themselves."""
+"""A tree with everything that a trace shows: parallel and nested children, retries, a cancellation, a failure,
+approvals, children started from code, a program, and spans of tools and of a provider's SDK.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ USED = Usage(requests=1, input_tokens=100, output_tokens=7, cache_read_tokens=40
 
 
 class Sdk:
-    """A scripted model whose provider's SDK makes a span for each request."""
+    """A scripted model whose provider's SDK creates a span for each request."""
 
     name = "anthropic:claude-haiku-4-5"
     price = Price(input=1.0, output=5.0)
@@ -70,7 +71,7 @@ def story(tracer: Tracer) -> tuple[Agent, Sdk]:
 
     @tool(tier="observe")
     async def survey(parts: list[str], ctx: ToolContext) -> str:
-        """Lets readers read all parts."""
+        """Starts readers for all parts."""
         with tracer.start_as_current_span("survey phase"):
             outcomes = await ctx.map(reader, [f"read {part}" for part in parts])
         return " ".join(outcome.text for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""The same reply in the format of each provider, whole and as a stream, as their public documentation has it."""
+"""The same reply in each provider's format, as one body and as a stream, after their public documentation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Args = dict[str, Any]
 
 @dataclass(frozen=True)
 class Talk:
-    """What the model says."""
+    """The text of the reply."""
 
     text: str = ""
     calls: tuple[tuple[str, str, Args], ...] = ()
     """Id, name, arguments."""
     thinking: tuple[tuple[str, str], ...] = ()
-    """Text and signature; no text: it was redacted."""
+    """Text and signature; no text means redacted."""
     stop: str = ""
-    """length, refusal, or by itself."""
+    """length, refusal, or empty for a normal end."""
     fresh: int = 10
-    """Input tokens that came from no cache."""
+    """Input tokens that did not come from a cache."""
     read: int = 0
     write: int = 0
     output: int = 5
@@ -35,12 +35,12 @@ class Talk:
 
 
 class Format:
-    """One provider's. `whole` is the body of a plain answer, `events` those of a stream."""
+    """One provider's format. `whole` is the body of a plain answer, `events` are those of a stream."""
 
     name = ""
-    """A model of it, as remit names it."""
+    """A model of the provider, in remit's form."""
     answers_as = ""
-    """What remit is to call the model that answered."""
+    """The expected name of the model that answered."""
     errors: tuple[str, ...] = ()
 
     def answer(self, talk: Talk, *, streamed: bool = True, **kw: Any) -> Answer:
@@ -66,7 +66,7 @@ def _sse(event: Args | str) -> bytes:
 
 
 def halves(text: str) -> list[str]:
-    """In two pieces, as a stream brings it."""
+    """In two pieces, as in a stream."""
     middle = len(text) // 2
     return [piece for piece in (text[:middle], text[middle:]) if piece]
 
@@ -368,7 +368,7 @@ FORMATS: tuple[Format, ...] = (ANTHROPIC, CHAT, RESPONSES, GOOGLE)
 
 
 def format_of(seen: Seen) -> Format:
-    """Whose request it is."""
+    """The provider of the request."""
     if "enerateContent" in seen.path:
         return GOOGLE
     ends = {"/messages": ANTHROPIC, "/chat/completions": CHAT, "/responses": RESPONSES}

@@ -1,4 +1,4 @@
-"""A web server on loopback that answers from a script and keeps what it was asked."""
+"""A web server on loopback that plays scripted answers and keeps the requests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
 
 @dataclass
 class Seen:
-    """One request as it came in."""
+    """One request as received."""
 
     path: str
     headers: dict[str, str]
     raw: bytes
     connection: int
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the client closed the connection before the answer was whole."""
+    """Set when the client closed the connection before the answer was complete."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -31,14 +31,16 @@ class Seen:
 
 @dataclass
 class Answer:
-    """What to send: one body, or pieces as they come."""
+    """The answer: one body, or pieces of a stream."""
 
     body: bytes = b"{}"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     pieces: Sequence[bytes] | None = None
     then: str = ""
-    """After the pieces: "" ends well, "cut" breaks the connection, "hang" goes silent. Without any: before."""
+    """After the pieces: "" ends normally, "cut" breaks the connection, "hang" sends nothing more. Without pieces:
+    before.
+    """
 
 
 def failing(status: int, body: object, **headers: str) -> Answer:
@@ -50,7 +52,7 @@ Play = Callable[[Seen], Answer]
 
 
 class Server:
-    """Plays `answers` in order, or whatever `play` says. Answers wait until `together` of them can be given."""
+    """Plays `answers` in order, or the answers of `play`. Answers wait until `together` of them are due."""
 
     def __init__(self, *answers: Answer, play: Play | None = None, together: int = 1) -> None:
         self._gate = asyncio.Barrier(together)
@@ -135,7 +137,7 @@ async def _read(reader: asyncio.StreamReader, connection: int) -> Seen | None:
 async def _send(
     answer: Answer, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """False when the connection is of no more use."""
+    """Returns False when the connection cannot be used any more."""
     if answer.pieces is None and answer.then:
         return await _after(answer.then, seen, reader)
     kind = "application/json" if answer.pieces is None else "text/event-stream"
@@ -159,7 +161,7 @@ async def _send(
 
 async def _after(then: str, seen: Seen, reader: asyncio.StreamReader) -> bool:
     if then == "hang":
-        # Nothing more is expected of the client, so an end here is its closing the connection.
+        # The client has sent everything, so an end of input here means that it closed the connection.
         with suppress(ConnectionError):
             await reader.read(1)
         seen.gone.set()

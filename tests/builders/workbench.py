@@ -1,4 +1,4 @@
-"""A workspace with something outside it, and a way to call tools as a run does."""
+"""A workspace with a folder outside it, and a way to call tools as a run does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECRET = "s3cret-outside"
 
 
 class Bench:
-    """A folder `ws` that is the workspace, and a folder `outside` that nobody may touch."""
+    """A folder `ws`, the workspace, and a folder `outside` that tools may not touch."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -33,11 +33,11 @@ class Bench:
         return made
 
     def use(self, tool: Tool, /, **args: object) -> ToolResult:
-        """What a call of the tool gives a run."""
+        """The result of a call of the tool."""
         return self.use_as("r", tool, **args)
 
     def use_as(self, run: str, tool: Tool, /, **args: object) -> ToolResult:
-        """The same for a run of that id."""
+        """The same, for a run with this id."""
         ctx = ToolContext(
             run_id=run,
             path=("lead", run),
@@ -54,7 +54,7 @@ class Bench:
         return {str(p): p.read_bytes() if p.is_file() else b"" for p in sorted(self.outside.rglob("*"))}
 
     def assert_contained(self, *results: ToolResult) -> None:
-        """Nothing from outside was said, and nothing outside has changed."""
+        """Check that nothing from outside is in the result, and that nothing outside has changed."""
         for result in results:
             assert SECRET not in result.content
             assert not any(SECRET.encode() in part.data for part in result.parts)

@@ -28,7 +28,7 @@ UNUSABLE = {
     "openrouter/qwen/qwen3": "OPENROUTER_API_KEY is not set",
     "sonnet": "ANTHROPIC_API_KEY is not set",
     "Claude Sonnet 4.5 (copilot)": "ANTHROPIC_API_KEY is not set",
-    "fast": "its name does not say which provider has it",
+    "fast": "its name lacks a provider",
 }
 
 

@@ -66,7 +66,7 @@ def test_check_prints_file_line_and_fix(bench: Bench) -> None:
     _write(".remit/agents/bad.md", "---\nname: bad\ndescription: B.\ntools: Raed\n---\nWork.\n")
     code, out, err = remit("agents", "--check")
     assert code == 1
-    assert ".remit/agents/bad.md:4: error: There is no tool 'Raed'. Did you mean 'read'?" in out
+    assert ".remit/agents/bad.md:4: error: No tool named 'Raed'. Did you mean 'read'?" in out
     assert err == "1 agent: 1 error, 0 warnings.\n"
     _write(".remit/agents/bad.md", "---\nname: bad\ndescription: B.\ncolour: red\nmaxTruns: 3\n---\nWork.\n")
     code, out, err = remit("agents", "--check")
@@ -82,8 +82,8 @@ def test_check_of_named_paths(bench: Bench) -> None:
     assert remit("agents", "--check", str(folder)) == (0, "", "1 agent: 0 errors, 0 warnings.\n")
     code, out, _ = remit("agents", "--check", str(folder), str(other))
     assert code == 1
-    assert out.count("There is no tool 'Raed'") == 1
-    assert out.count("There is no description") == 1
+    assert out.count("No tool named 'Raed'") == 1
+    assert out.count("The agent has no description") == 1
     assert "here.md" not in out
     listed = remit("agents", str(folder)).out
     assert listed.splitlines()[1].split()[0] == "one"
@@ -117,7 +117,7 @@ def test_check_prints_one_line_per_cause(bench: Bench) -> None:
     assert sum("a0.md:5: warning: The model 'openai:gpt-5'" in line for line in lines) == 1
     assert any("7 agents use tools that remit does not have: WebSearch (" in line for line in lines)
     assert any(
-        "7 agents use tools that are not here: Tool0, Tool1, Tool2, Tool3, Tool4 and 2 more (" in line
+        "7 agents use tools that do not exist here: Tool0, Tool1, Tool2, Tool3, Tool4 and 2 more (" in line
         for line in lines
     )
     assert len(json.loads(remit("agents", "--check", "--json").out)["problems"]) == 21
@@ -155,7 +155,7 @@ def test_check_reports_broken_settings(bench: Bench) -> None:
     _write("remit.toml", "modle = 'x'\n")
     code, out, _ = remit("agents", "--check")
     assert code == 1
-    assert "remit.toml:1: error: There is no setting 'modle'. Did you mean 'model'" in out
+    assert "remit.toml:1: error: Unknown setting 'modle'. Did you mean 'model'" in out
     code, out, err = remit("agents")
     assert (code, out) == (2, "")
     assert "remit.toml:1" in err
@@ -184,4 +184,4 @@ def test_a_missing_path(bench: Bench) -> None:
     """A file or folder that does not exist is a usage error."""
     code, out, err = remit("agents", "nowhere.md")
     assert (code, out) == (2, "")
-    assert "There is no file or folder 'nowhere.md'" in err
+    assert "No file or folder 'nowhere.md'" in err

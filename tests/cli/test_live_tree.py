@@ -155,7 +155,7 @@ async def test_runs_that_need_approval_come_first() -> None:
                 if isinstance(event, events.ApprovalRequested):
                     break
     lines = drawn(view).splitlines()
-    assert any("? scout  Look at place 59 · needs approval: publish" in line for line in lines)
+    assert any("? scout  Look at p… · needs approval: publish" in line for line in lines)
     assert "1 approval needed" in lines[-2]
 
 

@@ -91,7 +91,7 @@ def test_an_untrusted_project_cannot_set_a_price(folder: Path) -> None:
         said = remit("run", "Go", "--model", model, "--max-budget-usd", "1")
         assert said.code == exits.WRONG_USE
         assert "models." in said.err
-        assert "it says what your limit in dollars counts" in said.err
+        assert "it changes how your limit in dollars is counted" in said.err
         assert "the price of its model" in said.err
         assert server.seen == []
 

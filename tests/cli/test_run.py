@@ -385,7 +385,7 @@ def test_a_model_without_its_key() -> None:
     ("args", "words"),
     [
         ((), "The task is missing"),
-        (("Go", "--limits", "dept=2"), "'dept' is no limit. Did you mean 'depth'?"),
+        (("Go", "--limits", "dept=2"), "'dept' is not a limit. Did you mean 'depth'?"),
         (("Go", "--max-turns", "many"), "--max-turns must be a number, not 'many'."),
         (("Go", "--max-turns", ""), "--max-turns must be"),
         (
@@ -395,7 +395,7 @@ def test_a_model_without_its_key() -> None:
         (("Go", "--limits", "usd=-1"), ", or unlimited, not -1"),
         (("Go", "--max-turns", "5,depth=9"), "--max-turns must be"),
         (("Go", "--max-budget-usd", "-1"), "--max-budget-usd must be from 0"),
-        (("Go", "--timeout", "soon"), "--timeout must be a number of seconds, or a time such as 90s"),
+        (("Go", "--timeout", "soon"), "--timeout must be a number of seconds, or a duration such as 90s"),
         (("Go", "--allow", "write it"), "write it"),
         (("Go", "--sandbox", "closed"), "--sandbox"),
         (("Go", "--json-schema", "nowhere.json"), "--json-schema 'nowhere.json' cannot be read"),

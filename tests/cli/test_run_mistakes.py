@@ -57,7 +57,7 @@ def test_a_skipped_agent_is_reported(folder: Path) -> None:
     (agents / "helper.md").write_text("---\nname: helper\ndescription: Helps.\ntools: Grpe\n---\nHelp.\n")
     said = run("Go", model=ScriptedModel([say("Done.")]))
     assert said.code == 0
-    assert "helper.md:4: There is no tool 'Grpe'. Did you mean 'grep'?" in said.err
+    assert "helper.md:4: No tool named 'Grpe'. Did you mean 'grep'?" in said.err
     assert "Agents with errors in their files are skipped." in said.err
 
 

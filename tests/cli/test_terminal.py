@@ -58,13 +58,13 @@ def test_the_demo(folder: Path) -> None:
     """The demo shows a live tree with column labels, then a short one, the report, and where the run is stored."""
     with remit_in(folder, "demo") as terminal:
         live = terminal.wait_for("├ ● surveyor")
-        assert "children at work" in live
+        assert "children running" in live
         assert terminal.end() == 0
         seen = terminal.look()
     assert "├ ✓ surveyor  docs · completed" in seen
     assert "# Survey of `.`" in seen
     assert "Details: remit show " in seen
-    assert "The run is kept in" in seen
+    assert "The run is stored in" in seen
     assert "●" not in seen, "the live tree has gone"
 
 
@@ -104,7 +104,7 @@ def test_live_tree(folder: Path, columns: int, rows: int) -> None:
 def test_no_colour(folder: Path) -> None:
     """With NO_COLOR the tree has no colours; the marks stay."""
     with remit_in(folder, "run", "Go", "--model", "scripted", script=SCOUTS, NO_COLOR="1") as terminal:
-        terminal.wait_for(lambda text: "2 children at work" in text and "✓" in text)
+        terminal.wait_for(lambda text: "2 children running" in text and "✓" in text)
         colours = set(re.findall(r"\x1b\[([0-9;]*)m", terminal.raw))
     assert not any(re.search(r"(^|;)(3\d|4\d|9\d|38|48)(;|$)", code) for code in colours), colours
 
@@ -122,12 +122,12 @@ def test_a_narrower_window_leaves_nothing_behind(folder: Path) -> None:
     with remit_in(
         folder, "run", "Look at the parts", "--model", "scripted", script=SCOUTS, columns=120, rows=30
     ) as terminal:
-        terminal.wait_for("2 children at work")
+        terminal.wait_for("2 children running")
         terminal.resize(60, 20)
         terminal.wait_for(
             # The terminal cuts the old lines at the new width.
             lambda text: (
-                text.count("open ·") == 1
+                text.count("running ·") == 1
                 and "├" in text
                 and all(len(line) < 60 for line in terminal.window().splitlines())
             )
@@ -179,7 +179,7 @@ def test_ctrl_c_twice(folder: Path) -> None:
         terminal.type("\x03")
         assert terminal.end() == 130
         seen = terminal.look()
-    assert "Stopped at once." in seen
+    assert "Stopped." in seen
     assert "remit resume" in seen
 
 
@@ -236,7 +236,7 @@ def test_answered_elsewhere(folder: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert terminal.end() == 0
-        assert "Answered elsewhere" in terminal.look()
+        assert "answered elsewhere" in terminal.look()
     assert (folder / "notes.txt").exists()
 
 

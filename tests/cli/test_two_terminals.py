@@ -75,14 +75,12 @@ def _waiting(folder: Path) -> Terminal:
 def test_watch_and_send_from_another_terminal(folder: Path) -> None:
     """A run is listed, watched live and sent a message from a second terminal; both show the same end."""
     with _waiting(folder) as first:
-        first.wait_for("2 open")
+        first.wait_for("2 running")
         listed = _remit(folder, "runs").stdout
         assert f"running (pid {first.child.pid})" in listed
         with remit_in(folder, "watch", columns=100, rows=30) as second:
-            second.wait_for("3 runs, 2 open")
-            assert _remit(folder, "send", "last", "be", "brief").stderr.startswith(
-                "Sent: it joins the next turn"
-            )
+            second.wait_for("3 runs, 2 running")
+            assert _remit(folder, "send", "last", "be", "brief").stderr.startswith("Sent to ")
             # Commands are handled in order: once the process has read this one, it has read the first.
             assert _remit(folder, "cancel", "last.2", "not needed").returncode == 0
             assert second.end() == 0
@@ -97,7 +95,7 @@ def test_watch_and_send_from_another_terminal(folder: Path) -> None:
 def test_cancel_from_another_terminal(folder: Path) -> None:
     """A run that is cancelled from a second terminal ends as cancelled in its own, with who cancelled it and why."""
     with _waiting(folder) as first:
-        first.wait_for("2 open")
+        first.wait_for("2 running")
         done = _remit(folder, "cancel", "last", "changed my mind")
         assert done.returncode == 0, done.stderr
         assert "was cancelled" in done.stderr
@@ -127,7 +125,7 @@ def test_deny_for_a_run_without_a_terminal(folder: Path) -> None:
     with remit_in(
         folder, "run", "Write a note", "--model", "scripted", "--ask-elsewhere", script=WRITES
     ) as first:
-        first.wait_for("asks")
+        first.wait_for("needs approval")
         done = _remit(folder, "deny", "last", "not", "today")
         assert done.returncode == 0, done.stderr
         assert first.end() == 0
@@ -138,9 +136,9 @@ def test_deny_for_a_run_without_a_terminal(folder: Path) -> None:
 def test_ctrl_c_ends_watch_but_not_the_run(folder: Path) -> None:
     """Ctrl-C in `watch` leaves the run running and restores the terminal."""
     with _waiting(folder) as first:
-        first.wait_for("2 open")
+        first.wait_for("2 running")
         with remit_in(folder, "watch") as second:
-            second.wait_for("2 open")
+            second.wait_for("2 running")
             second.type("\x03")
             assert second.end() == 130
             # The hint names the id: another run may be the last one by then.
@@ -155,7 +153,7 @@ def test_ctrl_c_ends_watch_but_not_the_run(folder: Path) -> None:
 def test_watch_ends_when_the_run_is_killed(folder: Path) -> None:
     """When the process of a run is killed, `watch` ends with exit code 7 and the resume hint."""
     with _waiting(folder) as first:
-        first.wait_for("2 open")
+        first.wait_for("2 running")
         with remit_in(folder, "watch", "--plain") as second:
             second.wait_for("started: Look at src")
             first.child.kill(signal.SIGKILL)
@@ -174,7 +172,7 @@ def test_times_of_a_dead_run_stop(folder: Path) -> None:
         assert terminal.end() == 7
         seen = terminal.look()
         assert not re.search(r"\b1h|\b60m", terminal.raw), "not for a moment"
-    assert not re.search(r"thinking|at work|open", seen)
+    assert not re.search(r"thinking|running", seen)
     assert "3 runs · 0s" in seen
     assert seen.count("■") == 3, seen
     assert "No process runs abcde any more." in seen
@@ -183,9 +181,9 @@ def test_times_of_a_dead_run_stop(folder: Path) -> None:
 def test_the_last_tree_of_a_killed_run(folder: Path) -> None:
     """When the process is killed, the tree that stays on the terminal has no running runs."""
     with _waiting(folder) as first:
-        first.wait_for("2 open")
+        first.wait_for("2 running")
         with remit_in(folder, "watch", columns=120) as second:
-            second.wait_for("2 open")
+            second.wait_for("2 running")
             first.child.kill(signal.SIGKILL)
             assert second.end() == 7
             assert "interrupted: the process ended before the run finished" in second.look()
@@ -242,7 +240,7 @@ def test_doctor_in_a_window(kept: Path) -> None:
         assert terminal.end() == 0
     lines = terminal.raw.replace("\r", "").splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line[19:].strip()] == []
-    assert any(line.startswith("note     key       no key") for line in lines)
+    assert any(line.startswith("note     key       no API key is set") for line in lines)
 
 
 def test_colours_on_a_terminal(kept: Path) -> None:
@@ -282,6 +280,6 @@ def test_rm_without_a_terminal_needs_yes(kept: Path) -> None:
     said = _remit(kept, "rm", "abcde")
     assert (said.returncode, said.stdout) == (2, "")
     assert said.stderr == (
-        "Nothing was deleted: without a terminal to ask at, `remit rm` needs --yes. It would delete 1 run: abcde.\n"
+        "Nothing was deleted: there is no terminal for the confirmation. Add --yes to delete 1 run: abcde.\n"
     )
     assert _remit(kept, "rm", "abcde", "--yes").stderr == "Deleted 1 run.\n"

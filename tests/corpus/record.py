@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "stores"), str(HERE.parent.parent / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "builders"), str(HERE.parent.parent / "src")]
 
 import dumps  # noqa: E402 - found by the line above, as all that follow
 import transcripts  # noqa: E402

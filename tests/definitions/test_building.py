@@ -1,4 +1,4 @@
-"""Definitions become agents: tools of other systems, subagents by name, servers, and what untrusted files may not."""
+"""Building agents from definitions: tools of other systems, subagents, servers, and limits on untrusted files."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ WITH_TERMINAL = {"terminal": terminal}
         ("tools: publish, Read", ["publish", "read"]),
     ],
 )
-def test_tools_of_other_systems_are_remits(tmp_path: Path, written: str, expected: list[str]) -> None:
-    """A tool is known by what other systems call it; each is given once, in the order of the file."""
+def test_tool_names_of_other_systems(tmp_path: Path, written: str, expected: list[str]) -> None:
+    """Other systems' tool names are recognised; each tool is added once, in file order."""
     write(tmp_path, "a", f"{written}\n")
     agent, problems = made(tmp_path, "a", tools={**WITH_TERMINAL, "publish": publish})
     assert names(agent) == expected
@@ -73,27 +73,27 @@ def test_tools_of_other_systems_are_remits(tmp_path: Path, written: str, expecte
 
 
 @pytest.mark.parametrize("written", ["", "tools: '*'\n", "tools: *\n", "tools: all\n"])
-def test_without_a_word_an_agent_has_every_built_in_tool(tmp_path: Path, written: str) -> None:
-    """No `tools`, or a star, means all of them; `disallowedTools` takes away."""
+def test_without_tools_an_agent_has_every_built_in_tool(tmp_path: Path, written: str) -> None:
+    """Without `tools`, or with a star, an agent has every built-in tool; `disallowedTools` removes tools."""
     write(tmp_path, "a", f"{written}disallowedTools: Write, Edit, NotebookEdit\n")
     agent, _ = made(tmp_path, "a")
     assert {"read", "grep", "glob", "ls"} <= set(names(agent))
     assert not {"write", "edit"} & set(names(agent))
 
 
-def test_tools_that_remit_does_not_have_are_told_and_left_out(tmp_path: Path) -> None:
-    """A known tool of another system that remit lacks costs a warning; a misspelt one is an error with a suggestion."""
+def test_missing_tools_are_reported_and_left_out(tmp_path: Path) -> None:
+    """A known tool that remit lacks is a warning; a misspelled tool is an error with a suggestion."""
     write(tmp_path, "a", "tools: Read, WebSearch, TodoWrite\n")
     agent, problems = made(tmp_path, "a")
     assert names(agent) == ["read"]
     assert [(p.level, p.line) for p in problems] == [("warning", 4), ("warning", 4)]
     write(tmp_path, "b", "tools:\n  - Read\n  - Grpe\n")
-    with pytest.raises(UsageError, match=r"b\.md:6: There is no tool 'Grpe'\. Did you mean 'grep'\?"):
+    with pytest.raises(UsageError, match=r"b\.md:6: No tool named 'Grpe'\. Did you mean 'grep'\?"):
         made(tmp_path, "b")
 
 
 def test_an_unknown_tool_is_an_error_in_remits_own_files_only(tmp_path: Path) -> None:
-    """A tool nobody knows is an error in a file for remit, and left out of one that was written for another program."""
+    """An unknown tool is an error in a file for remit, and left out of a file for another program."""
     write(tmp_path / ".claude", "a", "tools: Read, TeleportQuickly\n")
     agent, problems = made(tmp_path / ".claude", "a")
     assert (names(agent), [p.level for p in problems]) == (["read"], ["warning"])
@@ -111,28 +111,26 @@ def test_an_unknown_tool_is_an_error_in_remits_own_files_only(tmp_path: Path) ->
         "policy: [ask wirte(a/*)]",
     ],
 )
-def test_a_denial_of_a_misspelt_tool_is_an_error(tmp_path: Path, written: str) -> None:
-    """It would deny nothing, and nobody would notice; it is told with its line, and other agents are built."""
+def test_a_misspelled_denial_is_an_error(tmp_path: Path, written: str) -> None:
+    """A misspelled denial would silently deny nothing; it is reported with its line, and other agents are built."""
     folder = tmp_path / ".remit"
     write(folder, "a", f"tools: Read, Write\n{written}\n")
     write(folder, "b")
-    with pytest.raises(UsageError, match=r"a\.md:5: There is no tool '\w+'\. Did you mean 'write'\?"):
+    with pytest.raises(UsageError, match=r"a\.md:5: No tool named '\w+'\. Did you mean 'write'\?"):
         made(folder, "a")
     assert [agent.name for agent in build_all(load(folder))] == ["b"]
     assert [(p.level, p.line) for p in check(load(folder))] == [("error", 5)]
 
 
 @pytest.mark.parametrize(("word", "level"), [("Wriet", "error"), ("WebRead", "warning"), ("Teleport", None)])
-def test_a_denial_in_a_file_of_another_program_is_an_error_only_where_it_is_surely_a_slip(
-    tmp_path: Path, word: str, level: str | None
-) -> None:
-    """Its tools may be called nearly as ours are, and without the file an agent would be missing."""
+def test_a_denial_in_another_programs_file(tmp_path: Path, word: str, level: str | None) -> None:
+    """Another program's tools may have names close to ours, so only a certain misspelling is an error."""
     write(tmp_path / ".claude", "a", f"tools: Read, Write\ndisallowedTools: {word}\n")
     assert [p.level for p in check(load(tmp_path / ".claude"))] == ([level] if level else [])
 
 
-def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
-    """Files are written for other programs too, whose tools may be called anything; in remit's own it is a warning."""
+def test_an_unknown_denial_is_not_an_error(tmp_path: Path) -> None:
+    """Other programs' tools may have any name, so an unknown denial is no error; in remit's own files it is a warning."""
     written = "tools: Read\ndisallowedTools: TeleportQuickly, WebSearch\npolicy: [deny mcp__x__y, deny task, ask *]\n"
     for folder, levels in ((".claude", []), (".remit", ["warning"])):
         write(tmp_path / folder, "a", written)
@@ -144,16 +142,14 @@ def test_a_denial_of_what_is_elsewhere_is_no_error(tmp_path: Path) -> None:
     "word", ["sql_read", "db_write", "new_task", "Batch", "terminalHistory", "Overwrite"]
 )
 @pytest.mark.parametrize("written", ["disallowedTools: {}", "policy: [ask {}]"])
-def test_a_denial_of_a_tool_whose_name_has_one_of_ours_in_it_is_no_error(
-    tmp_path: Path, written: str, word: str
-) -> None:
-    """It may be one of a server, or of a program, that is not here; the agent is as safe without it."""
+def test_a_denial_that_contains_a_known_name_is_not_an_error(tmp_path: Path, written: str, word: str) -> None:
+    """A name that contains one of ours may be a tool of an absent server or program, so it is no error."""
     write(tmp_path / ".remit", "a", f"{written.format(word)}\n")
     assert [p.level for p in made(tmp_path / ".remit", "a")[1]] == ["warning"]
 
 
-def test_a_rule_that_cannot_be_read_is_told_and_stops_nobody_else(tmp_path: Path) -> None:
-    """Other programs take any text there, so a file may have any."""
+def test_an_unreadable_rule_affects_one_agent_only(tmp_path: Path) -> None:
+    """Other programs accept any text as a rule, so an unreadable rule affects only its own agent."""
     folder = tmp_path / ".opencode"
     write(folder, "a", 'permission:\n  "my tool": ask\n  bash:\n    "git )( *": allow\n    "": deny\n')
     write(folder, "b", 'disallowedTools: "my tool(", "(((", ")"\n')
@@ -161,15 +157,15 @@ def test_a_rule_that_cannot_be_read_is_told_and_stops_nobody_else(tmp_path: Path
     assert [Path(p.file).name for p in check(load(folder)) if p.level == "error"] == ["a.md"]
 
 
-def test_a_denial_of_a_tool_of_ones_own_or_of_a_server_is_known(tmp_path: Path) -> None:
+def test_a_denial_of_a_callers_or_servers_tool(tmp_path: Path) -> None:
     write(tmp_path, "a", "tools: publish\ndisallowedTools: github_search\npolicy: [deny publish(x)]\n")
     server = McpServer("github", command="x")
     _, problems = made(tmp_path, "a", tools={"publish": publish}, servers={"github": server})
     assert problems == []
 
 
-async def test_a_pattern_in_brackets_holds_a_tool_to_it(tmp_path: Path) -> None:
-    """`Bash(git *)` allows what the pattern says and denies everything else."""
+async def test_a_pattern_in_brackets_limits_a_tool(tmp_path: Path) -> None:
+    """`Bash(git *)` allows calls that match the pattern and denies all others."""
     write(tmp_path, "a", "tools: Bash(git status:*, git log*), Bash(ls)\n")
     agent, _ = made(tmp_path, "a", tools=WITH_TERMINAL)
     commands = ["git status -s", "git log --all", "ls", "ls -a", "rm -rf /", "git push"]
@@ -179,7 +175,7 @@ async def test_a_pattern_in_brackets_holds_a_tool_to_it(tmp_path: Path) -> None:
 
 
 async def test_an_untrusted_pattern_narrows_and_allows_nothing(tmp_path: Path) -> None:
-    """From an untrusted file a pattern still denies the rest, but what it names is asked for as ever."""
+    """In an untrusted file a pattern still denies the rest, but calls that match it need approval."""
     write(tmp_path, "a", "tools: Bash(git *)\npolicy: [allow terminal]\n")
     agent, problems = made(tmp_path, "a", trusted=False, tools=WITH_TERMINAL)
     model = ScriptedModel(
@@ -200,7 +196,7 @@ async def test_an_untrusted_pattern_narrows_and_allows_nothing(tmp_path: Path) -
 
 
 async def test_opencode_permissions_become_rules(tmp_path: Path) -> None:
-    """A verdict for a tool takes it away or becomes a rule; a star that denies leaves what is allowed."""
+    """A verdict for a tool removes it or becomes a rule; after a denying star only allowed calls remain."""
     write(
         tmp_path,
         "a",
@@ -216,7 +212,7 @@ async def test_opencode_permissions_become_rules(tmp_path: Path) -> None:
 
 
 def test_subagents_are_found_by_name(tmp_path: Path) -> None:
-    """`subagents`, `agents`, `Task(a, b)` and `Agent(a)` all name agents; one shared below two is one agent."""
+    """`subagents`, `agents`, `Task(a, b)` and `Agent(a)` all name agents; a shared subagent is built once."""
     write(tmp_path, "leaf")
     write(tmp_path, "left", "subagents: [leaf]\ntools: []\n")
     write(tmp_path, "right", "tools: Read, Agent(Leaf)\n")
@@ -228,8 +224,8 @@ def test_subagents_are_found_by_name(tmp_path: Path) -> None:
     assert not lead.adhoc
 
 
-def test_a_bare_task_is_everybody_and_whoever_is_needed(tmp_path: Path) -> None:
-    """The agent that is run may delegate to all others, but to no primary one and none that cannot be built."""
+def test_a_bare_task_allows_every_agent(tmp_path: Path) -> None:
+    """An agent with a bare `Task` may delegate to all others, except primary agents and those that cannot be built."""
     write(tmp_path, "lead", "tools: Task\n")
     write(tmp_path, "one", "tools: Task\n")
     write(tmp_path, "boss", "mode: primary\n")
@@ -243,47 +239,45 @@ def test_a_bare_task_is_everybody_and_whoever_is_needed(tmp_path: Path) -> None:
     assert any("Grpe" in p.text for p in problems)
 
 
-def test_disallowed_delegation_is_none(tmp_path: Path) -> None:
-    """`disallowedTools: Task` takes every way to delegate away."""
+def test_disallowed_delegation(tmp_path: Path) -> None:
+    """`disallowedTools: Task` forbids all delegation."""
     write(tmp_path, "leaf")
     write(tmp_path, "lead", "tools: Read, Task\nsubagents: leaf\ndisallowedTools: Task\n")
     lead, _ = made(tmp_path, "lead")
     assert (lead.subagents, lead.adhoc) == ((), False)
 
 
-def test_circles_are_told_with_their_path(tmp_path: Path) -> None:
-    """Agents that lead back to themselves are an error that names the way."""
+def test_cycles_are_reported_with_their_path(tmp_path: Path) -> None:
+    """A cycle of agents is an error that shows its path."""
     write(tmp_path, "a", "subagents: b\n")
     write(tmp_path, "b", "subagents:\n  - c\n")
     write(tmp_path, "c", "tools: Task(a)\n")
     write(tmp_path, "self", "subagents: self\n")
-    with pytest.raises(UsageError, match=r"c\.md:4: Agents lead in a circle: a -> b -> c -> a\."):
+    with pytest.raises(UsageError, match=r"c\.md:4: Subagents form a cycle: a -> b -> c -> a\."):
         made(tmp_path, "a")
     with pytest.raises(UsageError, match="self -> self"):
         made(tmp_path, "self")
 
 
-def test_a_long_chain_ends_in_words(tmp_path: Path) -> None:
-    """Agents below agents without end are an error, not a crash."""
+def test_a_long_chain_is_an_error(tmp_path: Path) -> None:
+    """Agents nested without end are an error, not a crash."""
     for n in range(400):
         write(tmp_path, f"a{n}", f"subagents: a{n + 1}\n")
     write(tmp_path, "a400")
-    with pytest.raises(UsageError, match="more than 50 agents below each other"):
+    with pytest.raises(UsageError, match="Agents are nested more than 50 levels"):
         made(tmp_path, "a0")
 
 
-def test_an_unknown_subagent_is_told_with_a_suggestion(tmp_path: Path) -> None:
-    """A name that no file has is an error with file, line and what was probably meant."""
+def test_an_unknown_subagent_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
+    """An unknown subagent is an error with file, line and a suggestion."""
     write(tmp_path, "explorer")
     write(tmp_path, "lead", "subagents:\n  - explorer\n  - explorr\n")
-    with pytest.raises(
-        UsageError, match=r"lead\.md:6: There is no agent 'explorr'\. Did you mean 'explorer'\?"
-    ):
+    with pytest.raises(UsageError, match=r"lead\.md:6: No agent named 'explorr'\. Did you mean 'explorer'\?"):
         made(tmp_path, "lead")
 
 
-def test_servers_are_given_with_the_tools_that_are_named(tmp_path: Path) -> None:
-    """`mcp__server__tool` gives that tool, `mcp__server` and `mcpServers` all of them; disallowed ones are left out."""
+def test_servers_with_their_named_tools(tmp_path: Path) -> None:
+    """`mcp__server__tool` adds that tool, `mcp__server` and `mcpServers` add all tools; disallowed tools are left out."""
     github, docs = McpServer("github", command="x"), McpServer("docs", url="http://localhost/mcp")
     servers = {"github": github, "docs": docs}
     write(
@@ -300,8 +294,8 @@ def test_servers_are_given_with_the_tools_that_are_named(tmp_path: Path) -> None
     assert names(agent) == ["read", "github"]
 
 
-def test_an_agent_gets_no_more_of_a_server_than_its_description_gives(tmp_path: Path) -> None:
-    """`tools` of a server and what an agent names hold together; patterns on either side are followed."""
+def test_both_lists_limit_a_servers_tools(tmp_path: Path) -> None:
+    """An agent gets the tools that both the server's `tools` and the agent list; both may have patterns."""
     docs = McpServer("docs", command="x", only=["find", "get_*"], without=["get_key"])
     write(tmp_path, "a", "tools: mcp__docs__get_page, mcp__docs__drop\ndisallowedTools: mcp__docs__x\n")
     write(tmp_path, "b", "tools: mcp__docs__f*\n")
@@ -316,21 +310,21 @@ def test_an_agent_gets_no_more_of_a_server_than_its_description_gives(tmp_path: 
         assert (server.only, server.without) == (only, without)
 
 
-def test_an_unknown_server_is_told(tmp_path: Path) -> None:
-    """A server among `mcpServers` must exist; one among the tools is left out, as is one that was set aside."""
+def test_an_unknown_server_is_reported(tmp_path: Path) -> None:
+    """A server in `mcpServers` must exist; an unknown or withheld server in `tools` is left out."""
     write(tmp_path, "a", "tools: Read, mcp__gihub__search\n")
     agent, problems = made(tmp_path, "a", servers={"github": McpServer("github", command="x")})
     assert names(agent) == ["read"]
     assert "Did you mean 'github'?" in problems[0].text
     write(tmp_path, "b", "mcpServers: gihub\n")
-    with pytest.raises(UsageError, match=r"b\.md:4: There is no MCP server 'gihub'"):
+    with pytest.raises(UsageError, match=r"b\.md:4: No MCP server named 'gihub'"):
         made(tmp_path, "b")
     _, problems = made(tmp_path, "b", withheld={"gihub": "it was set aside"})
     assert [p.level for p in problems] == ["warning"]
 
 
-def test_servers_in_a_file_are_started_for_trusted_files_only(tmp_path: Path) -> None:
-    """A file may describe its own servers; from an untrusted one they are set aside and named."""
+def test_only_trusted_files_start_servers(tmp_path: Path) -> None:
+    """A file may describe its own servers; an untrusted file's servers are ignored and reported."""
     write(tmp_path, "a", "tools: []\nmcpServers:\n  - web:\n      command: npx\n      args: [-y, web]\n")
     agent, _ = made(tmp_path, "a")
     (server,) = agent.tools
@@ -364,8 +358,8 @@ def test_servers_in_a_file_are_started_for_trusted_files_only(tmp_path: Path) ->
         ("Auto (copilot)", None),
     ],
 )
-def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expected: object) -> None:
-    """Aliases of the user come first, then those of Claude Code; the forms of others become `provider:name`."""
+def test_model_names(tmp_path: Path, written: str, expected: object) -> None:
+    """The user's aliases take precedence over Claude Code's; other systems' names become `provider:name`."""
     write(tmp_path, "a", f"model: {written}\n")
     agent, problems = made(
         tmp_path, "a", aliases={"fast": "quick", "quick": "groq:llama", "Best": "openai:gpt-5"}
@@ -373,8 +367,8 @@ def test_models_are_named_as_remit_names_them(tmp_path: Path, written: str, expe
     assert (agent.model, problems) == (expected, [])
 
 
-def test_a_model_that_cannot_be_used_is_the_parents(tmp_path: Path) -> None:
-    """Where the caller says that a model cannot be used, the agent inherits one, and it is said why."""
+def test_an_unusable_model_is_inherited(tmp_path: Path) -> None:
+    """If a model cannot be used, the agent inherits its parent's, and the reason is reported."""
 
     def usable(name: str) -> Unusable | None:
         return Unusable("KEY is not set", "models of X: set KEY") if "anthropic" in name else None
@@ -396,7 +390,7 @@ def test_a_model_that_cannot_be_used_is_the_parents(tmp_path: Path) -> None:
 
 
 def test_an_untrusted_file_only_narrows(tmp_path: Path) -> None:
-    """It may not choose where its model is, raise what trees share, or add to requests; a trusted one may."""
+    """An untrusted file may not choose a model's address, raise shared limits or add to requests; a trusted one may."""
     write(
         tmp_path,
         "a",
@@ -416,14 +410,14 @@ def test_an_untrusted_file_only_narrows(tmp_path: Path) -> None:
 
 
 def test_an_alias_of_the_user_may_be_an_address(tmp_path: Path) -> None:
-    """An untrusted file may use a name that the user gave to an address."""
+    """An untrusted file may use the user's alias for an address."""
     write(tmp_path, "a", "model: mine\n")
     agent, problems = made(tmp_path, "a", trusted=False, aliases={"mine": "http://localhost:1/v1#m"})
     assert (agent.model, problems) == ("http://localhost:1/v1#m", [])
 
 
 def test_everything_else_reaches_the_agent(tmp_path: Path) -> None:
-    """Limits, surface, summary, schema, sandbox and the rest are the agent's own."""
+    """Limits, surface, summary, schema, sandbox and the other keys reach the agent."""
     write(
         tmp_path,
         "a",
@@ -448,7 +442,7 @@ def test_everything_else_reaches_the_agent(tmp_path: Path) -> None:
 
 
 def test_a_permission_mode_never_widens(tmp_path: Path) -> None:
-    """`bypassPermissions` in a file allows nothing; it is noted."""
+    """`bypassPermissions` in a file allows nothing and is noted."""
     write(tmp_path, "a", "permissionMode: bypassPermissions\n")
     loaded = load(tmp_path)
     agent = build(loaded.agents["a"], loaded)
@@ -456,8 +450,8 @@ def test_a_permission_mode_never_widens(tmp_path: Path) -> None:
     assert [p.level for p in loaded.problems] == ["note"]
 
 
-def test_a_model_may_be_given_for_the_agent_that_is_run(tmp_path: Path) -> None:
-    """The caller's model stands in for the root's own, and leaves the others theirs."""
+def test_the_callers_model_replaces_the_roots(tmp_path: Path) -> None:
+    """The caller's model replaces the root's model only."""
     write(tmp_path, "leaf", "model: opus\n")
     write(tmp_path, "lead", "model: sonnet\nsubagents: leaf\n")
     loaded = load(tmp_path)
@@ -465,8 +459,8 @@ def test_a_model_may_be_given_for_the_agent_that_is_run(tmp_path: Path) -> None:
     assert (lead.model, lead.subagents[0].model) == ("openai:gpt-5", "anthropic:claude-opus-5")
 
 
-def test_all_that_can_be_built_are(tmp_path: Path) -> None:
-    """One bad agent does not hide the others; `check` tells of everything."""
+def test_a_bad_agent_does_not_hide_others(tmp_path: Path) -> None:
+    """One bad agent does not hide the others; `check` reports every problem."""
     write(tmp_path, "good")
     write(tmp_path, "boss", "mode: primary\n")
     write(tmp_path, "bad", "subagents: nobody\n")
@@ -479,7 +473,7 @@ def test_all_that_can_be_built_are(tmp_path: Path) -> None:
 
 
 async def test_a_tree_of_files_runs(tmp_path: Path) -> None:
-    """Agents from files delegate as any others do."""
+    """Agents from files delegate like other agents."""
     write(tmp_path, "explorer", "tools: []\n", "You explore.")
     write(tmp_path, "lead", "tools: Task(explorer)\n", "You lead.")
     loaded: Loaded = load(tmp_path)

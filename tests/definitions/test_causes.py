@@ -1,4 +1,4 @@
-"""Many problems are told in few lines, each cause once."""
+"""Many problems are reported in few lines, one for each cause."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def told(*problems: Problem) -> list[str]:
     return [f"{one.level} {one}" for one in by_cause(problems)]
 
 
-def test_a_single_problem_is_told_as_it_is() -> None:
-    """It has its file and line, and its own words; told twice, it is told once."""
+def test_a_single_problem_is_unchanged() -> None:
+    """A single problem keeps its file, line and text; a repeated problem is one line."""
     one = missing("a.md", "a", "x")
     assert told(one, one) == ["warning a.md:3: no x"]
 
 
 def test_agents_with_one_cause_are_counted_in_one_line() -> None:
-    """An agent counts once, several agents of one file each; what differs is listed, up to a number."""
+    """Each agent counts once, also if a file has several; the differing parts are listed, up to a limit."""
     problems = [missing("a.json", "a", "x"), missing("a.json", "a", "y"), missing("a.json", "b", "x")]
     assert told(*problems) == [
         "warning 2 agents use tools that remit does not have: x, y (a.json:3 and 1 more)"
@@ -35,15 +35,15 @@ def test_agents_with_one_cause_are_counted_in_one_line() -> None:
     )
 
 
-def test_one_agent_with_several_of_a_kind_is_one_line_too() -> None:
-    """It is named, with its file."""
+def test_several_problems_of_one_agent_are_one_line() -> None:
+    """One agent is named, with its file."""
     assert told(missing("a.md", "a", "x"), missing("a.md", "a", "y")) == [
         "warning a.md:3: the agent 'a' uses tools that remit does not have: x, y"
     ]
 
 
-def test_files_with_the_same_words_are_counted() -> None:
-    """What has no cause of its own is told by its words; another level is another line."""
+def test_files_with_the_same_problem_are_counted() -> None:
+    """Problems without a cause are grouped by their text; another level is another line."""
     notes = [Problem("note", Path(f"{n}.md"), 0, "This is a skill.") for n in range(3)]
     assert told(*notes, Problem("error", Path("x.md"), 0, "This is a skill.")) == [
         "note 3 files: This is a skill. (0.md and 2 more)",
@@ -51,8 +51,8 @@ def test_files_with_the_same_words_are_counted() -> None:
     ]
 
 
-def test_what_files_say_drives_no_terminal() -> None:
-    """Names of tools and files are shown with every character visible."""
+def test_no_control_characters_are_printed() -> None:
+    """Names of tools and files are printed with every character visible."""
     evil = "\x1b[2J\u202e"
     lines = told(*(missing(f"{evil}{n}.md", evil, evil) for n in range(3)))
     assert all(line.isprintable() for line in lines)

@@ -1,4 +1,4 @@
-"""Prices of models in the settings: whose they may be, and what is wrong with others."""
+"""Model prices in settings: who may set them, and which are invalid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settings(project: Path, toml: str = "", *, user: str = "") -> Settings:
 
 
 def test_the_user_sets_a_price(project: Path) -> None:
-    """A price in the user's own settings is read, in dollars per million tokens; aliases stay what they are."""
+    """A price in the user's settings is read in dollars per million tokens; aliases are unchanged."""
     found = settings(project, user=f'[models]\nfast = "ollama:llama3"\n{PRICED}')
     assert found.prices == {"ollama:llama3": Price(0.5, 1.5)}
     assert found.models == {"fast": "ollama:llama3"}
@@ -37,14 +37,16 @@ def test_the_user_sets_a_price(project: Path) -> None:
 
 
 def test_the_name_may_be_written_in_any_form(project: Path) -> None:
-    """A price is found for the model that is meant: `ollama/llama3` is `ollama:llama3`, and `sonnet` a model too."""
+    """A price applies to the model that its name means: `ollama/llama3` is `ollama:llama3`, and `sonnet` is a model
+    too.
+    """
     for written, meant in (("ollama/llama3", "ollama:llama3"), ("sonnet", "anthropic:claude-sonnet-5")):
         user = PRICED.replace("ollama:llama3", written)
         assert settings(project, user=user).prices == {meant: Price(0.5, 1.5)}
 
 
-def test_an_untrusted_project_sets_no_price(project: Path) -> None:
-    """A cloned project cannot say what a model costs, lower or higher: it would decide what `usd` limits count."""
+def test_an_untrusted_project_cannot_set_a_price(project: Path) -> None:
+    """An untrusted project cannot set a price, lower or higher: it would change how `usd` limits are counted."""
     found = settings(project, PRICED, user=PRICED.replace("0.5", "3"))
     assert found.prices == {"ollama:llama3": Price(3, 1.5)}
     (aside,) = found.untrusted
@@ -53,8 +55,8 @@ def test_an_untrusted_project_sets_no_price(project: Path) -> None:
     assert settings(project, PRICED).prices == {}
 
 
-def test_a_trusted_project_may(project: Path) -> None:
-    """What the user has trusted sets a price; a price that changes afterwards is not used."""
+def test_a_trusted_project_sets_a_price(project: Path) -> None:
+    """A trusted project sets a price; a price that changes afterwards is ignored."""
     settings(project, PRICED)
     trust(project, home=project.parent / "home", environ={})
     assert settings(project, PRICED).prices == {"ollama:llama3": Price(0.5, 1.5)}
@@ -76,17 +78,19 @@ def test_a_trusted_project_may(project: Path) -> None:
         "{input = 1, output = 1, cached = 1}",
     ],
 )
-def test_a_price_that_cannot_be_counted_with(project: Path, price: str) -> None:
-    """It is an error, with its line, that says what to write."""
+def test_an_invalid_price_is_an_error(project: Path, price: str) -> None:
+    """An invalid price is an error with its line and the correct form."""
     with pytest.raises(SettingsError) as caught:
         settings(project, user=f"[models.m]\nprice = {price}\n")
     assert str(caught.value) == (
-        "~/.config/remit/config.toml:2: models.m.price must have a number from 0 up for each of input and output:"
+        "~/.config/remit/config.toml:2: models.m.price must have a number of at least 0 for each of input and output:"
         " price = {input = 0.5, output = 1.5}, in US dollars per million tokens."
     )
 
 
-def test_another_key_of_a_model(project: Path) -> None:
-    """A table of a model has a price and nothing else."""
-    with pytest.raises(SettingsError, match=r"config.toml:2: models.m has no key 'prize'; it may have price"):
+def test_an_unknown_key_of_a_model(project: Path) -> None:
+    """A model's table may contain only a price."""
+    with pytest.raises(
+        SettingsError, match=r"config.toml:2: models.m has an unknown key 'prize'; valid keys: price"
+    ):
         settings(project, user="[models.m]\nprize = {input = 1, output = 1}\n")

@@ -1,4 +1,4 @@
-"""`[secrets.NAME]` in settings: patterns for what the journal leaves out, within bounds."""
+"""`[secrets.NAME]` in settings: bounded patterns for secrets that the journal leaves out."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def settings(folder: Path, toml: str, *, user: str = "", trusted: bool = True) -
     return load_settings(project, environ=environ, home=folder / "home")
 
 
-def test_patterns_of_the_user_and_of_a_trusted_project_add_up(tmp_path: Path) -> None:
-    """A project adds to the user's patterns, and each says where it is from."""
+def test_a_trusted_project_adds_patterns(tmp_path: Path) -> None:
+    """A project adds to the user's patterns, and each pattern has an origin."""
     found = settings(tmp_path, ACME, user='[secrets.own]\nprefix = "own-"\n')
     assert found.secrets == (SecretPattern("own-"), SecretPattern("acme_", 24, "hex"))
     assert found.origin("secrets.acme") == "remit.toml:1"
@@ -31,8 +31,8 @@ def test_patterns_of_the_user_and_of_a_trusted_project_add_up(tmp_path: Path) ->
     assert rows["secrets.acme"] == "acme_ and at least 24 of hex"
 
 
-def test_patterns_of_a_project_that_is_not_trusted_are_set_aside(tmp_path: Path) -> None:
-    """A cloned project could hide what it does from the journal."""
+def test_patterns_of_an_untrusted_project_are_ignored(tmp_path: Path) -> None:
+    """Otherwise an untrusted project could hide its actions from the journal."""
     found = settings(tmp_path, ACME, trusted=False)
     assert found.secrets == ()
     assert [aside.key for aside in found.untrusted] == ["secrets.acme"]
@@ -45,18 +45,18 @@ def test_patterns_of_a_project_that_is_not_trusted_are_set_aside(tmp_path: Path)
         ("[secrets.acme]\nleast = 20", "secrets.acme needs a prefix"),
         (
             '[secrets.acme]\nprefix = "acme_"\npattern = "(a+)+$"',
-            "secrets.acme has no key 'pattern'; it may have prefix",
+            "secrets.acme has an unknown key 'pattern'; valid keys: prefix",
         ),
         ('[secrets.acme]\nprefix = "(a+)+$"', "secrets.acme cannot be used: prefix must be 3 to 32"),
         ('[secrets.acme]\nprefix = "acme_"\nleast = 1', "least must be a number from 16 to 512"),
         (
             "".join(f'[secrets.a{n}]\nprefix = "a{n}_x"\n' for n in range(101)),
-            "has 101 patterns; 100 is the most",
+            "has 101 patterns; at most 100 are allowed",
         ),
     ],
 )
-def test_what_is_no_pattern_is_an_error_with_its_line(tmp_path: Path, toml: str, words: str) -> None:
-    """There are no regular expressions: a pattern has a prefix, characters and a length, each with bounds."""
+def test_an_invalid_pattern_is_an_error_with_its_line(tmp_path: Path, toml: str, words: str) -> None:
+    """A pattern has a prefix, characters and a length, each with bounds; regular expressions are not supported."""
     with pytest.raises(SettingsError) as caught:
         settings(tmp_path, toml)
     (problem,) = caught.value.problems

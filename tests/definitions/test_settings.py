@@ -1,4 +1,4 @@
-"""remit.toml and its neighbours: which value holds, where it is from, and what is wrong with the others."""
+"""remit.toml and the other sources of settings: precedence, origins and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def problems_of(project: Path, toml: str, **more: object) -> list[str]:
 
 
 def test_a_later_layer_wins_and_says_where_it_is_from(project: Path) -> None:
-    """Defaults < user < project < environment < command line, value by value; each knows its origin."""
+    """Defaults < user < project < environment < command line, value by value; each value has its origin."""
     user_file(project, 'model = "a:user"\nagent = "u"\n[limits]\nusd = 1\ndepth = 1\nturns = 10\n')
     found = settings(
         project,
@@ -65,8 +65,8 @@ def test_a_later_layer_wins_and_says_where_it_is_from(project: Path) -> None:
     }
 
 
-def test_everything_a_file_may_say(project: Path) -> None:
-    """Every key of remit.toml is read into the value that a run takes."""
+def test_every_key_of_a_file(project: Path) -> None:
+    """Every key of remit.toml is read into the value that a run uses."""
     found = settings(
         project,
         """
@@ -118,8 +118,8 @@ args = ["--stdio"]
     assert found.untrusted == []
 
 
-def test_inline_agents_come_with_those_of_files(project: Path) -> None:
-    """Agents of remit.toml come before files of the same name, and those named by the caller before them."""
+def test_inline_agents_take_precedence_over_files(project: Path) -> None:
+    """Agents in remit.toml take precedence over files of the same name, and agents named by the caller over both."""
     for name in ("a", "b"):
         path = project / ".claude" / "agents" / f"{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,8 +130,8 @@ def test_inline_agents_come_with_those_of_files(project: Path) -> None:
     assert {name: one.description for name, one in loaded.agents.items()} == {"b": "mine", "a": "inline"}
 
 
-def test_the_users_own_agents_come_after_the_projects(project: Path) -> None:
-    """An agent of the user's settings gives way to one of the project's files."""
+def test_the_projects_agents_take_precedence_over_the_users(project: Path) -> None:
+    """An agent in a project's file takes precedence over one in the user's settings."""
     (project / ".claude" / "agents").mkdir(parents=True)
     (project / ".claude" / "agents" / "a.md").write_text("---\nname: a\ndescription: project\n---\nx")
     user_file(
@@ -144,11 +144,11 @@ def test_the_users_own_agents_come_after_the_projects(project: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "expected"),
     [
-        ('modle = "x"\n', "remit.toml:1: There is no setting 'modle'. Did you mean 'model'?"),
+        ('modle = "x"\n', "remit.toml:1: Unknown setting 'modle'. Did you mean 'model'?"),
         ("\nmodel = 3\n", "remit.toml:2: model must be text, not '3'."),
         (
             "[limits]\nusd = 1\n\ntimeout = 3\n",
-            "remit.toml:4: limits 'timeout' is no limit. Did you mean 'seconds'?",
+            "remit.toml:4: limits 'timeout' is not a limit. Did you mean 'seconds'?",
         ),
         ('[limits]\nusd = "lots"\n', "remit.toml:2: limits 'usd' must be a number, not 'lots'."),
         ("[limits]\nturns = 0\n", "remit.toml:2: limits 'turns' must be from 1 to"),
@@ -157,27 +157,27 @@ def test_the_users_own_agents_come_after_the_projects(project: Path) -> None:
         ('sandbox = "tight"\n', "remit.toml:1: sandbox must be"),
         (
             "[agents.a]\ndescription = 'd'\ntoools = []\n",
-            "remit.toml:3: agents.a: The key 'toools' is not known. Did you mean 'tools'?",
+            "remit.toml:3: agents.a: Unknown key 'toools'. Did you mean 'tools'?",
         ),
         ("[agents.a]\ntools = 'Read'\nmaxTurns = 'x'\n", "remit.toml:3: agents.a: maxTurns must be a number"),
-        ("agents = 'x'\n[mcp.server.x]\ncommand = 'y'\n", "remit.toml:2: There is no setting 'mcp.server'."),
-        ("[mcp.servers.x]\ncomand = 'y'\n", "remit.toml:1: mcp.servers.x: there is no key 'comand'"),
-        ("[models]\na = 'b'\nb = 'a'\n", "remit.toml:2: The model alias 'a' leads in a circle: a -> b -> a."),
+        ("agents = 'x'\n[mcp.server.x]\ncommand = 'y'\n", "remit.toml:2: Unknown setting 'mcp.server'."),
+        ("[mcp.servers.x]\ncomand = 'y'\n", "remit.toml:1: mcp.servers.x: unknown key 'comand'"),
+        ("[models]\na = 'b'\nb = 'a'\n", "remit.toml:2: The model alias 'a' refers to itself: a -> b -> a."),
         ("[models]\na = 1\n", "remit.toml:2: models.a must be text, not '1'."),
         ("limits = 3\n", "remit.toml:1: limits has '3'"),
-        ("model = [\n", "remit.toml:2: The file is no valid TOML"),
+        ("model = [\n", "remit.toml:2: The file is not valid TOML"),
         ("model = []\n", "remit.toml:1: model is an empty list"),
         ("workspace = ['a']\n", "remit.toml:1: workspace must be text, not a list."),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(project: Path, toml: str, expected: str) -> None:
-    """An unknown key and a wrong type are errors with file, line and a suggestion."""
+def test_errors_have_a_line(project: Path, toml: str, expected: str) -> None:
+    """An unknown key or a wrong type is an error with file, line and a suggestion."""
     told = problems_of(project, toml)
     assert [one for one in told if one.startswith(expected.rstrip("."))], told
 
 
-def test_all_that_is_wrong_is_said_at_once(project: Path) -> None:
-    """One mistake does not hide the others, in whatever layer they are."""
+def test_all_errors_are_reported_at_once(project: Path) -> None:
+    """One mistake does not hide the others, in any layer."""
     user_file(project, "colour = 1\n")
     told = problems_of(project, "modle = 1\n[limits]\nusd = 'x'\n", environ={"REMIT_LIMITS_TRUNS": "1"})
     assert [one.partition(": ")[0] for one in told] == [
@@ -188,8 +188,8 @@ def test_all_that_is_wrong_is_said_at_once(project: Path) -> None:
     ]
 
 
-def test_pyproject_has_the_same_in_a_table(project: Path) -> None:
-    """[tool.remit] of pyproject.toml is read where there is no remit.toml; one that is about others is not looked at."""
+def test_pyproject_may_have_the_settings(project: Path) -> None:
+    """[tool.remit] of pyproject.toml is read if there is no remit.toml; a pyproject.toml without it is ignored."""
     (project / "pyproject.toml").write_text('[project]\nname = "x"\n\n[tool.remit]\nmodel = "a:b"\n')
     assert (settings(project).model, settings(project).origin("model")) == ("a:b", "pyproject.toml:5")
     assert settings(project, 'model = "c:d"\n').model == "c:d"
@@ -199,7 +199,7 @@ def test_pyproject_has_the_same_in_a_table(project: Path) -> None:
 
 
 def test_the_nearest_file_is_the_projects(project: Path) -> None:
-    """The nearest remit.toml up to the repository's root is read, and nothing above."""
+    """The nearest remit.toml up to the repository's root is read, and none above."""
     (project / "a" / "b").mkdir(parents=True)
     (project.parent / "remit.toml").write_text('model = "above:x"\n')
     assert settings(project, folder="a/b").model is None
@@ -210,7 +210,7 @@ def test_the_nearest_file_is_the_projects(project: Path) -> None:
 
 
 def test_variables(project: Path) -> None:
-    """Each setting has a variable; an empty one says nothing, and a misspelt one is told."""
+    """Each setting has a variable; an empty variable is ignored, and a misspelled one is reported."""
     found = settings(
         project,
         environ={
@@ -225,20 +225,18 @@ def test_variables(project: Path) -> None:
     )
     assert found.limits == Limits(depth=1, usd=0.5, seconds=120)
     assert (str(found.sandbox), found.journal, found.model) == ("read-only", "memory", None)
-    assert [str(p) for p in found.problems] == [
-        "REMIT_MODLE: There is no such variable. Did you mean 'REMIT_MODEL'?"
-    ]
+    assert [str(p) for p in found.problems] == ["REMIT_MODLE: Unknown variable. Did you mean 'REMIT_MODEL'?"]
 
 
-def test_a_later_rule_replaces_one_about_the_same(project: Path) -> None:
-    """`--allow terminal` stands in for the user's `ask terminal`, and leaves rules about other things."""
+def test_a_later_rule_replaces_an_earlier_one(project: Path) -> None:
+    """`--allow terminal` replaces the user's `ask terminal`, and leaves rules for other tools."""
     user_file(project, 'policy = ["ask terminal", "deny fetch"]\n')
     found = settings(project, flags={"policy.allow": ["Bash"], "policy.deny": ["write"]})
     assert found.policy == ["deny fetch", "allow terminal", "deny write"]
 
 
 def test_passwords_are_not_shown(project: Path) -> None:
-    """What is listed for people has no password in it."""
+    """Listed settings contain no passwords."""
     found = settings(project, 'journal = "postgresql://me:secret@host/db"\n')
     rows = {key: shown for key, shown, _ in found.rows()}
     assert rows["journal"] == "postgresql://me:***@host/db"
@@ -246,7 +244,7 @@ def test_passwords_are_not_shown(project: Path) -> None:
 
 
 def test_limits_in_one_line() -> None:
-    """People write `depth=2,usd=0.5`; what is wrong is said with the name."""
+    """`depth=2,usd=0.5` is read; errors name the limit."""
     assert parse_limits("depth=2, usd=0.5,seconds=1h, tokens=none") == Limits(
         depth=2, usd=0.5, seconds=3600, tokens=None
     )
@@ -284,7 +282,7 @@ command = "curl"
 
 
 def test_an_untrusted_project_only_narrows(project: Path) -> None:
-    """What a cloned project would widen is set aside, each with key, line and reason; what narrows holds."""
+    """Settings of an untrusted project that widen are ignored, each with key, line and reason; those that narrow apply."""
     user_file(project, 'sandbox = "read-only"\n[limits]\nusd = 1\n')
     found = settings(project, WIDE, trusted=False)
     assert {one.key: one.origin for one in found.untrusted} == {
@@ -306,8 +304,8 @@ def test_an_untrusted_project_only_narrows(project: Path) -> None:
     assert list(found.withheld) == ["evil"]
 
 
-def test_consent_lets_a_project_say_what_it_likes(project: Path) -> None:
-    """Once trusted, the project's file is followed in full; a folder below that has no settings is trusted too."""
+def test_a_trusted_projects_settings_apply(project: Path) -> None:
+    """Once trusted, the project's file applies completely; a subfolder without settings is trusted too."""
     home = project.parent / "home"
     (project / "remit.toml").write_text(WIDE)
     assert trust(project / "src" / "..", home=home, environ={}) == project
@@ -334,8 +332,8 @@ def test_agents_of_an_untrusted_project_are_untrusted(project: Path) -> None:
     }
 
 
-def test_a_projects_mcp_json_needs_consent(project: Path) -> None:
-    """Servers of .mcp.json are named but not read before the project is trusted; remit.toml has the last word."""
+def test_a_projects_mcp_json_needs_trust(project: Path) -> None:
+    """Servers of .mcp.json are listed but not read before the project is trusted; remit.toml takes precedence."""
     (project / ".mcp.json").write_text(
         '{"mcpServers": {"one": {"command": "${CMD}"}, "two": {"command": "from-json"}, "bad": {"comand": "x"}}}'
     )
@@ -352,23 +350,25 @@ def test_a_projects_mcp_json_needs_consent(project: Path) -> None:
 
 
 def test_a_link_does_not_bring_in_another_file(project: Path) -> None:
-    """remit.toml as a link out of an untrusted project is refused."""
+    """A remit.toml that is a symlink out of an untrusted project is refused."""
     (project.parent / "other.toml").write_text('model = "a:b"\n')
     (project / "remit.toml").symlink_to(project.parent / "other.toml")
     assert "outside the project" in problems_of(project, "", trusted=False)[0]
     assert settings(project).model == "a:b"
 
 
-def test_a_rule_about_a_misspelt_tool_is_told_with_its_line(project: Path) -> None:
-    """Else it would be found only when something is run, or deny nothing; what is no tool of ours may be another's."""
+def test_a_rule_with_a_misspelled_tool_is_an_error(project: Path) -> None:
+    """A rule with a misspelled tool would deny nothing, so it is an error with its line; unknown tools may be other
+    programs'.
+    """
     toml = '[policy]\nallow = ["read"]\ndeny = ["wriet", "publish", "WebSearch", "mcp__x__y", "term*"]\n'
     assert problems_of(project, toml) == [
-        "remit.toml:3: policy: 'deny wriet' is about no tool. Did you mean 'write'?"
+        "remit.toml:3: policy: 'deny wriet' names no tool. Did you mean 'write'?"
     ]
 
 
 def test_rules_are_read_without_the_tools(project: Path) -> None:
-    """To import them takes a hundred times as long as to read the file, and every command reads it."""
+    """Importing the tools takes a hundred times as long as reading the file, and every command reads it."""
     (project / "remit.toml").write_text('[policy]\ndeny = ["terminal(rm *)"]\n')
     code = (
         "import sys; from remit.definitions import load_settings; load_settings('.');"

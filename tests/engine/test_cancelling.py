@@ -363,7 +363,7 @@ async def test_cancelling_a_run_of_another_tree_is_a_mistake() -> None:
     model = ScriptedModel([say("done", delay=5)])
     async with start(Agent("lead"), "go", model=model) as running:
         for name in ("other", f"{running.run_id}.7"):
-            with pytest.raises(UsageError, match=f"no run '{name}'"):
+            with pytest.raises(UsageError, match=f"No run '{name}'"):
                 await running.cancel(run=name)
         assert (await running.outcome()).ok
 
@@ -410,7 +410,7 @@ async def test_leaving_the_block_early_stops_the_tree() -> None:
     assert alive() == []
     outcome = await running.outcome()
     assert outcome.status is Status.CANCELLED
-    assert outcome.reason.startswith("cancelled by the block that started it")
+    assert outcome.reason.startswith("cancelled by the end of the `async with` block")
 
 
 async def test_an_error_in_the_block_stops_the_tree_and_passes() -> None:

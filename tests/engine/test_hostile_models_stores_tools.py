@@ -133,7 +133,7 @@ async def test_a_store_that_raises_at_once_loses_no_slot() -> None:
         outcome = await run(lead, "go", model=model, store=Broken(), limits=limits)
     assert outcome.ok
     assert outcome.total_usage.requests == 3
-    assert "not kept" in outcome.children[0].warnings[0]
+    assert "not stored" in outcome.children[0].warnings[0]
 
 
 async def test_a_store_that_hangs_does_not_hold_up_a_stop() -> None:
@@ -375,7 +375,7 @@ async def test_only_ids_reach_the_store(name: str) -> None:
     lead = Agent("lead", subagents=[Agent("kid")])
     model = ScriptedModel({**scripts, "kid": []})
     outcome = await run(lead, "go", model=model, store=Nosy())
-    assert "no artifact" in results(outcome)[0].content
+    assert "No artifact" in results(outcome)[0].content
 
 
 def test_shared_subagents_are_looked_at_once() -> None:

@@ -285,5 +285,5 @@ async def test_a_survey_counts_what_it_does_not_list(tmp_path: Path) -> None:
 async def test_a_survey_loses_no_folder_silently(tmp_path: Path, name: str) -> None:
     """A folder with an odd name, or a deep one, is counted, or named as not looked at."""
     outcome = await surveyed(tmp_path, {f"{name}/main.py": "x"})
-    assert "- files: 1," in outcome.text or "- not looked at: " in outcome.text
+    assert "- files: 1," in outcome.text or "- not surveyed: " in outcome.text
     assert name.partition("/")[0].strip() in outcome.text

@@ -170,7 +170,7 @@ async def test_a_sync_tool_that_cannot_hear_a_stop_is_abandoned_at_its_timeout()
     outcome = await run(Agent("one", tools=[deaf]), "go", model=ScriptedModel([call("deaf"), say("done")]))
     assert time.monotonic() - began < 1.2
     assert outcome.ok
-    assert outcome.warnings == ("tool deaf could not be stopped and was left behind; its result is dropped.",)
+    assert outcome.warnings == ("tool deaf could not be stopped and was abandoned; its result is dropped.",)
     await asyncio.sleep(1.5)
 
 

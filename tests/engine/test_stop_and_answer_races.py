@@ -346,7 +346,7 @@ async def test_what_comes_too_late_is_said() -> None:
         outcome = await running.outcome()
         assert not running.send("and there")
     assert outcome.ok
-    assert outcome.warnings == ("1 message came too late to join a turn.",)
+    assert outcome.warnings == ("1 message arrived too late to join a turn.",)
 
 
 async def test_what_came_too_late_and_is_kept_is_said_to_be() -> None:
@@ -357,7 +357,7 @@ async def test_what_came_too_late_and_is_kept_is_said_to_be() -> None:
         assert running.send("also look there")
         await running.cancel("enough")
         outcome = await running.outcome()
-    assert outcome.warnings == ("1 message came too late to join a turn, unless this run is resumed.",)
+    assert outcome.warnings == ("1 message arrived too late to join a turn, unless this run is resumed.",)
     again = await resume(store, running.run_id, agent=Agent("a"), model=ScriptedModel([say("there")]))
     assert [message.text for message in again.messages] == ["go", "also look there", "there"]
     # It did join: what was said of it is true no more, here and in the journal.

@@ -84,7 +84,7 @@ def test_what_is_too_long_to_show_says_so_and_can_be_seen() -> None:
     """Of something long both ends are shown and the rest is counted; asked for, all of it is there."""
     command = "\n".join(f"step {n}" for n in range(500))
     short, whole = in_words(asked({"command": command})), in_words(asked({"command": command}), whole=True)
-    assert f"{500 - HEAD_LINES - TAIL_LINES} lines are not shown" in short
+    assert f"{500 - HEAD_LINES - TAIL_LINES} lines hidden" in short
     assert "step 499" in short
     assert all(f"step {n}\n" in whole for n in range(499))
 

@@ -286,7 +286,7 @@ async def test_a_sibling_cannot_read_anothers_artifact() -> None:
     outcome = await run(lead_of(Agent("w"), spy), "go", model=ScriptedModel(scripts))
     assert outcome.children[0].artifacts[0].id == "r1.1/text"
     assert len(asked) == 5
-    assert all("There is no artifact" in text for text in asked)
+    assert all("No artifact" in text for text in asked)
     assert not any("line 1" in text for text in asked)
 
 

@@ -49,6 +49,7 @@ def wishes(agent: str, run: str, turn: int, heard: list[str]) -> list[Wish]:
             [("task", {"agent": "writer", "prompt": "Publish."}), ("write", {"what": "middle"})],
         ],
         "leaf": [[("look", {"what": "leaf"})]],
+        "mapper": [[("spread", {})]],
         "scout": [[("look", {"what": "scout"})]],
         "writer": [[("publish", {"what": "writer"})]],
         "asker": [[("publish", {"what": "asker"})], [("look", {"what": "asker"})]],

@@ -19,6 +19,7 @@ from remit import (
     AssistantMessage,
     Limits,
     ModelError,
+    ProgramContext,
     Reply,
     Request,
     ToolContext,
@@ -89,7 +90,35 @@ lead = Agent("lead", tools=[look], subagents=[middle, scout], limits=Limits(resu
 asker = Agent("asker", tools=[publish, look])
 walker = Agent("walker", tools=[pause, write], limits=Limits(turns=1000))
 
-AGENTS = {agent.name: agent for agent in (lead, asker, walker)}
+
+@tool(tier="observe")
+async def spread(ctx: ToolContext) -> str:
+    """Look in two places, each with a child."""
+    return " ".join(one.text for one in await ctx.map(leaf, ["Look left.", "Look right."]))
+
+
+mapper = Agent("mapper", description="Spreads.", tools=[spread])
+
+
+async def code(ctx: ProgramContext) -> str:
+    """A step, a map, a child whose tool delegates, and a step."""
+    life = ctx.deps
+    assert isinstance(life, Life)
+
+    def note(what: str) -> str:
+        life.note(f"step {what}")
+        return what
+
+    plan = await ctx.step("plan", note, "plan")
+    found = await ctx.map(leaf, [f"Look for {plan} {n}." for n in range(3)])
+    spread_out = await ctx.delegate(mapper, "Spread.", key="spread")
+    texts = [one.text for one in (*found, spread_out)]
+    return f"{await ctx.step('join', note, 'join')}: {' '.join(texts)}"
+
+
+coder = Agent("coder", program=code)
+
+AGENTS = {agent.name: agent for agent in (lead, asker, walker, coder)}
 
 
 def digest(messages: Sequence[Message]) -> int:

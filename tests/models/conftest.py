@@ -1,4 +1,4 @@
-"""Keys that are none, addresses on loopback, and no way out."""
+"""Fake keys, loopback addresses, and no access to other networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost", b"localhost", None, "")
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that is no key for each provider, and nothing else of the machine's own settings."""
+    """A fake key for each provider, and none of the machine's own settings."""
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_BASE_URL", "_AUTH_TOKEN")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -26,7 +26,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else is looked up or dialled; whoever tries fails the test."""
+    """No other name is resolved and no other address is connected to; an attempt fails the test."""
     connect, look_up = socket.socket.connect, socket.getaddrinfo
 
     def refuse(where: object) -> None:
@@ -48,6 +48,6 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates are read once for each client, and nothing here is encrypted."""
+    """Certificates are loaded once for each client, and these tests encrypt nothing."""
     blank = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     monkeypatch.setattr("httpx2._transports.default.create_ssl_context", lambda *_, **__: blank)

@@ -23,7 +23,7 @@ def answer(seen: Seen) -> Answer:
 
 
 def hush(piece: str | Delta) -> None:
-    """Nobody listens."""
+    """Ignores every event."""
 
 
 @pytest.mark.real_time
@@ -33,7 +33,7 @@ def hush(piece: str | Delta) -> None:
     ids=lambda v: type(v).__name__,
 )
 async def test_one_client_for_all_runs(form: Format, many: int) -> None:
-    """So many replies at once are as many requests; what was opened for them is used again, and closed at the end."""
+    """Simultaneous replies are as many requests; their connections are reused, and closed at the end."""
     async with stage(play=answer, together=many) as on:
         model = on.shelf.find(form.name)
 
@@ -46,7 +46,7 @@ async def test_one_client_for_all_runs(form: Format, many: int) -> None:
                 for number in range(many):
                     group.start_soon(ask, number)
         assert len(on.server.seen) == 2 * many
-        # Two more at most, on a slow machine: a connection is busy until its reply has been read to the end.
+        # On a slow machine up to two more: a connection is busy until its reply is read completely.
         assert many <= on.server.connections <= many + 2
         await on.shelf.close()
         await asyncio.wait_for(on.server.idle.wait(), 30)
@@ -55,7 +55,7 @@ async def test_one_client_for_all_runs(form: Format, many: int) -> None:
 
 @pytest.mark.real_time
 async def test_two_names_of_one_provider_share_its_client() -> None:
-    """openai: and openai-chat: go through the same connections."""
+    """openai: and openai-chat: use the same connections."""
     async with stage(play=answer) as on:
         for name in ("openai:gpt-5", "openai-chat:gpt-5", "openai-chat:gpt-4o-mini"):
             await on.ask(name, asking())
@@ -64,7 +64,7 @@ async def test_two_names_of_one_provider_share_its_client() -> None:
 
 @pytest.mark.real_time
 async def test_a_shelf_that_was_closed_opens_again() -> None:
-    """A model asked after the close opens a connection of its own, which the next close closes."""
+    """A model called after `close` opens a new connection, which the next `close` closes."""
     async with stage(play=answer) as on:
         await on.ask(CHAT, asking())
         await on.shelf.close()
@@ -76,7 +76,7 @@ async def test_a_shelf_that_was_closed_opens_again() -> None:
 
 @pytest.mark.parametrize("form", [ANTHROPIC, CHAT], ids=["Anthropic", "Chat"])
 def test_each_loop_has_its_own_clients(form: Format) -> None:
-    """A shelf made outside any loop serves one loop after the other."""
+    """A shelf created outside any event loop works in one loop after another."""
     shelf = Shelf()
 
     async def once() -> None:
@@ -91,8 +91,8 @@ def test_each_loop_has_its_own_clients(form: Format) -> None:
 
 
 @pytest.mark.real_time
-async def test_a_cancel_does_not_keep_the_shelf_from_closing() -> None:
-    """Closing inside a cancelled scope closes all the same."""
+async def test_a_cancelled_scope_does_not_prevent_closing() -> None:
+    """Closing inside a cancelled scope still closes every connection."""
     async with stage(play=answer) as on:
         await on.ask(CHAT, asking())
         with anyio.CancelScope() as scope:
@@ -112,8 +112,8 @@ async def test_cancelling_by_a_scope_closes_the_connection_too() -> None:
 
 
 @pytest.mark.real_time
-async def test_no_test_leaves_the_machine() -> None:
-    """An address elsewhere is not dialled from here: the guard of these tests works."""
+async def test_external_addresses_are_blocked() -> None:
+    """Connecting to an external address fails: the guard of these tests works."""
     shelf = Shelf()
     with pytest.raises(ModelError, match="a test dialled"):
         await shelf.find("http://192.0.2.1/v1#m").reply(asking(), hush)

@@ -1,4 +1,4 @@
-"""Every way a provider can fail is one error of a kind, with a sentence a stranger understands."""
+"""Every failure of a provider is one error with a kind and a clear sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__n
 
 
 def body_of(form: Format, kind: str, message: str, status: int, code: str | None = None) -> object:
-    """An error as each provider words it."""
+    """An error body in each provider's format."""
     if form is ANTHROPIC:
         return {"type": "error", "error": {"type": kind, "message": message}}
     if form is GOOGLE:
@@ -60,7 +60,7 @@ CASES: list[tuple[int, str, str, ModelErrorKind, bool]] = [
 
 @each_format
 async def test_each_status_has_its_kind(form: Format) -> None:
-    """The kind, whether to try again, and who, what and why in one sentence; one request each, no retries."""
+    """Each status has a kind, a retryable flag and one sentence; one request each, no retries."""
     answers = [failing(status, body_of(form, word, message, status)) for status, word, message, _, _ in CASES]
     async with stage(*answers) as on:
         for number, (status, _, message, kind, again) in enumerate(CASES, 1):
@@ -90,15 +90,15 @@ SPECIAL: list[Special] = [
 
 
 @pytest.mark.parametrize("case", SPECIAL, ids=lambda case: f"{type(case[0]).__name__}-{case[5]}")
-async def test_what_only_the_provider_words_tell(case: Special) -> None:
-    """Overload, a full context, an empty account and a filter are told from their plain neighbours."""
+async def test_kinds_recognised_by_the_providers_text(case: Special) -> None:
+    """Overload, a full context, an empty account and a filter are recognised by the provider's text."""
     form, status, word, message, code, kind = case
     error = await fail(form, failing(status, body_of(form, word, message, status, code)))
     assert (error.kind, error.retryable) == (kind, kind == "overloaded")
 
 
 async def test_a_prompt_that_google_blocks() -> None:
-    """A prompt that is blocked before anything is answered is a refusal."""
+    """A prompt that is blocked before any answer is a refusal."""
     body = b'{"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 9}}'
     async with stage(Answer(pieces=[b"data: " + body + b"\n\n"])) as on:
         reply, _ = await on.ask(GOOGLE, asking())
@@ -119,30 +119,30 @@ async def test_how_long_to_wait(form: Format) -> None:
 
 
 async def test_how_long_to_wait_for_google() -> None:
-    """Google says it in the body."""
+    """Google sends the delay in the body."""
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "13.5s"}
     body = {"error": {"code": 429, "message": "Slow down", "status": "RESOURCE_EXHAUSTED", "details": [info]}}
     assert (await fail(GOOGLE, failing(429, body))).retry_after == 13.5
 
 
-async def test_the_words_say_what_to_do() -> None:
-    """A bad key names its variable, a misspelt model the one that was meant, a lost server its address."""
+async def test_messages_say_what_to_do() -> None:
+    """A bad key names its variable, a misspelled model the nearest name, an unreachable server its address."""
     error = await fail(
         ANTHROPIC, failing(401, body_of(ANTHROPIC, "authentication_error", "invalid x-api-key", 401))
     )
     assert str(error) == (
-        "anthropic:claude-sonnet-4-6 did not accept the key (status 401): invalid x-api-key."
+        "anthropic:claude-sonnet-4-6 rejected the API key (status 401): invalid x-api-key."
         " Check the key in ANTHROPIC_API_KEY."
     )
     missing = body_of(ANTHROPIC, "not_found_error", "model: claude-sonet-4-6", 404)
     async with stage(failing(404, missing)) as on:
         with pytest.raises(ModelError, match=r"Did you mean 'anthropic:claude-sonnet-4-6'\?") as caught:
             await on.ask("anthropic:claude-sonet-4-6", asking())
-    assert "says that there is no such model (status 404): model: claude-sonet-4-6." in str(caught.value)
+    assert "does not know this model (status 404): model: claude-sonet-4-6." in str(caught.value)
 
 
 @each_format
-async def test_nobody_listens_there(form: Format) -> None:
+async def test_an_unreachable_server(form: Format) -> None:
     """A wrong base URL is a failed connection that names the address."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -153,12 +153,12 @@ async def test_nobody_listens_there(form: Format) -> None:
                 await shelf.find(form.name).reply(asking(), print)
             await shelf.close()
     assert (caught.value.kind, caught.value.retryable) == ("connection", True)
-    assert f"Is {url}" in str(caught.value)
+    assert f"Check that {url}" in str(caught.value)
     assert caught.value.usage == Usage(1, usd=0.0), "nothing was sent, so nothing was used"
 
 
-async def test_answers_that_are_no_answers() -> None:
-    """A page of HTML with status 500, and a 200 that is no JSON, are the server's failure."""
+async def test_invalid_answers() -> None:
+    """An HTML page with status 500, and a 200 that is not JSON, are failures of the server."""
     error = await fail(CHAT, failing(500, "<html><h1>Sorry</h1>" + "x" * 5000))
     assert error.kind == "server"
     assert len(str(error)) < 500
@@ -170,7 +170,7 @@ async def test_answers_that_are_no_answers() -> None:
 
 @pytest.mark.parametrize("form", [ANTHROPIC, RESPONSES], ids=["Anthropic", "Responses"])
 async def test_an_error_inside_a_stream(form: Format) -> None:
-    """What a provider reports after it began to answer has the kind it would have had before."""
+    """An error reported after the answer began has the same kind as before it."""
     pieces = form.pieces(Talk("Good morning."))[:4]
     if form is ANTHROPIC:
         event = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
@@ -182,7 +182,7 @@ async def test_an_error_inside_a_stream(form: Format) -> None:
 
 @each_format
 async def test_a_connection_that_breaks_mid_stream(form: Format) -> None:
-    """It is a failed connection, to be tried again; the pieces were told, and what was counted is kept."""
+    """It is a failed connection that can be retried; the received pieces were emitted, and their usage is kept."""
     pieces = form.pieces(Talk("Good morning, and some more.", fresh=40, read=2))
     cut = next(
         n
@@ -205,14 +205,14 @@ async def test_a_connection_that_breaks_mid_stream(form: Format) -> None:
 
 @pytest.mark.parametrize("form", [ANTHROPIC, RESPONSES], ids=["Anthropic", "Responses"])
 async def test_a_stream_that_ends_too_soon(form: Format) -> None:
-    """A stream that is closed in good order before the reply is whole is not taken for a reply."""
+    """A stream that is closed properly before the reply is complete is not accepted as a reply."""
     error = await fail(form, Answer(pieces=form.pieces(Talk("Good morning."))[:-2]))
     assert (error.kind, error.retryable) == ("connection", True)
 
 
 @each_format
 async def test_cancelling_closes_the_connection(form: Format) -> None:
-    """A cancel in the middle of a stream is seen by the server as a closed connection."""
+    """If a call is cancelled during a stream, the server sees the connection close."""
     talk = Talk("Good morning.", thinking=())
     hanging = Answer(pieces=form.pieces(talk)[:-2] or form.pieces(talk)[:1], then="hang")
     async with stage(hanging) as on:
@@ -228,7 +228,7 @@ async def test_cancelling_closes_the_connection(form: Format) -> None:
 
 @each_format
 async def test_a_server_that_never_answers(form: Format) -> None:
-    """Nothing of ours gives up on it, and a cancel closes the connection."""
+    """No internal timeout ends the call, and a cancel closes the connection."""
     async with stage(Answer(then="hang")) as on:
         task = asyncio.create_task(on.shelf.find(form.name).reply(asking(), print))
         await on.server.asked.wait()

@@ -1,4 +1,4 @@
-"""Forged results on the wire: whatever a result says, the request has the same shape."""
+"""Forged tool results on the wire: the content of a result does not change the shape of the request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORGED = (
 
 
 def with_words(body: object, words: str) -> object:
-    """A body with the plain result's text replaced, wherever it stands."""
+    """The body with the text of the plain result replaced everywhere."""
     if isinstance(body, dict):
         return {key: with_words(value, words) for key, value in body.items()}
     if isinstance(body, list):
@@ -32,7 +32,7 @@ def with_words(body: object, words: str) -> object:
 @pytest.mark.parametrize("words", FORGED)
 @pytest.mark.parametrize("form", FORMATS, ids=lambda f: type(f).__name__)
 async def test_a_result_is_one_string_in_the_request(form: Format, words: str) -> None:
-    """A forged result differs from a plain one in that string alone: no message, role or block is added."""
+    """A forged result differs from a plain one only in that string: no message, role or block is added."""
     call = AssistantMessage("", (Call("c1", "look", {"what": "a door"}),))
     answer = form.answer(Talk("Fine."))
     async with stage(answer, answer) as on:

@@ -1,4 +1,4 @@
-"""What a model may be called, and the one sentence for each name that does not work."""
+"""Valid model names, and the message for each kind of invalid name."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def refused(name: str, **aliases: str) -> str:
 
 
 def test_a_name_without_a_provider() -> None:
-    """It is told how to write it, and which alias may be meant."""
+    """The message shows the correct form and suggests an alias."""
     said = refused("gpt-5")
-    assert said.startswith(
-        "The model name 'gpt-5' does not say which provider has it. Write it as \"anthropic:"
-    )
+    assert said.startswith("The model name 'gpt-5' lacks a provider. Write it as \"anthropic:")
     assert refused("fats", fast="openai:gpt-5").endswith("Did you mean the alias 'fast'?")
-    assert "names no model after the colon" in refused("openai:")
+    assert "lacks a model after the colon" in refused("openai:")
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 7])
-def test_a_name_that_is_none(name: object) -> None:
-    """Anything but words is refused."""
-    with pytest.raises(UsageError, match="A model is named by a string"):
+def test_an_invalid_name(name: object) -> None:
+    """Only non-empty strings are accepted."""
+    with pytest.raises(UsageError, match="A model name must be a non-empty string"):
         Shelf().find(name)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_misspelt_provider() -> None:
-    """It is told what was probably meant."""
+def test_a_misspelled_provider() -> None:
+    """The message suggests the probable provider."""
     assert refused("antropic:claude-sonnet-5") == (
-        "There is no provider 'antropic' (in the model name 'antropic:claude-sonnet-5')."
+        "Unknown provider 'antropic' in the model name 'antropic:claude-sonnet-5'."
         ' Did you mean "anthropic:claude-sonnet-5"?'
     )
-    assert refused("zzz:x").endswith("Known are anthropic, openai, google, groq, mistral, cohere and more.")
+    assert refused("zzz:x").endswith(
+        "Known providers: anthropic, openai, google, groq, mistral, cohere and others."
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "extra"), [("groq:llama", "groq"), ("mistral:large", "mistral"), ("cohere:r", "cohere")]
 )
 def test_a_missing_package(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told what to install."""
+    """The message says what to install."""
     monkeypatch.setitem(sys.modules, {"mistral": "mistralai"}.get(extra, extra), None)
     wanted = f"needs a package that is not installed. Run: pip install 'remit[{extra}]'"
     assert refused(name) == f"The model {name!r} {wanted}"
@@ -65,7 +65,7 @@ def test_a_missing_package(name: str, extra: str, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_nothing_is_installed(name: str, end: str) -> None:
-    """Without any of the extras the sentences are the same."""
+    """Without any extra installed the messages are the same."""
     program = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
         "import remit.models\n"
@@ -94,7 +94,7 @@ def test_nothing_is_installed(name: str, end: str) -> None:
     ],
 )
 def test_a_missing_key(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exact variable is named."""
+    """The message names the exact variable."""
     for each in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.delenv(each, raising=False)
     assert refused(name) == f"The model {name!r} needs a key: set the environment variable {variable}."
@@ -103,43 +103,43 @@ def test_a_missing_key(name: str, variable: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "address", ["ftp://host/v1#m", "http://#m", "http:///v1#m", "http://host:99999/v1#m"]
 )
-def test_an_address_that_is_none(address: str) -> None:
-    """What is no web address is refused before anything is dialled."""
-    assert "is no valid address" in refused(address)
+def test_an_invalid_address(address: str) -> None:
+    """An invalid address is refused before any connection."""
+    assert "is not a valid address" in refused(address)
 
 
-def test_addresses_say_which_model_and_no_secrets() -> None:
-    """An address needs a model after the hash, and has no password in it."""
+def test_addresses_need_a_model_and_no_password() -> None:
+    """An address needs a model after the hash and may not contain a password."""
     assert 'Write it as "http://localhost:8000/v1#model".' in refused("http://localhost:8000/v1")
     assert "Put the key into OPENAI_COMPATIBLE_API_KEY" in refused("http://me:secret@localhost/v1#m")
 
 
-def test_a_base_url_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base URL without its scheme is found before the run, and its variable is named."""
+def test_an_invalid_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base URL without a scheme is reported before the run, with its variable."""
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost:8000/v1")
     said = refused("openai:gpt-5")
-    assert said.startswith("The base URL of 'openai:gpt-5' (OPENAI_BASE_URL) is no valid address")
+    assert said.startswith("The base URL of 'openai:gpt-5' (OPENAI_BASE_URL) is not a valid address")
 
 
 def test_aliases() -> None:
-    """An alias may stand for an alias; the same model comes back under each of its names."""
+    """An alias may refer to another alias; every name of a model finds the same object."""
     shelf = Shelf({"fast": "small", "small": "openai-chat:gpt-4o-mini"})
     found = shelf.find("fast")
     assert found is shelf.find("small") is shelf.find("openai-chat:gpt-4o-mini") is shelf.find(" fast ")
     assert found.name == "openai-chat:gpt-4o-mini"
 
 
-def test_aliases_that_lead_nowhere() -> None:
-    """Circles and things that are no names are refused when the shelf is made."""
-    with pytest.raises(UsageError, match="leads in a circle: a -> b -> a"):
+def test_invalid_aliases() -> None:
+    """Cyclic aliases and targets that are not names are refused when the shelf is created."""
+    with pytest.raises(UsageError, match="refers to itself: a -> b -> a"):
         Shelf({"a": "b", "b": "a"})
-    with pytest.raises(UsageError, match="must be a name for a name"):
+    with pytest.raises(UsageError, match="must map a name to a name"):
         Shelf({"a": 7})  # pyright: ignore[reportArgumentType]
-    assert "no provider" in refused("fast", fast="nobody:x")
+    assert "Unknown provider" in refused("fast", fast="nobody:x")
 
 
 def test_prices_and_windows() -> None:
-    """The worst case has the dearest input; what nobody knows is unknown and not free."""
+    """The worst case uses the highest input price; an unknown price is unknown, not zero."""
     shelf = Shelf()
     claude = shelf.find("anthropic:claude-haiku-4-5")
     assert claude.price is not None
@@ -156,14 +156,14 @@ def test_prices_and_windows() -> None:
 
 
 def test_lanes() -> None:
-    """Models that share a provider's limits share a lane, whatever they are called by."""
+    """Models that share a provider's rate limits share a lane, under every name."""
     shelf = Shelf()
     assert shelf.find("openai:gpt-5").lane == shelf.find("openai-chat:gpt-5").lane == "openai:gpt-5"
     assert shelf.find("http://localhost:1/v1#m").lane != shelf.find("http://localhost:2/v1#m").lane
 
 
 def test_nothing_is_imported_before_it_is_used() -> None:
-    """Importing remit and its shelf imports no provider; finding one imports that one only."""
+    """Importing remit and its shelf imports no provider; finding a model imports only its provider."""
     program = (
         "import sys, os, remit, remit.models\n"
         "shelf = remit.models.Shelf({'fast': 'anthropic:claude-sonnet-5'})\n"

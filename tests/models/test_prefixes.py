@@ -1,4 +1,4 @@
-"""Prompt caching: providers are told where they must be, and what they have seen stays the same to the byte."""
+"""Prompt caching: cache marks where providers need them, and byte-identical prefixes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CALLS = (("call_a", "look", {"what": "a door"}), ("call_b", "put", {"n": 2}))
 
 
 def conversation(form: Format, body: dict[str, Any]) -> str:
-    """The part of a request that grows, as it was written; without the bracket at its end."""
+    """The growing part of a request as sent, without its closing bracket."""
     key = {ANTHROPIC: "messages", CHAT: "messages", RESPONSES: "input", GOOGLE: "contents"}[form]
     return json.dumps(body[key], ensure_ascii=False)[:-1]
 
 
 def standing(form: Format, body: dict[str, Any]) -> str:
-    """The part of a request that does not grow, as it was written."""
+    """The constant part of a request as sent."""
     keys = {"tools", "system", "instructions", "systemInstruction", "model", "cache_control"}
     return json.dumps({key: value for key, value in body.items() if key in keys})
 
@@ -44,7 +44,7 @@ def standing(form: Format, body: dict[str, Any]) -> str:
 @pytest.mark.real_time
 @each_format
 async def test_prefixes_stay_the_same(form: Format) -> None:
-    """Each turn begins with the bytes of the one before, the wrap-up too, and siblings share what stands."""
+    """Each turn begins with the bytes of the turn before, including the wrap-up, and siblings share the constant part."""
     thoughts = (("Hmm.", "c2ln"),)
     answers = [form.answer(Talk(f"Turn {n}.", CALLS, thoughts)) for n in range(3)]
     async with stage(*answers, *(form.answer(Talk("Done.")) for _ in range(2))) as on:
@@ -56,7 +56,7 @@ async def test_prefixes_stay_the_same(form: Format) -> None:
         await on.ask(form, asking("Another task.", run_id="sibling"))
         bodies = on.server.bodies
     grown = [conversation(form, body) for body in bodies[:4]]
-    # What is added to the last message before its end is added inside it.
+    # An addition to the last message goes inside that message.
     closers = "]}"
     for before, after in pairwise(grown):
         assert after.startswith(before.rstrip(closers))
@@ -65,8 +65,8 @@ async def test_prefixes_stay_the_same(form: Format) -> None:
 
 
 @pytest.mark.real_time
-async def test_anthropic_is_told_what_to_cache() -> None:
-    """Tools, instructions and the conversation are marked, in every request alike; a setting switches it off."""
+async def test_anthropic_requests_have_cache_marks() -> None:
+    """Tools, instructions and the conversation are marked alike in every request; a setting turns this off."""
     async with stage(*(ANTHROPIC.answer(Talk("Yes.")) for _ in range(2))) as on:
         await on.ask(ANTHROPIC, asking())
         await on.ask(ANTHROPIC, asking(settings={"cache": False}))
@@ -87,7 +87,7 @@ def long_talk(turns: int) -> list[Message]:
 
 
 def test_only_what_is_new_is_converted() -> None:
-    """A turn converts its own messages: those of the turns before are the same objects as then."""
+    """A turn converts only its own messages; the objects of earlier turns are reused."""
     kept, talk = Conversations(), long_talk(40)
     first = kept.convert("run", talk[:-2])
     second = kept.convert("run", talk)
@@ -95,8 +95,8 @@ def test_only_what_is_new_is_converted() -> None:
     assert all(map(lambda one, other: one is other, first, second))
 
 
-def test_what_follows_a_result_joins_it() -> None:
-    """A message after results becomes a part of the same request; what was sent before is not changed by it."""
+def test_a_message_after_a_result_joins_it() -> None:
+    """A message after results joins the same request; earlier messages do not change."""
     kept, talk = Conversations(), long_talk(1)
     first = kept.convert("run", talk)
     second = kept.convert("run", [*talk, user("Wrap up.")])
@@ -105,7 +105,7 @@ def test_what_follows_a_result_joins_it() -> None:
 
 
 def test_a_changed_conversation_is_converted_anew() -> None:
-    """A message that was exchanged for another is sent as it is now; so is a conversation that became shorter."""
+    """A replaced message, or a conversation that became shorter, is sent in its current form."""
     kept, talk = Conversations(), long_talk(3)
     kept.convert("run", talk)
     talk[2] = msgspec.structs.replace(talk[2], content="[shortened]")
@@ -114,8 +114,8 @@ def test_a_changed_conversation_is_converted_anew() -> None:
     assert len(kept.convert("run", talk)) == len(talk)
 
 
-def test_conversations_are_forgotten() -> None:
-    """Those that were not used for longest go; one that ended can be let go at once. Each is still converted."""
+def test_conversations_are_evicted() -> None:
+    """The least recently used conversations are evicted; an ended one can be released at once. Each is still converted."""
     kept = Conversations()
     talk = long_talk(2)
     for number in range(MOST_RUNS + 20):
@@ -127,8 +127,8 @@ def test_conversations_are_forgotten() -> None:
     assert len(kept.convert("run0", talk)) == len(talk)
 
 
-def test_a_reply_without_words_is_no_message() -> None:
-    """An empty reply leaves nothing that a provider would refuse; what was said around it is one request."""
+def test_an_empty_reply_is_not_sent() -> None:
+    """An empty reply leaves nothing that a provider would refuse; the messages around it are one request."""
     made = Conversations().convert("run", [user("Go."), AssistantMessage(), user("Well?")])
     assert [len(message.parts) for message in made] == [2]
 
@@ -136,7 +136,7 @@ def test_a_reply_without_words_is_no_message() -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("form", [CHAT, RESPONSES], ids=["Chat", "Responses"])
 async def test_the_shortcut_changes_nothing(form: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way around OpenAI's slow walk sends what the walk would have sent, extra fields of the user's too."""
+    """The shortcut around OpenAI's slow conversion sends the same bytes, including the user's extra fields."""
     picture = UserMessage((TextPart("What is it?"), ImagePart("image/png", b"picture")))
     thoughts = (("Hmm.", "c2ln"),)
     bodies: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Too many requests: a provider that takes five at once, and a tree that wants fifty."""
+"""Rate limits: a provider that accepts five requests at once, and a tree that sends fifty."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ turned_away: ContextVar[bool] = ContextVar("turned_away")
 
 
 class Narrow:
-    """Lets five requests in at once and turns the others away as they come."""
+    """Accepts five requests at once and rejects the others."""
 
     def __init__(self) -> None:
         self.server: Server | None = None
@@ -52,8 +52,8 @@ def play(seen: Seen) -> Answer:
 
 
 @pytest.mark.real_time
-async def test_a_storm_of_refusals_is_met_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """50 children and a server with 5 places: all finish, and after the first wave hardly any is refused."""
+async def test_a_wave_of_rejections_happens_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """50 children and a server with 5 places: all finish, and after the first wave almost no request is rejected."""
     failed: list[ModelCallFailed] = []
 
     def listen(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""One reply through each provider's own client: what goes over the wire, and what comes back."""
+"""One reply through each provider's client: the request on the wire, and the parsed reply."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PDF = b"%PDF-1.4 not much of a document"
 @HOW
 @each_format
 async def test_a_reply_comes_back(form: Format, streamed: bool) -> None:
-    """Text, model, exact usage with cache counts; streamed, each piece is told as it comes."""
+    """Text, model, and exact usage with cache counts; in a stream each piece is emitted as it arrives."""
     talk = Talk("Good morning.", fresh=7, read=1200, write=30 if form is ANTHROPIC else 0, output=11)
     async with stage(form.answer(talk, streamed=streamed), stream=streamed) as on:
         reply, heard = await on.ask(form, asking())
@@ -53,7 +53,7 @@ async def test_a_reply_comes_back(form: Format, streamed: bool) -> None:
 @HOW
 @each_format
 async def test_parallel_calls_come_whole_and_in_order(form: Format, streamed: bool) -> None:
-    """Every call has its id, name and arguments; nothing of a call is told before it is whole."""
+    """Every call has its id, name and arguments; no part of a call is emitted before it is complete."""
     async with stage(form.answer(Talk("Both.", TWO), streamed=streamed), stream=streamed) as on:
         reply, heard = await on.ask(form, asking())
     assert reply.stop == "calls"
@@ -64,7 +64,7 @@ async def test_parallel_calls_come_whole_and_in_order(form: Format, streamed: bo
 @each_format
 @pytest.mark.parametrize("stop", ["length", "refusal"])
 async def test_why_it_stopped(form: Format, stop: Stop) -> None:
-    """A reply that was cut at its limit and one that was refused are not taken for finished ones."""
+    """A truncated reply and a refused reply are not treated as finished."""
     async with stage(form.answer(Talk("I will not", stop=stop))) as on:
         reply, _ = await on.ask(form, asking())
     assert reply.stop == stop
@@ -72,8 +72,8 @@ async def test_why_it_stopped(form: Format, stop: Stop) -> None:
     assert reply.usage is not None
 
 
-async def test_a_refusal_in_words_of_its_own() -> None:
-    """The words of a refusal that OpenAI keeps apart from the text are the text."""
+async def test_a_separate_refusal_text() -> None:
+    """The text of a refusal, which OpenAI sends separately, becomes the reply's text."""
     chunks = [
         {
             "choices": [
@@ -121,7 +121,7 @@ def _choice(form: Format, body: dict[str, Any]) -> object:
 
 
 @each_format
-async def test_what_is_asked(form: Format) -> None:
+async def test_the_content_of_a_request(form: Format) -> None:
     """Instructions, output limit, tools and settings are in the request; with "none" the tools stay in it."""
     answers = [form.answer(Talk("Yes.")) for _ in range(2)]
     async with stage(*answers) as on:
@@ -139,7 +139,7 @@ async def test_what_is_asked(form: Format) -> None:
 
 @each_format
 async def test_results_follow_their_calls(form: Format) -> None:
-    """Calls and results pair up by id, consecutive results go together, and what is sent later comes after."""
+    """Calls and results pair by id, consecutive results are grouped, and later messages follow."""
     answers = [form.answer(Talk("", TWO)), form.answer(Talk("Done."))]
     async with stage(*answers) as on:
         reply, _ = await on.ask(form, asking("Go."))
@@ -174,8 +174,8 @@ async def test_results_follow_their_calls(form: Format) -> None:
         assert [part["functionResponse"]["id"] for part in parts[:2]] == ["call_a", "call_b"]
 
 
-async def test_arguments_that_are_no_json() -> None:
-    """What a model wrote instead of JSON is kept as it is, and can be sent back."""
+async def test_arguments_that_are_not_json() -> None:
+    """Arguments that are not JSON are kept unchanged and can be sent back."""
     chunk = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "look"}}]}
     chunk["tool_calls"][0]["function"]["arguments"] = '{"what": '
     answer = CHAT.answer(Talk("", TWO))
@@ -199,7 +199,7 @@ def _picture(form: Format) -> UserMessage:
 
 @each_format
 async def test_images_and_documents(form: Format) -> None:
-    """Bytes go along in the user's message and in a tool's result, each with its kind."""
+    """Bytes are sent in user messages and tool results, each with its media type."""
     async with stage(form.answer(Talk("", TWO[:1])), form.answer(Talk("A door."))) as on:
         reply, _ = await on.ask(form, asking(_picture(form)))
         result = ToolMessage("call_a", "look", "a photo", parts=(ImagePart("image/png", PNG),))
@@ -214,7 +214,7 @@ async def test_images_and_documents(form: Format) -> None:
 
 
 async def test_images_by_address() -> None:
-    """An address is passed on for the provider to fetch; nothing is fetched here."""
+    """An address is passed to the provider; remit fetches nothing."""
     image = UserMessage(
         (ImagePart(url="https://example.com/a.png"), FilePart(url="https://example.com/a.pdf"))
     )
@@ -251,7 +251,9 @@ def _schema(form: Format, body: dict[str, Any]) -> object:
 
 @each_format
 async def test_an_answer_with_a_schema(form: Format) -> None:
-    """The schema goes by the provider's own means; one that they cannot hold is in the instructions."""
+    """The schema uses the provider's own feature; a schema that the provider does not support goes into the
+    instructions.
+    """
     answers = [form.answer(Talk('{"score": 3}')) for _ in range(2)]
     async with stage(*answers) as on:
         reply, _ = await on.ask(form, asking(output_schema=CLOSED, tools=()))
@@ -266,7 +268,7 @@ async def test_an_answer_with_a_schema(form: Format) -> None:
 
 
 async def test_servers_by_address_and_ollama() -> None:
-    """A server named by its address is asked by Chat Completions, and is never sent the key of OpenAI."""
+    """A server named by its address is called by Chat Completions and never gets the OpenAI key."""
     play = _chat
     async with stage(play=play) as on:
         for name in (f"{on.server.url}/v1#my-model", "ollama:my-model"):
@@ -286,7 +288,7 @@ def _chat(seen: Seen) -> Any:
 
 
 async def test_unknown_settings_are_named() -> None:
-    """A setting that nobody knows is an error that names it; one of another provider is left out."""
+    """An unknown setting is an error that names it; a setting of another provider is left out."""
     async with stage(CHAT.answer(Talk("Yes."))) as on:
         model = on.shelf.find(CHAT.name)
         with pytest.raises(
@@ -294,7 +296,9 @@ async def test_unknown_settings_are_named() -> None:
         ) as caught:
             await model.reply(asking(settings={"temprature": 1}), print)
         assert (caught.value.kind, caught.value.retryable) == ("invalid", False)
-        with pytest.raises(UsageError, match=r"'max_tokens' .* is set by remit\. Use max_output_tokens"):
+        with pytest.raises(
+            UsageError, match=r"'max_tokens' .* is reserved: remit sets it\. Use max_output_tokens"
+        ):
             model.check_settings({"max_tokens": 5})
         await on.ask(
             CHAT,
@@ -306,7 +310,7 @@ async def test_unknown_settings_are_named() -> None:
 
 
 async def test_ids_that_are_too_long_for_a_model() -> None:
-    """Where a model takes short ids only, a call and its result are given the same short one."""
+    """If a model accepts only short ids, a call and its result get the same short id."""
     long_id = "call_of_another_provider_0123456789"
     talk = asking(
         "Go.",
@@ -322,8 +326,8 @@ async def test_ids_that_are_too_long_for_a_model() -> None:
     assert result["tool_call_id"] == short
 
 
-async def test_a_sign_of_life_while_a_call_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long call is not told in pieces, but that it is being written is: else it would look like silence."""
+async def test_progress_while_a_call_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long call is not emitted in pieces, but its progress is, so that it does not look stalled."""
     monkeypatch.setattr("remit.models.provider_model.ALIVE_S", 0.0)
     heard: list[object] = []
     async with stage(CHAT.answer(Talk("", TWO))) as on:

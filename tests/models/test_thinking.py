@@ -1,4 +1,4 @@
-"""A provider is given back exactly what it said: thinking, signatures, ids, in its order."""
+"""Thinking, signatures and ids are sent back to their provider unchanged and in order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CALL = (("call_a", "look", {"what": "a door"}),)
 
 
 def journalled(reply: Reply) -> AssistantMessage:
-    """As it stands in the conversation after the process died and the journal was read."""
+    """The message after the process died and the journal was read back."""
     return said(msgspec.json.decode(msgspec.json.encode(reply), type=Reply))
 
 
 async def test_anthropic_gets_its_blocks_back() -> None:
-    """Thinking with its signature and redacted thinking go back unchanged, before the call they led to."""
+    """Thinking with its signature and redacted thinking are sent back unchanged, before the call that they led to."""
     thoughts = (("Where is it? At the back.", "c2lnLTE="), ("", "cmVkYWN0ZWQ="))
     answers = [ANTHROPIC.answer(Talk("I look.", CALL, thoughts)), ANTHROPIC.answer(Talk("A door."))]
     async with stage(*answers) as on:
@@ -57,7 +57,7 @@ def interleaved() -> Answer:
 
 
 async def test_the_order_of_blocks_is_kept() -> None:
-    """Thinking between two texts goes back between them."""
+    """Thinking between two texts is sent back between them."""
     async with stage(interleaved(), ANTHROPIC.answer(Talk("Done."), streamed=False), stream=False) as on:
         reply, _ = await on.ask(ANTHROPIC, asking("Look."))
         await on.ask(ANTHROPIC, asking("Look.", journalled(reply), *results(reply)))
@@ -73,7 +73,7 @@ async def test_the_order_of_blocks_is_kept() -> None:
 
 
 async def test_openai_gets_its_reasoning_items_back() -> None:
-    """Reasoning with its id, summary and encrypted content, and the ids of text and call, go back unchanged."""
+    """Reasoning with its id, summary and encrypted content, and the ids of text and call, are sent back unchanged."""
     talk = Talk("I look.", CALL, (("Where is it?", "ZW5jcnlwdGVk"),))
     async with stage(RESPONSES.answer(talk), RESPONSES.answer(Talk("A door."))) as on:
         reply, heard = await on.ask(RESPONSES, asking("Look."))
@@ -97,7 +97,7 @@ async def test_openai_gets_its_reasoning_items_back() -> None:
 
 
 async def test_google_gets_the_signature_of_a_call_back() -> None:
-    """The signature that came with a call goes back with that call, and with no other."""
+    """The signature of a call is sent back with that call only."""
     calls = (*CALL, ("call_b", "look", {"what": "b"}))
     talk = Talk("", calls, (("Where?", "c2lnbmF0dXJl"),))
     async with stage(GOOGLE.answer(talk), GOOGLE.answer(Talk("A door."))) as on:
@@ -110,7 +110,7 @@ async def test_google_gets_the_signature_of_a_call_back() -> None:
 
 
 async def test_another_provider_is_not_given_foreign_signatures() -> None:
-    """A conversation can go on with another provider; it is not sent what only the first can read."""
+    """A conversation can continue with another provider, which does not get the first provider's private data."""
     talk = Talk("I look.", CALL, (("Where is it?", "c2lnLTE="),))
     async with stage(
         ANTHROPIC.answer(talk), CHAT.answer(Talk("A door.")), RESPONSES.answer(Talk("Yes."))
@@ -126,7 +126,7 @@ async def test_another_provider_is_not_given_foreign_signatures() -> None:
 
 
 async def test_details_that_no_longer_fit_are_left_out() -> None:
-    """A message whose text was changed later is sent as it is now, with its calls, without its old details."""
+    """A message whose text was changed later is sent with the new text and its calls, without its old details."""
     talk = Talk("I look.", CALL, (("Where?", "ZW5jcnlwdGVk"),))
     async with stage(RESPONSES.answer(talk), RESPONSES.answer(Talk("A door."))) as on:
         reply, _ = await on.ask(RESPONSES, asking("Look."))
@@ -149,8 +149,8 @@ async def test_details_that_no_longer_fit_are_left_out() -> None:
         {"parts": [{"thinking": 0}], "provider": 7},
     ],
 )
-async def test_details_from_a_strange_journal(details: dict[str, Any]) -> None:
-    """Details that make no sense do no harm."""
+async def test_invalid_details_in_a_journal(details: dict[str, Any]) -> None:
+    """Invalid details are ignored."""
     async with stage(ANTHROPIC.answer(Talk("Yes."))) as on:
         await on.ask(ANTHROPIC, asking("Hi.", AssistantMessage("Hello.", details=details), "And?"))
         sent = on.server.bodies[0]["messages"]

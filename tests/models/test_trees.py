@@ -1,4 +1,4 @@
-"""Whole trees on the real engine, with real clients, against the server of these tests."""
+"""Whole trees on the real engine, with real clients, against the test server."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def count(word: str) -> str:
 
 
 class Players:
-    """The lead delegates to two workers at once, each worker counts, and everybody answers."""
+    """The lead delegates to two workers at once, each worker counts, and all of them answer."""
 
     def __init__(self) -> None:
         self.used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
-        """Requests, fresh input, cache reads, cache writes, output: as this server told them."""
+        """Requests, fresh input, cache reads, cache writes, output: the counts that this server reported."""
 
     def play(self, seen: Seen) -> Answer:
         form, body = format_of(seen), seen.body
@@ -66,7 +66,9 @@ def team() -> Agent:
 
 
 async def test_two_providers_in_one_tree() -> None:
-    """Tokens, cache counts and money are those of the server, per provider and in total; who answered is told."""
+    """Tokens, cache counts and costs match the server's, per provider and in total; events name the model that
+    answered.
+    """
     players, replies = Players(), list[ReplyReceived]()
 
     def listen(event: Event) -> None:
@@ -77,7 +79,7 @@ async def test_two_providers_in_one_tree() -> None:
         outcome = await run(team(), "Count two words.", models=on.shelf.find, on_event=listen)
         asked = len(on.server.seen)
     assert (outcome.status, outcome.text, asked) == (Status.COMPLETED, "Two reports.", 6)
-    # Dollars for a million tokens: fresh input, cache reads, cache writes, output.
+    # Dollars per million tokens: fresh input, cache reads, cache writes, output.
     prices = {"claude-sonnet-4-6": (3.0, 0.3, 3.75, 15.0), "gpt-4o-mini": (0.15, 0.075, 0.15, 0.6)}
     whole = 0.0
     for name, (requests, fresh, read, write, output) in players.used.items():
@@ -94,12 +96,12 @@ async def test_two_providers_in_one_tree() -> None:
     total = outcome.total_usage
     sums = [sum(column) for column in zip(*players.used.values(), strict=True)]
     assert (total.requests, total.input_tokens, total.output_tokens) == (sums[0], sum(sums[1:4]), sums[4])
-    # The whole is added up in micro-dollars, each request rounded.
+    # The total is the sum in micro-dollars, with each request rounded.
     assert total.usd == pytest.approx(whole, abs=6e-6)
 
 
-async def test_a_silent_server_is_left_and_asked_again() -> None:
-    """The silence limit cuts a request that is never answered; the next attempt is a new request."""
+async def test_a_stalled_request_is_retried() -> None:
+    """The stall limit ends a request that is never answered; the next attempt is a new request."""
     failed: list[ModelCallFailed] = []
 
     def play(seen: Seen) -> Answer:
@@ -119,7 +121,7 @@ async def test_a_silent_server_is_left_and_asked_again() -> None:
 
 
 async def test_cancelling_a_tree_closes_its_streams() -> None:
-    """The server sees every stream of the tree closed when the tree is cancelled, and what was heard is kept."""
+    """When a tree is cancelled, the server sees every stream close, and the received text is kept."""
     hanging = Answer(pieces=ANTHROPIC.pieces(Talk("So far so good."))[:-2], then="hang")
     async with stage(hanging) as on:
         agent = Agent("talker", model=SONNET)
@@ -134,8 +136,8 @@ async def test_cancelling_a_tree_closes_its_streams() -> None:
     assert outcome.partial == "So far so good."
 
 
-async def test_a_key_that_is_refused_ends_the_run_at_once() -> None:
-    """What no second try can mend is not tried again, and the outcome says what to do."""
+async def test_a_rejected_key_is_not_retried() -> None:
+    """A failure that a retry cannot fix is not retried, and the outcome says what to do."""
     body = b'{"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}'
     async with stage(Answer(body, 401)) as on:
         outcome = await run(Agent("a", model=MINI), "Hi.", models=on.shelf.find)

@@ -220,3 +220,23 @@ def test_a_forked_process_starts_new_threads() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout.split()) == (0, ["7"])
+
+
+async def test_a_thread_that_waits_for_its_own_loop_is_not_busy() -> None:
+    """Inside `waiting()` a thread is not busy for its loop, and is busy again as soon as the loop calls the function."""
+    loop, begun, gate = asyncio.get_running_loop(), threading.Event(), threading.Event()
+    told: list[Callable[[], None]] = []
+
+    def work() -> None:
+        with threads.waiting() as go_on:
+            told.append(go_on)
+            begun.set()
+            gate.wait(10)
+
+    job = threads.start(work, loop)
+    await until(begun.is_set)
+    assert (threads.busy(loop), threads.busy()) == (0, 1)
+    told[0]()
+    assert threads.busy(loop) == 1
+    gate.set()
+    await job.wait()

@@ -424,7 +424,7 @@ def test_a_raw_schema_and_the_function_agree() -> None:
     assert made.invoke(made.check({"a": 1}), context()) == 1
     with pytest.raises(UsageError, match="requires 'a'"):
         tool(take, parameters={"properties": {"b": {}}})
-    with pytest.raises(UsageError, match="'ctx', which the function does not take"):
+    with pytest.raises(UsageError, match="'ctx', but the function does not accept it"):
         tool(take, parameters={"properties": {"a": {}, "ctx": {}}})
 
 

@@ -1,6 +1,7 @@
-"""Agent files and remit.toml: what people write down about agents, read into `Agent`s and settings.
+"""Agent files and remit.toml, read into `Agent`s and settings.
 
-`load_settings` first, then `settings.load_agents()`, then `build`. Nothing heavy is imported, and nothing is run.
+Call `load_settings`, then `settings.load_agents()`, then `build`. Imports nothing heavy and runs no code from the
+files.
 """
 
 from __future__ import annotations

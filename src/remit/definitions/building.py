@@ -1,4 +1,4 @@
-"""Definitions -> agents: names are looked up, tools and servers are found, circles are told."""
+"""Turns definitions into agents: resolves names, finds tools and servers, reports cycles."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from remit.types.messages import Json, unforge
 from remit.types.ports import ModelChoice
 
 MOST_LEVELS = 50
-"""Agents below agents; deeper than any tree may run."""
+"""Nesting of agents; deeper than any tree may run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What definitions are joined with. Everything has a default."""
+    """The tools, servers and models that definitions are built with. Everything has a default."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     """The caller's own tools by name, besides the built-in ones."""
     servers: Mapping[str, ToolSource] = field(default_factory=dict[str, ToolSource])
     """MCP servers by name."""
     withheld: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Servers that exist and may not be used, with the reason; agents go without them."""
+    """Servers that exist but may not be used, with the reason; agents do not get them."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What models may be called."""
+    """Model aliases."""
     usable: Callable[[str], Unusable | None] = lambda name: None  # noqa: ARG005 - every model is taken to be
-    """Says why a model cannot be used; an agent that names it inherits its parent's model."""
+    """Returns why a model cannot be used; an agent that names it inherits its parent's model."""
 
 
 NOWHERE = Surroundings()
@@ -61,9 +61,9 @@ def build(
     model: ModelChoice | None = None,
     problems: list[Problem] | None = None,
 ) -> Agent:
-    """The agent, with everything below it. `model` stands in for its own.
+    """The agent and its subagents. `model` replaces the agent's own.
 
-    Warnings are added to `problems`. Raises UsageError with everything that is wrong, each with file and line.
+    Warnings are added to `problems`. Raises UsageError with every error, each with file and line.
     """
     builder = _Builder(loaded, surroundings)
     agent = builder.make(definition, is_root=True, model=model)
@@ -77,7 +77,9 @@ def build(
 def build_all(
     loaded: Loaded, *, surroundings: Surroundings = NOWHERE, problems: list[Problem] | None = None
 ) -> list[Agent]:
-    """Every agent that others may delegate to; those that cannot be built are left out, and told in `problems`."""
+    """Every agent that others may delegate to. Agents that cannot be built are left out, with the reasons in
+    `problems`.
+    """
     builder = _Builder(loaded, surroundings)
     made = [builder.make(one) for one in loaded.agents.values() if not one.is_primary]
     if problems is not None:
@@ -86,7 +88,7 @@ def build_all(
 
 
 def check(loaded: Loaded, *, surroundings: Surroundings = NOWHERE) -> list[Problem]:
-    """Everything there is to tell about agents: of their files, and of putting them together."""
+    """Every problem with the agents: in their files, and in building them."""
     builder = _Builder(loaded, surroundings)
     for definition in loaded.agents.values():
         builder.make(definition)
@@ -107,7 +109,7 @@ class _Builder:
     def make(
         self, definition: Definition, *, is_root: bool = False, model: ModelChoice | None = None
     ) -> Agent | None:
-        """None when it cannot be; the errors are told once."""
+        """None if the agent cannot be built; the errors are reported once."""
         name = definition.name
         if name not in self._made or is_root:
             self._path.append(name)
@@ -152,7 +154,7 @@ class _Builder:
             self.tell(definition, "error", 0, str(error))
             return None
 
-    # --- Who is below -----------------------------------------------------------------------------
+    # --- Subagents --------------------------------------------------------------------------------
 
     def _children(self, definition: Definition, kit: Kit, *, is_root: bool) -> list[Agent]:
         said = [*definition.subagents, *kit.agents] if kit.may_delegate else []
@@ -165,31 +167,34 @@ class _Builder:
             if child is not None:
                 found.setdefault(child.name, child)
         if is_root and kit.delegates and (patterns or not said):
-            # Below the root they would lead in circles, so that those who may delegate to anybody invent children.
+            # Below the root this would form cycles, so agents there that may delegate to any agent create ad-hoc
+            # children instead.
             found |= {agent.name: agent for agent in self._everybody(definition, patterns or ["*"])}
         return list(found.values())
 
     def _is_hopeless(self, definition: Definition) -> bool:
-        """Whether it cannot be built and as much was told of it as will be."""
+        """Whether the agent cannot be built and the limit on reported problems is reached."""
         told = self._told[definition.name]
         return len(told) > MOST_TOLD and any(problem.level == "error" for problem in told)
 
     def _child(self, definition: Definition, said: WrittenWord) -> Agent | None:
         target = self.loaded.find(said.text)
         if target is None:
-            text = f"There is no agent {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"
-            # Files of other systems may name agents that come with those.
+            text = f"No agent named {quoted(said.text)}.{self.loaded.suggest(said.text, self.hints)}"
+            # Files of other systems may name those systems' built-in agents.
             level: Level = "warning" if definition.format in FOREIGN else "error"
-            self.tell(definition, level, said.line, text, Cause("name agents that are not here", said.text))
+            self.tell(
+                definition, level, said.line, text, Cause("name agents that do not exist here", said.text)
+            )
             return None
         if target.name in self._path:
             circle = " -> ".join([*self._path[self._path.index(target.name) :], target.name])
-            text = f"Agents lead in a circle: {circle}. Take one of them out; for children of any kind write `adhoc: true`."
+            text = f"Subagents form a cycle: {circle}. Remove one of them; to allow children of any kind write `adhoc: true`."
             self.tell(definition, "error", said.line, text)
             return None
         if len(self._path) >= MOST_LEVELS:
             self.tell(
-                definition, "error", said.line, f"There are more than {MOST_LEVELS} agents below each other."
+                definition, "error", said.line, f"Agents are nested more than {MOST_LEVELS} levels deep."
             )
             return None
         known = target.name in self._made
@@ -200,7 +205,7 @@ class _Builder:
         return child
 
     def _everybody(self, definition: Definition, patterns: Sequence[str]) -> Iterable[Agent]:
-        """For one that may delegate to whom it likes; others that cannot be built do not stand in its way."""
+        """The subagents of an agent that may delegate to any agent. Agents that cannot be built are left out."""
         apart = _Builder(self.loaded, self.around)
         apart._path = list(self._path)
         for other in self.loaded.agents.values():
@@ -214,10 +219,10 @@ class _Builder:
             level: Level = "warning" if problem.level == "error" else problem.level
             self.problems.append(replace(problem, level=level))
 
-    # --- What it runs with ------------------------------------------------------------------------
+    # --- Model, settings, limits, policy ----------------------------------------------------------
 
     def _words(self, definition: Definition, text: str) -> str:
-        """What models of other agents read: an untrusted file does not speak to them as the runtime does."""
+        """Text that other agents' models read. An untrusted file cannot imitate the runtime's own notes."""
         return text if definition.trusted else unforge(text)
 
     def _models(self, definition: Definition) -> ModelChoice | None:
@@ -240,7 +245,7 @@ class _Builder:
     def _tell_unusable(
         self, definition: Definition, unusable: Iterable[tuple[str, Unusable]], others: Sequence[str]
     ) -> None:
-        """An agent with a list of models goes on to the next of them, and nothing need be done."""
+        """An agent with a list of models uses the next one, so this is only a note."""
         instead = f"using {others[0]!r}" if others else "using the parent's model"
         for name, why in unusable:
             text = f"The model {quoted(name)} is unavailable ({why.why}); {instead}."
@@ -252,7 +257,7 @@ class _Builder:
             return definition.settings or None
         kept, others = narrow_settings(definition.settings)
         if others:
-            text = f"settings: {', '.join(others)} may not be set by an untrusted file; {CONSENT}."
+            text = f"settings: an untrusted file may not set {', '.join(others)}; {CONSENT}."
             self.tell(definition, "warning", definition.line("settings"), text)
         return kept or None
 
@@ -261,14 +266,14 @@ class _Builder:
             return definition.limits
         limits, wider = narrow_limits(definition.limits)
         if wider:
-            text = f"{', '.join(wider)} may not be above the default in an untrusted file; {CONSENT}."
+            text = f"limits: an untrusted file may not raise {', '.join(wider)} above the default; {CONSENT}."
             self.tell(definition, "warning", definition.line("limits"), text)
         return limits
 
     def _output(self, definition: Definition) -> Json:
         why = "" if definition.trusted or definition.output is None else why_not_output(definition.output)
         if why:
-            text = f"output was set aside, so that the answer is plain text: {why}; {CONSENT}."
+            text = f"output was ignored, so the answer is plain text: {why}; {CONSENT}."
             self.tell(definition, "warning", definition.line("output"), text)
         return None if why else definition.output
 
@@ -277,7 +282,9 @@ class _Builder:
         if not definition.trusted:
             rules, allowing = narrow_rules(rules)
             for rule in allowing:
-                text = f"{quoted(rule.text)} is not obeyed: an untrusted file may not allow; {CONSENT}."
+                text = (
+                    f"The rule {quoted(rule.text)} was ignored: an untrusted file may not allow; {CONSENT}."
+                )
                 cause = Cause(
                     f"ask for rules that allow, which untrusted files may not have ({CONSENT})", rule.text
                 )

@@ -1,4 +1,4 @@
-"""Many problems in few lines: those with one cause are told once, with the number of agents."""
+"""Many problems in few lines: problems with the same cause become one line with the number of agents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from remit.definitions.syntax.nodes import Level, Problem, fit
 from remit.types.text import shorten
 
 MOST_LISTED = 5
-"""Names of what differs; the rest is counted."""
+"""Names listed in one line; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CauseLine:
-    """What is told of one cause."""
+    """The line that reports one cause."""
 
     level: Level
     where: str
@@ -27,7 +27,7 @@ class CauseLine:
 
 
 def by_cause(problems: Iterable[Problem]) -> list[CauseLine]:
-    """One line for each cause, in the order in which they come first. What was told twice counts once."""
+    """One line for each cause, in order of first appearance. Repeated problems count once."""
     groups = dict[tuple[Level, str], list[Problem]]()
     for problem in dict.fromkeys(problems):
         what = problem.text if problem.cause is None else problem.cause.what

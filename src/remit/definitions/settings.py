@@ -1,7 +1,7 @@
-"""Settings: defaults < the user's file < the project's < the environment < the command line, and where each is from.
+"""Settings, in rising precedence: defaults, the user's file, the project's file, the environment, the command line.
 
-A project that is not trusted, or not as it is now, may only narrow: see `definitions/project_trust/trusted_versions.py`, and `untrusted` for what was set
-aside.
+Each value keeps its origin. A project that is not trusted in its current version may only narrow
+(`definitions/project_trust/trusted_versions.py`); `untrusted` lists the settings that were ignored.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ class SettingsError(UsageError):
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """What holds for a run from a workspace. `origin(key)` says where a value is from."""
+    """The settings for a run from a workspace. `origin(key)` says where a value comes from."""
 
     workspace: Path
     project: Path
-    """The root of its repository, else the workspace."""
+    """The root of the repository; the workspace if there is no repository."""
     trusted: bool
     home: Path
     environ: Mapping[str, str]
     values: dict[str, Setting] = field(default_factory=dict[str, Setting])
     policy: list[str] = field(default_factory=list[str])
-    """Rules of the user, the project, the command line; a later one replaces an earlier one about the same."""
+    """Rules of the user, the project and the command line; a later rule replaces an earlier one for the same calls."""
     rule_origins: dict[str, str] = field(default_factory=dict[str, str])
     untrusted: list[SetAside] = field(default_factory=list[SetAside])
     problems: list[Problem] = field(default_factory=list[Problem])
-    """Warnings: nothing was refused for them."""
+    """Warnings: no setting was rejected for them."""
     files: list[Path] = field(default_factory=list[Path])
     """The files that were read."""
     asks: tuple[str, ...] = ()
-    """What trust is about: what the project's files say, one fact a line. Empty where no version is trusted."""
+    """The facts in the project's files that trust covers, one per line. Empty if no version is trusted."""
     trusted_before: tuple[str, ...] | None = None
-    """The nearest version that the user trusts, in a project that has some, where this is not one of them."""
+    """The trusted version nearest to this one; None if this version is trusted, or no version is."""
     agents_ask: tuple[str, ...] | None = None
-    """What the project's agents ask for in the version that is trusted; None where nothing is compared."""
+    """The facts of the project's agents in the trusted version; None if nothing is compared."""
 
     @property
     def model(self) -> str | tuple[str, ...] | None:
@@ -88,12 +88,12 @@ class Settings:
 
     @property
     def models(self) -> dict[str, str]:
-        """Aliases."""
+        """Model aliases."""
         return {name: value for name, value in self._below("models.") if isinstance(value, str)}
 
     @property
     def prices(self) -> dict[str, Price]:
-        """Prices of models that have none of their own, by the names of the models in remit's form."""
+        """Prices of models whose price is unknown, by model name in remit's form."""
         written = {
             name.removesuffix(PRICE): value
             for name, value in self._below("models.")
@@ -104,7 +104,7 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        """What was said; the rest is unset."""
+        """The limits that were set; the others are unset."""
         return make_limits(cast("dict[str, int | float | str | None]", dict(self._below("limits."))))
 
     @property
@@ -113,17 +113,17 @@ class Settings:
 
     @property
     def secrets(self) -> tuple[SecretPattern, ...]:
-        """Patterns for what the journal leaves out."""
+        """Patterns for secrets that the journal leaves out."""
         return tuple(cast(SecretPattern, value) for _, value in self._below("secrets."))
 
     @property
     def agent(self) -> str | None:
-        """The agent to run when none is named."""
+        """The default agent."""
         return cast("str | None", self._value("agent"))
 
     @property
     def journal(self) -> str | None:
-        """The store's address; None for the default place, `memory` for none."""
+        """The store's address; None for the default store, `memory` for no store on disk."""
         return cast("str | None", self._value("journal"))
 
     @property
@@ -138,7 +138,7 @@ class Settings:
 
     @property
     def withheld(self) -> dict[str, str]:
-        """MCP servers that were set aside, and why."""
+        """MCP servers that were ignored, with the reason."""
         beginning = "mcp.servers."
         return {
             one.key.removeprefix(beginning): f"{one.why}; {CONSENT}."
@@ -151,21 +151,21 @@ class Settings:
         return cast("tuple[Given, ...]", self._value("agents.paths") or ())
 
     def origin(self, key: str) -> str:
-        """Where a value is from: `remit.toml:12`, `REMIT_MODEL`, `the command line`, or `default`."""
+        """Where a value comes from: `remit.toml:12`, `REMIT_MODEL`, `the command line` or `default`."""
         found = self.values.get(key)
         return "default" if found is None else found.origin
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Every value that was set: its key, itself without passwords, where it is from."""
+        """Every value that was set: key, value without passwords, origin."""
         for key, setting in self.values.items():
             yield fit(key), _shown(setting.value), fit(setting.origin)
         for rule in self.policy:
             yield "policy", fit(rule), fit(self.rule_origins[rule])
 
     def load_agents(self, extra: Iterable[str | Path] = ()) -> Loaded:
-        """The agents of this workspace: those of `extra`, of the settings, of the project, of the user.
+        """The agents of this workspace: of `extra`, the settings, the project and the user, in this order.
 
-        Raises UsageError where the project's agents are no longer those that the user trusts.
+        Raises UsageError if the project's agents changed since they were compared with the trusted version.
         """
         loaded = load_agents(
             self.workspace,
@@ -176,7 +176,7 @@ class Settings:
             trusted=self.trusted,
         )
         if self.agents_ask is not None and tidy(agent_lines(loaded)) != self.agents_ask:
-            raise UsageError(f"The agents of {self.project} changed while remit started. Start again.")
+            raise UsageError(f"The agents of {self.project} changed while remit was starting. Start again.")
         return loaded
 
     def surroundings(
@@ -185,7 +185,7 @@ class Settings:
         tools: Mapping[str, Tool] | None = None,
         usable: Callable[[str], Unusable | None] | None = None,
     ) -> Surroundings:
-        """What agents of this workspace are built with."""
+        """The tools, servers and aliases that agents of this workspace are built with."""
         made = Surroundings(
             tools=tools or {}, servers=self.servers, withheld=self.withheld, aliases=self.models
         )
@@ -228,7 +228,7 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     home: str | Path | None = None,
 ) -> Settings:
-    """What holds in a workspace. Raises SettingsError with everything that is wrong in any layer.
+    """The settings of a workspace. Raises SettingsError with every error in any layer.
 
     `flags` are values by dotted key: `{"model": ..., "limits.usd": 0.5, "policy.allow": [...], "trust": True}`.
     """
@@ -241,7 +241,7 @@ def load_settings(
         found = _load(here, given, environ, own, trusted=always)
         found.asks = ()
         return found
-    # Read once as if it were trusted: what is compared is what is used.
+    # Read once as trusted, so that the compared files are the files that are used.
     found = _load(here, given, environ, own, trusted=True)
     agents = tidy(agent_lines(found.load_agents()))
     asks = tidy((*found.asks, *agents))
@@ -257,7 +257,7 @@ def load_settings(
 def read_asks(
     workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> Settings:
-    """The settings of a project as if it were trusted, with all that it asks for. Raises SettingsError."""
+    """The settings of a project as if it were trusted, with all facts that trust covers. Raises SettingsError."""
     own = (home or Path.home()).resolve()
     found = _load(Path(workspace).resolve(), {}, environ, own, trusted=True)
     found.asks = tidy((*found.asks, *agent_lines(found.load_agents())))
@@ -267,14 +267,14 @@ def read_asks(
 def trust(
     workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> Path:
-    """Trust the project that a folder belongs to, as it is now; returns the project. Raises UsageError."""
+    """Trust the current version of the project that a folder belongs to; returns the project. Raises UsageError."""
     found = read_asks(workspace, home=home, environ=environ)
     add_version(found.project, found.asks, found.home, environ)
     return found.project
 
 
 def is_trusted(folder: Path, home: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the user trusts the project that a folder belongs to, as it is now. Raises SettingsError."""
+    """Whether the user trusts the current version of the project that a folder belongs to. Raises SettingsError."""
     return load_settings(folder, home=home, environ=environ).trusted
 
 
@@ -304,18 +304,18 @@ def _load(
 
 
 def _set_prices_aside(layer: Layer, settings: Settings) -> None:
-    """A price that is too low lets a run spend more than its limit in dollars."""
+    """Drop the prices of an untrusted layer: a price that is too low lets a run exceed its limit in dollars."""
     for key in [key for key, setting in layer.values.items() if isinstance(setting.value, Price)]:
         origin = layer.values.pop(key).origin
-        settings.untrusted.append(SetAside(key, origin, "it says what your limit in dollars counts"))
+        settings.untrusted.append(SetAside(key, origin, "it changes how your limit in dollars is counted"))
 
 
 def _taken_over(layer: Layer, settings: Settings) -> Iterator[Problem]:
-    """Agents of the user's own settings in whose place a project that is not trusted puts its own."""
+    """Warnings about the user's agents that an untrusted project's agents replace."""
     for key, setting in layer.values.items():
         own = settings.values.get(key)
         if own is not None and isinstance(own.value, Definition) and not layer.trusted:
-            text = f"The agent {own.value.name!r} of {setting.origin} comes first; this one is not used."
+            text = f"The agent {own.value.name!r} in {setting.origin} takes precedence; this one is not used."
             yield Problem("warning", own.origin, 0, text)
 
 
@@ -389,7 +389,9 @@ def _from_file(path: Path, name: str, settings: Settings, place: Place) -> Layer
 
 
 def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Layer | None:
-    """The servers of the project's .mcp.json. It is read only when the project is trusted: its values are expanded."""
+    """The servers of the project's .mcp.json. Read only if the project is trusted: its values contain variables to
+    expand.
+    """
     path = next(
         (
             f / SERVERS_FILE
@@ -416,7 +418,7 @@ def _mcp_json(settings: Settings, home: Path, environ: Mapping[str, str]) -> Lay
     settings.files.append(path)
     for problem in (*found.problems, *found.warnings):
         layer.tell("warning", 0, problem)
-    # remit's own files have the last word about a server of one name.
+    # For servers with the same name, remit's own files take precedence.
     layer.put_servers(found, 0, settings.values)
     return layer
 
@@ -435,7 +437,7 @@ def _server_names(path: Path, project: Path) -> list[str]:
 
 
 def _join(layer: Layer, settings: Settings) -> None:
-    """Put a layer above what there is."""
+    """Put a layer above the current settings."""
     for key, setting in layer.values.items():
         value = setting.value
         if key == "agents.paths":

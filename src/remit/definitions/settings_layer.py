@@ -1,4 +1,4 @@
-"""One layer of settings: a file, the environment or the command line, read into values that know where they are from."""
+"""One layer of settings: a file, the environment or the command line, read into values with their origins."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ KEYS = (
     *("model", "models", "agent", "agents", "limits", "policy", "sandbox", "journal", "workspace", "mcp"),
     "secrets",
 )
-"""What a file may have at its top."""
+"""Top-level keys of a file."""
 
 PRICE = ".price"
-"""How the keys of prices end: `models.ollama:llama3.price`."""
+"""The suffix of price keys: `models.ollama:llama3.price`."""
 
 MOST_SECRETS = 100
 _SECRET_KEYS = ("prefix", "least", "chars", "exact", "random")
@@ -60,12 +60,12 @@ _VARIABLES = {
     "REMIT_AGENTS": "agents.paths",
 }
 _ELSEWHERE = ("REMIT_HOME", "REMIT_DEBUG", "REMIT_TRUST")
-"""Variables of remit that are no settings."""
+"""Variables of remit that are not settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value and where it is from, for people: `remit.toml:12`, `REMIT_MODEL`, `the command line`."""
+    """A value and its origin, for people: `remit.toml:12`, `REMIT_MODEL`, `the command line`."""
 
     value: object
     origin: str
@@ -74,12 +74,12 @@ class Setting:
 
 @dataclass(slots=True)
 class Layer:
-    """What one place says. Keys are dotted: `limits.usd`, `models.fast`, `mcp.servers.github`."""
+    """The settings of one source. Keys are dotted: `limits.usd`, `models.fast`, `mcp.servers.github`."""
 
     name: str
     """For people."""
     folder: Path
-    """What paths are relative to."""
+    """The folder that paths are relative to."""
     file: Path | None = None
     trusted: bool = True
     place: Place = "given"
@@ -87,7 +87,7 @@ class Layer:
     rules: list[tuple[str, Setting]] = field(default_factory=list["tuple[str, Setting]"])
     """Policy rules in order, each with its origin."""
     written: dict[str, object] = field(default_factory=dict[str, object])
-    """Of servers: what the file says, before variables of the environment are put in."""
+    """For servers: the entries of the file, before environment variables are expanded."""
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: Hints = field(default_factory=Hints)
 
@@ -101,12 +101,12 @@ class Layer:
         self.values[key] = Setting(value, self.origin(line), line)
 
     def read(self, entries: Mapping[str, Node]) -> None:
-        """Take in the entries of a document; what is wrong is told, the rest is taken."""
+        """Read the entries of a document. Bad entries are reported; the others are used."""
         for key, node in entries.items():
             if key not in KEYS:
                 known = (*KEYS, *(f"limits.{name}" for name in NAMES))
                 self.tell(
-                    "error", node.line, f"There is no setting {quoted(key)}.{self.hints.suggest(key, known)}"
+                    "error", node.line, f"Unknown setting {quoted(key)}.{self.hints.suggest(key, known)}"
                 )
                 continue
             self._attempt(key, node, partial(self._read, key, node))
@@ -137,10 +137,10 @@ class Layer:
             self.put(key, _READERS[key](node, self), node.line)
 
     def _check_rule(self, rule: WrittenWord) -> None:
-        """Tell of one whose tool is surely misspelt: a denial would deny nothing. Those of the command line are its own matter."""
+        """Report a rule with a misspelled tool: a denial would deny nothing. The command line checks its own rules."""
         meant = slip_of(parse(rule.text, "policy").name, known_words()) if self.file else None
         if meant:
-            text = f"policy: {quoted(rule.text)} is about no tool. Did you mean {meant!r}?"
+            text = f"policy: {quoted(rule.text)} names no tool. Did you mean {meant!r}?"
             self.tell("error", rule.line, text)
 
     def _read_limits(self, node: Node) -> None:
@@ -155,13 +155,13 @@ class Layer:
         self.put(f"limits.{name}", read_named(name, node), node.line)
 
     def _read_alias(self, name: str, node: Node) -> None:
-        """`fast = "provider:model"`, or `[models."provider:model"]` with the price of a model that has none."""
+        """`fast = "provider:model"`, or `[models."provider:model"]` with the price of a model whose price is unknown."""
         if not isinstance(node.value, dict):
             self.put(f"models.{name}", _string(node), node.line)
             return
         for key, inner in node.value.items():
             if key != "price":
-                raise Wrong(f"has no key {quoted(key)}; it may have price", inner.line)
+                raise Wrong(f"has an unknown key {quoted(key)}; valid keys: price", inner.line)
             whole = f"models.{name}{PRICE}"
             self._attempt(whole, inner, partial(self._read_price, whole, inner))
 
@@ -169,7 +169,7 @@ class Layer:
         self.put(key, _price(node), node.line)
 
     def _read_agents(self, node: Node) -> None:
-        """`agents = [paths]`, or tables that are agents, with `paths` beside them."""
+        """`agents = [paths]`, or tables that describe agents, with `paths` among them."""
         if not isinstance(node.value, dict):
             self.put("agents.paths", _paths(node, self), node.line)
             return
@@ -192,10 +192,10 @@ class Layer:
             self.put(f"agents.{name}", found, node.line)
 
     def _read_secrets(self, node: Node) -> None:
-        """`[secrets.acme]`: a pattern for what the journal leaves out."""
+        """`[secrets.acme]`: a pattern for secrets that the journal leaves out."""
         table = _table(node)
         if len(table) > MOST_SECRETS:
-            raise Wrong(f"has {len(table):,} patterns; {MOST_SECRETS} is the most", node.line)
+            raise Wrong(f"has {len(table):,} patterns; at most {MOST_SECRETS} are allowed", node.line)
         for name, inner in table.items():
             self._attempt(f"secrets.{name}", inner, partial(self._read_secret, name, inner))
 
@@ -204,12 +204,13 @@ class Layer:
         for key in table:
             if key not in _SECRET_KEYS:
                 raise Wrong(
-                    f"has no key {quoted(key)}; it may have {', '.join(_SECRET_KEYS)}", table[key].line
+                    f"has an unknown key {quoted(key)}; valid keys: {', '.join(_SECRET_KEYS)}",
+                    table[key].line,
                 )
         if "prefix" not in table:
             raise Wrong("needs a prefix", node.line)
         try:
-            # The pattern checks every value that it is given.
+            # SecretPattern validates its arguments.
             made = SecretPattern(
                 **cast("dict[str, Any]", {key: to_json(inner) for key, inner in table.items()})
             )
@@ -223,14 +224,14 @@ class Layer:
                 self.tell(
                     "error",
                     inner.line,
-                    f"There is no setting {quoted(f'mcp.{key}')}. Did you mean 'mcp.servers'?",
+                    f"Unknown setting {quoted(f'mcp.{key}')}. Did you mean 'mcp.servers'?",
                 )
                 continue
             for name, server in _table(inner).items():
                 self._read_server(name, server)
 
     def _read_server(self, name: str, node: Node) -> None:
-        from remit.tools.mcp import read_servers  # noqa: PLC0415 - needed by those who have servers
+        from remit.tools.mcp import read_servers  # noqa: PLC0415 - only settings with servers need it
 
         where = "mcp.servers"
         found = read_servers({name: to_json(node)}, where)
@@ -241,7 +242,7 @@ class Layer:
         self.put_servers(found, node.line)
 
     def put_servers(self, found: Servers, line: int, known: Container[str] = ()) -> None:
-        """Take in servers, except those whose key is known already."""
+        """Add servers, except those with a known key."""
         for name, server in found.servers.items():
             key = f"mcp.servers.{name}"
             if key not in known:
@@ -267,7 +268,7 @@ def _price(node: Node) -> Price:
     if set(found) != set(names) or not all(map(_is_amount, found.values())):
         form = "{input = 0.5, output = 1.5}, in US dollars per million tokens"
         raise Wrong(
-            f"must have a number from 0 up for each of {' and '.join(names)}: price = {form}", node.line
+            f"must have a number of at least 0 for each of {' and '.join(names)}: price = {form}", node.line
         )
     return Price(**{name: float(cast(float, found[name])) for name in names})
 
@@ -319,7 +320,7 @@ def _path(written: str, layer: Layer, node: Node) -> Path:
     try:
         return layer.folder / Path(written).expanduser()
     except RuntimeError:
-        raise Wrong(f"names a home folder that is not known: {quoted(written)}", node.line) from None
+        raise Wrong(f"names an unknown home folder: {quoted(written)}", node.line) from None
 
 
 def _paths(node: Node, layer: Layer) -> tuple[Path, ...]:
@@ -337,7 +338,7 @@ _READERS: dict[str, Callable[[Node, Layer], object]] = {
 
 
 def from_environment(environ: Mapping[str, str], folder: Path) -> Layer:
-    """REMIT_MODEL, REMIT_LIMITS_USD and so on; an empty variable says nothing."""
+    """REMIT_MODEL, REMIT_LIMITS_USD and so on; an empty variable is ignored."""
     layer = Layer("the environment", folder)
     for variable in sorted(name for name in environ if name.startswith("REMIT_")):
         value = environ[variable].strip()
@@ -352,7 +353,7 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> Layer:
             layer.values |= part.values
             layer.problems += part.problems
         elif key is None and variable not in _ELSEWHERE and (hint := suggest(variable, _VARIABLES)):
-            layer.problems.append(Problem("warning", variable, 0, f"There is no such variable.{hint}"))
+            layer.problems.append(Problem("warning", variable, 0, f"Unknown variable.{hint}"))
     return layer
 
 
@@ -361,7 +362,7 @@ def _split_paths(value: str) -> list[Node]:
 
 
 def from_flags(flags: Mapping[str, object], folder: Path) -> Layer:
-    """Values by dotted key (`limits.usd`, `policy.allow`) or in tables; None says nothing."""
+    """Values by dotted key (`limits.usd`, `policy.allow`) or in tables; None is ignored."""
     layer = Layer("the command line", folder)
     for key, value in flags.items():
         if value is not None:
@@ -383,5 +384,5 @@ def _read_dotted(layer: Layer, key: str, node: Node) -> None:
 
 
 def definitions_of(values: Mapping[str, Setting]) -> tuple[Definition, ...]:
-    """The agents that settings describe."""
+    """The agents that the settings describe."""
     return tuple(setting.value for setting in values.values() if isinstance(setting.value, Definition))

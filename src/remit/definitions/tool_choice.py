@@ -1,4 +1,4 @@
-"""Which tools a definition asks for: built-in ones, the caller's own, MCP servers, delegating."""
+"""The tools that a definition asks for: built-in tools, the caller's tools, MCP servers, delegation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remit.types.spelling import slip_of
 
 
 class Tell(Protocol):
-    """Notes a problem of the definition."""
+    """Reports a problem in the definition."""
 
     def __call__(self, level: Level, line: int, text: str, cause: Cause | None = None) -> None: ...
 
@@ -33,11 +33,11 @@ class Tell(Protocol):
 _LIST_ALL: tuple[Format, ...] = ("copilot", "kiro")
 
 MOST_HINTS = 200
-"""Different words for which what was meant is looked for, over all definitions that are built together."""
+"""Unknown words for which a suggestion is looked up, over all definitions that are built together."""
 
 
 class Shelf:
-    """What there is to choose from."""
+    """The tools and servers to choose from."""
 
     def __init__(
         self,
@@ -55,26 +55,26 @@ class Shelf:
         return tuple(remit.tools.built_in())
 
     def suggest(self, name: str) -> str:
-        """What was probably meant by the name of a tool that there is none of."""
+        """A question with the tool that was probably meant; empty if no name is near."""
         return self._hints.suggest(name, (*self.built_in, *self.own, *known_words()))
 
 
 @dataclass(slots=True)
 class Kit:
-    """What an agent gets."""
+    """The tools of one agent."""
 
     tools: list[Tool | str | ToolSource] = field(default_factory=list["Tool | str | ToolSource"])
     only: list[ToolWord] = field(default_factory=list[ToolWord])
-    """Tools that may be used only as their pattern says."""
+    """Tools that may be used only for calls that match their pattern."""
     agents: list[WrittenWord] = field(default_factory=list[WrittenWord])
-    """Agents that it names among its tools."""
+    """Agents named in the list of tools."""
     delegates: bool = False
-    """Whether it may delegate to whom it likes."""
+    """Whether the agent may delegate to any agent."""
     may_delegate: bool = True
 
 
 def choose_tools(definition: Definition, shelf: Shelf, tell: Tell) -> Kit:
-    """What a definition asks for, as far as there is such a thing; the rest is told."""
+    """The tools that a definition asks for; problems are reported to `tell`."""
     chooser = _Chooser(definition, shelf, tell)
     return chooser.choose()
 
@@ -86,12 +86,12 @@ class _Chooser:
         self.tell = tell
         self.kit = Kit()
         self._hints = Hints()
-        """For servers: those that a file describes are its own."""
+        """For servers. Separate for each file, because a file may describe servers of its own."""
         self._names: dict[str, list[ToolWord]] = {}
-        """Tools in order, each with the entries that ask for it."""
+        """Tool names in order, each with the entries that ask for it."""
         self._takes_all = definition.tools is None
         self._servers: dict[str, list[str] | None] = {}
-        """Servers, each with the tools of it that are wanted; None for all."""
+        """The servers, each with the tools that are wanted; None for all tools."""
 
     def choose(self) -> Kit:
         words = self.definition.tools
@@ -113,14 +113,14 @@ class _Chooser:
         return self.kit
 
     def _check_denials(self) -> None:
-        """Tell of tools to be without, and of rules, that are about no tool: nobody would notice that they deny nothing."""
+        """Report removed tools and rules that name no existing tool: otherwise a denial would silently deny nothing."""
         named = [(word.name, word.line) for word in self.definition.without if word.kind == "other"]
         for rule in self.definition.rules:
-            # One that cannot be read is told when the agent is made.
+            # An unparsable rule is reported when the agent is built.
             with suppress(UsageError):
                 named.append((parse(rule.text, "policy").name, rule.line))
         for name, line in named:
-            # Names of what other programs have, and patterns, are no slips.
+            # Other programs' tool names and patterns are not misspellings.
             if read_word(name, line).kind == "other" and not (set(name) & set("*?[") or is_reserved(name)):
                 self._check_denial(name, line)
 
@@ -129,11 +129,11 @@ class _Chooser:
             return
         hint, ours = self.shelf.suggest(name), self.definition.is_ours
         tools = (*self.shelf.built_in, *self.shelf.own)
-        # A tool of another program, or of a server that is not here, may be called nearly as one of ours is: `sql_read`.
+        # A tool of another program, or of an absent server, may have a name close to one of ours: `sql_read`.
         is_slip = slip_of(name.lower(), tools) or (ours and any(_is_near(name, tool) for tool in tools))
         if hint or ours:
             self.tell(
-                "error" if hint and is_slip else "warning", line, f"There is no tool {quoted(name)}.{hint}"
+                "error" if hint and is_slip else "warning", line, f"No tool named {quoted(name)}.{hint}"
             )
 
     def _take(self, word: ToolWord) -> None:
@@ -146,7 +146,7 @@ class _Chooser:
         elif word.kind == "server":
             self._take_server(word.name, word.tool, word.line, must_exist=False)
         elif word.kind == "missing":
-            text = f"remit has no tool {quoted(word.name)}; the agent goes without it."
+            text = f"remit does not have the tool {quoted(word.name)}; the agent does not get it."
             self.tell("warning", word.line, text, Cause("use tools that remit does not have", word.name))
         elif word.name in self.shelf.own or word.kind == "tool":
             self._take_tool(word)
@@ -158,25 +158,27 @@ class _Chooser:
             self._names.setdefault(word.name, []).append(word)
         else:
             self.tell(
-                "warning", word.line, f"This remit has no tool {word.name!r}; the agent goes without it."
+                "warning",
+                word.line,
+                f"This installation of remit has no tool {word.name!r}; the agent does not get it.",
             )
 
     def _take_other(self, word: ToolWord) -> None:
-        """A name that nobody knows: a server, its tools as opencode calls them, or a mistake."""
+        """An unknown name: a server, a server's tools in opencode's notation, or a mistake."""
         server = self._server_of(word.name)
         if server is not None:
             self._take_server(server, word.name[len(server) + 1 :].strip("*"), word.line, must_exist=False)
             return
         hint, ours = self.shelf.suggest(word.name), self.definition.is_ours
         tools = (*self.shelf.built_in, *self.shelf.own)
-        # A tool of another program is no mistake in a file that was written for it.
+        # A tool of another program is not a mistake in a file that was written for that program.
         level: Level = "error" if ours or slip_of(word.name.lower(), (*tools, *known_words())) else "warning"
-        more = hint or (f" Tools are {', '.join(tools)}." if ours else " The agent goes without it.")
-        cause = None if level == "error" else Cause("use tools that are not here", word.written)
-        self.tell(level, word.line, f"There is no tool {quoted(word.written)}.{more}", cause)
+        more = hint or (f" Tools: {', '.join(tools)}." if ours else " The agent does not get it.")
+        cause = None if level == "error" else Cause("use tools that do not exist here", word.written)
+        self.tell(level, word.line, f"No tool named {quoted(word.written)}.{more}", cause)
 
     def _server_of(self, name: str) -> str | None:
-        """Which server a name begins with, as opencode calls its tools."""
+        """The server whose name begins this name; opencode names a server's tools this way."""
         servers = (*self.shelf.servers, *self.definition.own_servers, *self.shelf.withheld)
         return next((one for one in servers if name == one or name.startswith(f"{one}_")), None)
 
@@ -203,8 +205,8 @@ class _Chooser:
             near = self._hints.suggest(name, (*shelf.servers, *own))
             hint = near or " Describe it under [mcp.servers] in remit.toml."
             level: Level = "error" if must_exist and self.definition.format not in FOREIGN else "warning"
-            cause = None if level == "error" else Cause("name MCP servers that are not here", name)
-            self.tell(level, line, f"There is no MCP server {quoted(name)}.{hint}", cause)
+            cause = None if level == "error" else Cause("name MCP servers that do not exist here", name)
+            self.tell(level, line, f"No MCP server named {quoted(name)}.{hint}", cause)
 
     def _give(self, name: str, asked: list[ToolWord]) -> None:
         self.kit.tools.append(self.shelf.own.get(name, name))
@@ -230,17 +232,17 @@ class _Chooser:
             self.kit.tools.append(server)  # pyright: ignore[reportArgumentType]  # the same server with fewer tools
 
     def _own_servers(self) -> dict[str, ToolSource]:
-        """Servers that the file itself describes."""
+        """The servers that the file itself describes."""
         own, definition = self.definition.own_servers, self.definition
         if not own:
             return {}
         line = definition.line("mcpServers")
         for name in own:
-            # Some systems list tools of servers among the others, and give no more than that.
+            # In these systems the file must also list the server's tools among its tools.
             if self._takes_all or definition.format not in _LIST_ALL:
                 self._servers.setdefault(name, None)
         if not definition.trusted:
-            text = f"The MCP servers {', '.join(own)} are not started: the file is not trusted; {CONSENT}."
+            text = f"The MCP servers {', '.join(own)} were not started: the file is not trusted; {CONSENT}."
             cause = Cause(
                 f"describe MCP servers, which untrusted files may not start ({CONSENT})", ", ".join(own)
             )
@@ -259,7 +261,7 @@ class _Chooser:
 
 
 def _both(wanted: list[str] | None, given: Sequence[str] | None) -> list[str] | None:
-    """The tools that an agent wants of those that its server gives; both may be patterns, and None is all."""
+    """The intersection of two lists of tools; both may have patterns, and None means all tools."""
     if wanted is None or given is None:
         return wanted if given is None else list(given)
     narrow = [one for one in wanted if any(fnmatch.fnmatchcase(one, pattern) for pattern in given)]
@@ -267,13 +269,13 @@ def _both(wanted: list[str] | None, given: Sequence[str] | None) -> list[str] | 
 
 
 def _is_near(name: str, tool: str) -> bool:
-    """Whether it is about as long, and mostly the same from the beginning on."""
+    """Whether the names have nearly the same length and the same first two letters."""
     name = name.lower()
     return abs(len(name) - len(tool)) <= 1 and name[:2] == tool[:2]
 
 
 def _patterns(word: ToolWord) -> list[str]:
-    """`Bash(git add, git commit)` has two; those of paths may begin with ./"""
+    """`Bash(git add, git commit)` has two patterns; a leading ./ of a path is removed."""
     return [text.removeprefix("./") for text in split_list(word.within)]
 
 

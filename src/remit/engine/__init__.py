@@ -1,1 +1,1 @@
-"""How trees run: the ways in, and below them budget, tree, run and delegation."""
+"""Runs trees: `run`, `start` and `resume` are here; budget, tree, run and delegation are below."""

@@ -1,4 +1,4 @@
-"""What is checked of a call to `run`, `start` or `resume` before anything runs. All of it raises UsageError."""
+"""Checks of a call to `run`, `start` or `resume` before anything runs. Every check raises UsageError."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ def check_call(agent: object, limits: object, approver: object, on_event: object
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(f"limits must be a Limits(...), not {limits!r}.")
     if approver is not None and not callable(approver):
-        raise UsageError(
-            f"approver must be a function of one ApprovalRequest, async or not; it is {approver!r}."
-        )
+        raise UsageError(f"approver must be a function that takes one ApprovalRequest, not {approver!r}.")
     if on_event is not None and (not callable(on_event) or is_async(on_event) or not _takes_one(on_event)):
         raise UsageError(
-            "on_event must be a plain function of one event; for async readers use start() and events()."
+            "on_event must be a plain function that takes one event. In async code, use start() and events()."
         )
+
+
+"""Whether the function accepts one argument; True if Python cannot tell."""
 
 
 def _takes_one(function: Callable[..., object]) -> bool:
-    """Whether it can be called with one argument. What Python cannot tell is believed."""
-    import inspect  # noqa: PLC0415 - only for those who look on
+    """Whether the function accepts one argument; True if Python cannot tell."""
+    import inspect  # noqa: PLC0415 - only if on_event is given
 
     try:
         written = inspect.signature(function)
@@ -63,13 +64,13 @@ def check_store(store: object) -> Store:
     if isinstance(store, Store):
         return store
     if isinstance(store, os.PathLike):
-        from urllib.parse import quote  # noqa: PLC0415 - only for those who are told of it
+        from urllib.parse import quote  # noqa: PLC0415 - only for this error
 
         url = f"sqlite:///{quote(os.fsdecode(cast('os.PathLike[str]', store)))}"
         raise UsageError(f"store must be a URL or a store, not a path. Write {url!r}.")
     lacks = [n for n in _STORE_NAMES if not callable(getattr(store, n, None))]
     raise UsageError(
-        f'store must be a URL such as "sqlite:///runs.db", or a store, not {store!r} (it lacks: {", ".join(lacks)}).'
+        f'store must be a URL such as "sqlite:///runs.db", or a store, not {store!r} (missing: {", ".join(lacks)}).'
     )
 
 
@@ -85,66 +86,68 @@ def check_run_id(run_id: object) -> None:
         )
     if "." in run_id:
         root = run_id.partition(".")[0]
-        raise UsageError(f"{run_id!r} is a child; whole trees are resumed. Its root is {root!r}.")
+        raise UsageError(
+            f"{run_id!r} is a child run; only whole trees can be resumed. Resume its root: {root!r}."
+        )
 
 
 def check_matches(agent: Agent, past: Tree) -> None:
-    """See that the agent still has what the runs that go on were started with."""
-    from remit.history.fold import going_on  # noqa: PLC0415 - for trees that go on
+    """Check that the agent still has the tools and subagents of the runs that will be resumed."""
+    from remit.history.fold import going_on  # noqa: PLC0415 - only for resumed trees
 
-    # The agents of children that code asked for, and of the runs below them, need not be declared.
+    # Children started from code, and the runs below them, need not have declared agents.
     by_code = tuple(f"{run}." for run, record in past.runs.items() if record.start.key)
     records = [r for r in going_on(past) if not r.start.key and not r.id.startswith(by_code)]
     wrong = [words for record in records for words in _missing(agent, record)]
     if wrong:
         raise UsageError(
-            f"The agent is not the one that {past.root} was started with. " + " ".join(dict.fromkeys(wrong))
+            f"The agent differs from the one that started {past.root}. " + " ".join(dict.fromkeys(wrong))
         )
 
 
 def _missing(agent: Agent, record: RunRecord) -> Iterator[str]:
     who = " > ".join(record.path)
     if record.path[0] != agent.name:
-        yield f"The run is one of {record.path[0]!r}, and this is {agent.name!r}."
+        yield f"That was {record.path[0]!r}, but this is {agent.name!r}."
         return
     for name in record.path[1:]:
-        # An ad hoc child has some of its parent's tools, and no agent of its own.
+        # An ad hoc child has no declared agent: it uses some of its parent's tools.
         below = next((a for a in agent.subagents if a.name == name), None)
         if below is None and not (name == "subagent" and agent.adhoc):
-            yield f"{who}: {agent.name!r} has no subagent {name!r} any more."
+            yield f"{who}: {agent.name!r} no longer has a subagent {name!r}."
             return
         agent = below or agent
     if record.start.program != (agent.program is not None):
-        yield f"{who}: it was {'a program' if record.start.program else 'an agent with a model'}, and is not any more."
+        yield f"{who}: the agent is no longer {'a program' if record.start.program else 'an agent with a model'}."
         return
     adhoc = record.path[-1] == "subagent" and agent.name != "subagent"
     lost = [] if adhoc else sorted(set(record.start.subagents) - {a.name for a in agent.subagents})
     gone = sorted(set(record.start.tools) - {s.name for s in kit_for(agent, may_delegate=True).specs})
     if lost:
-        # What comes with subagents is not spoken of besides them.
+        # The delegate tools are missing only because the subagents are.
         gone = [name for name in gone if not is_reserved(name)]
     if gone:
-        yield f"{who}: the tools {', '.join(gone)} are gone."
+        yield f"{who}: missing tools: {', '.join(gone)}."
     if lost:
-        yield f"{who}: the subagents {', '.join(lost)} are gone."
+        yield f"{who}: missing subagents: {', '.join(lost)}."
 
 
 def check_workspace(workspace: object) -> Path | None:
     if workspace is None:
         return None
-    from pathlib import Path  # noqa: PLC0415 - for those who have one
+    from pathlib import Path  # noqa: PLC0415 - only if there is a workspace
 
     if not isinstance(workspace, (str, Path)):
         raise UsageError(f"workspace must be a path, not {workspace!r}.")
-    # In full: it must not mean another folder when the program changes to one.
+    # Absolute: a later os.chdir() must not change which folder is meant.
     folder = Path(workspace).expanduser().absolute()
     if not folder.is_dir():
-        raise UsageError(f"workspace {str(workspace)!r} is not a folder. Make it, or name another.")
+        raise UsageError(f"workspace {str(workspace)!r} is not a folder. Create it, or pass another path.")
     return folder
 
 
 def check_tools(agent: Agent) -> frozenset[str] | None:
-    """The names of all tools that a tree of the agent has; None where its sources have to say. Raises UsageError."""
+    """The names of all tools in a tree of the agent; None if only its sources know them. Raises UsageError."""
     if agent in _checked:
         return _checked[agent]
     agents: dict[Agent, None] = {}
@@ -163,20 +166,20 @@ def check_tools(agent: Agent) -> frozenset[str] | None:
 
 
 _checked: WeakKeyDictionary[Agent, frozenset[str] | None] = WeakKeyDictionary()
-"""Agents whose tools can be had, those of all their subagents included. Agents never change."""
+"""Agents that passed this check, including all their subagents. Agents are immutable."""
 
 
 def check_rules(policy: PolicyFunction | None, known: frozenset[str] | None, where: str) -> None:
     """Raises UsageError for a rule about a tool that does not exist: a misspelt denial would deny nothing.
 
-    `known` is None if sources have still to say which tools they have. A pattern and a rule about a built-in tool, a
+    `known` is None if sources are still to list their tools. A pattern and a rule about a built-in tool, a
     delegate tool or an MCP tool are always valid: one list of rules may serve agents with different tools.
     """
     if not isinstance(policy, Rules) or known is None:
         return
     for rule in policy.rules:
         elsewhere = set(rule.name) & set("*?[") or rule.name.startswith("mcp__") or is_reserved(rule.name)
-        # The built-in tools come last: they take long to make, and most rules are about others.
+        # The built-in tools come last: they are slow to create, and most rules are about other tools.
         if rule.name in known or elsewhere or rule.name in built_in.tools():
             continue
         raise UsageError(

@@ -28,18 +28,18 @@ log = logging.getLogger("remit")
 
 
 class Opened(Struct, frozen=True):
-    """A tree whose place in the store is claimed, and what runs it."""
+    """A tree that is claimed in the store, and the coroutine that runs it."""
 
     tree: TreeContext
     root: Coroutine[object, object, Outcome]
     close: Callable[[], Awaitable[None]] | None
-    """Closes what was opened for it besides the store, if anything was; called once nothing of it runs."""
+    """Closes everything opened for the tree except the store; called after the tree has stopped."""
     posted: Sequence[Posted] | None = ()
-    """What other processes asked of it before it was claimed; None when that is not known yet."""
+    """Commands that other processes sent before the tree was claimed; None if they are not known yet."""
 
 
 class _TreeTask(asyncio.Task[Outcome]):
-    """What runs a tree. Cancelled before its first step it has that first: otherwise nothing would stop what has begun."""
+    """The task that runs a tree. A cancel before its first step waits for that step, which starts the cleanup."""
 
     begun = False
 
@@ -51,14 +51,14 @@ class _TreeTask(asyncio.Task[Outcome]):
 
 
 class Running:
-    """A tree while it runs. Leaving its `async with` block stops what is still running."""
+    """A tree while it runs. Leaving the `async with` block cancels a tree that is still running."""
 
     def __init__(self, opening: Callable[[], Awaitable[Opened]]) -> None:
         self._opening: Callable[[], Awaitable[Opened]] | None = opening
         self._tree: TreeContext | None = None
         self._task: _TreeTask | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        """Who waits for the outcome."""
+        """Callers that wait for the outcome."""
 
     @property
     def run_id(self) -> str:
@@ -98,10 +98,10 @@ class Running:
         try:
             return await life
         finally:
-            # Said here: who waits for the task itself hears of it two rounds of the loop later.
-            self._tell()
+            # Wake them here: callers that await the task itself wake two iterations of the event loop later.
+            self._wake_waiters()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiter in self._waiters:
             wake(waiter)
 
@@ -111,28 +111,32 @@ class Running:
         assert self._task is not None
         if not self._task.done():
             root = self._inside().runs.get(self.run_id)
-            by = "the caller" if isinstance(error, asyncio.CancelledError) else "the block that started it"
+            by = (
+                "the caller"
+                if isinstance(error, asyncio.CancelledError)
+                else "the end of the `async with` block"
+            )
             if root:
-                root.life.cancel(by, "it was left before the run had ended")
+                root.life.cancel(by, "the run had not finished")
             if (cancelled := await settled([self._task])) is not None:
                 raise cancelled
 
     def events(self) -> AsyncIterator[Event]:
-        """Everything that happens, from the beginning; ends when the root has ended. For several readers, call it again."""
+        """Every event from the beginning; ends when the root has ended. Each call returns a new, independent reader."""
         return self._inside().stream.reader()
 
     def progress(self) -> AsyncIterator[ChildProgress]:
-        """What the children are doing, call by call: a projection of `events()`."""
+        """Each tool call of the children, when it starts and when it ends; computed from `events()`."""
         return ProgressReader(self.events())
 
     async def cancel(self, reason: str = "", *, run: str | None = None) -> bool:
-        """Stop a run (the root if none is named) and everything below it; returns when nothing of it runs.
+        """Cancel a run (default: the root) and everything below it; returns after all of them have stopped.
 
-        False when it had ended, or was being stopped, already. From inside the run itself it returns at once.
+        Returns False if the run had already ended or been cancelled. Called inside that run, it returns at once.
         """
         if run is None and reason in self._inside().known:
             raise UsageError(
-                f"cancel({reason!r}) gives a run's id as the reason: write cancel(reason, run={reason!r})."
+                f"cancel({reason!r}): the reason is a run's id. Write cancel(reason, run={reason!r})."
             )
         node = self._live(run)
         if node is None:
@@ -145,7 +149,7 @@ class Running:
         return first
 
     def send(self, text: str, *, run: str | None = None) -> bool:
-        """Have a message join that run's next turn. False when it has none: it has ended, or is giving its last word."""
+        """Add a message to the run's next turn. False if there is none: the run has ended or is wrapping up."""
         if not isinstance(cast(object, text), str) or not text.strip():
             raise UsageError("send() needs a non-empty text.")
         node = self._live(run)
@@ -157,7 +161,7 @@ class Running:
         return True
 
     async def outcome(self) -> Outcome:
-        """How the root ended; waits for it. Being cancelled here does not stop the tree; leaving the block does."""
+        """Wait for the root to end and return its outcome. Cancelling this call does not cancel the tree."""
         self._inside()
         assert self._task is not None
         while not self._task.done():
@@ -171,7 +175,7 @@ class Running:
 
     def _inside(self) -> TreeContext:
         if self._tree is None:
-            raise UsageError("The tree does not run yet: use `async with start(...) as running:`.")
+            raise UsageError("The tree has not started: use `async with start(...) as running:`.")
         return self._tree
 
     def _live(self, run: str | None) -> Node | None:
@@ -180,12 +184,12 @@ class Running:
         if not isinstance(cast(object, name), str):
             raise UsageError(f"run must be a run's id, not {run!r}.")
         if name not in tree.known:
-            raise UsageError(f"There is no run {name!r} in this tree; its root is {tree.root!r}.")
+            raise UsageError(f"No run {name!r} in this tree. Its root is {tree.root!r}.")
         return tree.runs.get(name)
 
 
 def check_loop() -> None:
-    """Raises UsageError outside a task of asyncio. Trio's tasks are not: also where trio is a guest on asyncio's loop."""
+    """Raises UsageError outside an asyncio task, also if trio runs as a guest on an asyncio event loop."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -198,38 +202,38 @@ def check_loop() -> None:
 
 
 async def _live(opened: Opened) -> Outcome:
-    tree, ears = opened.tree, None
+    tree, listener = opened.tree, None
     if tree.journal.shared:
-        from remit.engine.listen import catch_up, listen  # noqa: PLC0415 - for trees that others can reach
+        from remit.engine.listen import catch_up, listen  # noqa: PLC0415 - only if other processes can open the store
 
         after = None if opened.posted is None else catch_up(tree, opened.posted)
-        ears = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
+        listener = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
     try:
         outcome = await opened.root
     finally:
-        wished: asyncio.CancelledError | None = None
-        for end in _ends(opened, ears):
-            # Each of them, whatever is wished meanwhile or goes wrong with another: the outcome is worth more.
+        cancelled: asyncio.CancelledError | None = None
+        for end in _ends(opened, listener):
+            # Every step runs even if another fails or this task is cancelled: the outcome must not be lost.
             try:
                 await end()
             except asyncio.CancelledError as error:
-                wished = error
+                cancelled = error
             except Exception:
-                log.exception("the end of %s was not in order", tree.root)
+                log.exception("could not clean up after %s", tree.root)
         tree.close()
-        if wished is not None:
-            raise wished
-    # Known only now: `on_event` runs in a thread of its own, and sees the last event after the root has ended.
+        if cancelled is not None:
+            raise cancelled
+    # Read here: `on_event` runs in its own thread and may raise after the root has ended.
     if tree.stream.trouble:
         outcome = msgspec.structs.replace(outcome, warnings=(*outcome.warnings, f"{tree.stream.trouble}."))
     return outcome
 
 
-def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[[], Awaitable[None]]]:
-    """What is still to be done for a tree whose root has ended, in order."""
+def _ends(opened: Opened, listener: asyncio.Task[None] | None) -> Iterator[Callable[[], Awaitable[None]]]:
+    """The steps that clean up after a tree whose root has ended, in order."""
     tree = opened.tree
-    if ears is not None:
-        yield partial(_deafen, ears)
+    if listener is not None:
+        yield partial(_stop_listening, listener)
     yield tree.sources.close
     if opened.close is not None:
         yield opened.close
@@ -242,8 +246,8 @@ def _ends(opened: Opened, ears: asyncio.Task[None] | None) -> Iterator[Callable[
         yield tree.tracing.finish
 
 
-async def _deafen(ears: asyncio.Task[None]) -> None:
-    ears.cancel()
-    await asyncio.wait({ears})
-    if not ears.cancelled():
-        ears.exception()
+async def _stop_listening(listener: asyncio.Task[None]) -> None:
+    listener.cancel()
+    await asyncio.wait({listener})
+    if not listener.cancelled():
+        listener.exception()

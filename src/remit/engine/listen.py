@@ -1,4 +1,4 @@
-"""Commands from other processes: heard through the store, obeyed once, recorded as events."""
+"""Commands from other processes: read from the store, executed once, recorded as events."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from remit.types.ports import Posted
 log = logging.getLogger("remit")
 
 LEAST_WAIT_S = 0.2
-"""How long a store that did not wait for a command is left alone."""
+"""The pause after a store returned from `commands(wait=True)` without a command."""
 
 AGAIN_S = 5.0
-"""How long a store that failed to say what was posted is left alone."""
+"""The pause after a store failed to return the commands."""
 
 
 async def listen(tree: TreeContext, after: int | None) -> None:
-    """Obey what is posted above a number, until cancelled. A store that fails is asked again; that is all it can break.
+    """Execute the commands numbered above `after` until cancelled. If the store fails, it is asked again.
 
-    None: what was posted while nobody ran the tree is not known yet, and the first answer is taken for it.
+    `after` is None if the commands sent while no process ran the tree are not known yet: the first answer has them.
     """
     complained = False
     while True:
@@ -40,7 +40,7 @@ async def listen(tree: TreeContext, after: int | None) -> None:
                 obey(tree, one.command)
         except Exception as error:  # noqa: BLE001 - a broken store, or a broken command, never breaks a run
             if not complained:
-                log.warning("commands from other processes cannot be heard: %s", error)
+                log.warning("cannot read commands from other processes; trying again: %s", error)
             complained = True
             await asyncio.sleep(AGAIN_S)
             continue
@@ -49,9 +49,9 @@ async def listen(tree: TreeContext, after: int | None) -> None:
 
 
 def catch_up(tree: TreeContext, posted: Sequence[Posted]) -> int:
-    """Obey what was posted while nobody ran the tree, and return the last number.
+    """Execute the commands sent while no process ran the tree, and return the number of the last one.
 
-    A cancel is passed over: whoever resumed the tree afterwards wants it to run.
+    A cancel is skipped: the tree was resumed after it.
     """
     for one in posted:
         if not isinstance(one.command, Cancel):
@@ -60,7 +60,7 @@ def catch_up(tree: TreeContext, posted: Sequence[Posted]) -> int:
 
 
 def obey(tree: TreeContext, command: AnyCommand) -> None:
-    """Do what was asked, unless that has been done. Raises nothing for what cannot be done any more."""
+    """Execute a command once. A command that can no longer have an effect is ignored."""
     if command.id in tree.past.commands:
         return
     tree.past.commands.add(command.id)
@@ -85,4 +85,4 @@ def _send(tree: TreeContext, node: Node | None, command: Send) -> None:
         # The run finds the message when it is resumed.
         tree.waiting[command.run].append(sent)
     elif root is not None:
-        root.warn(f"A message to {text.clean(command.run)[:100]!r} came too late to join a turn.")
+        root.warn(f"A message to {text.clean(command.run)[:100]!r} arrived too late to join a turn.")

@@ -13,13 +13,13 @@ from remit.agent import Agent
 from remit.engine.delegation.spawn import Engine
 from remit.engine.handle import Opened, Running
 from remit.engine.run.runtime_tool import Plan
+from remit.engine.run.state_restored import with_output
 from remit.engine.start import Ready, TreeOptions, check_options, open_tree, prepare, with_options
 from remit.engine.tree.journal import Journal
 from remit.errors import StoreError, UsageError
 from remit.history.fold import apply, fold
 from remit.history.records import REOPENED, RunRecord, Tree
 from remit.tools.policy import compile_policy
-from remit.tools.schema import parse_output
 from remit.types.events import Terms
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.outcome import Outcome, Status
@@ -91,7 +91,7 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
     caller, own = ready.policies
     if caller is None and terms.function:
         raise UsageError(
-            "The tree was started with a policy that is a function. A journal cannot record it: pass it again as policy=..."
+            "The tree was started with a policy function, which a journal cannot record. Pass it again: policy=..."
         )
     if caller is None and terms.policy is not None:
         caller = compile_policy(terms.policy, "the journal")
@@ -104,7 +104,7 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
 
 def _is_resumed(past: Tree) -> bool:
     if past.status is Status.FAILED:
-        # Its code may have been mended since.
+        # The program may have been fixed since.
         return past.runs[past.root].start.program
     return past.status is None or past.status in REOPENED
 
@@ -125,14 +125,10 @@ async def _read(journal: Journal) -> tuple[Tree, Sequence[Posted] | None]:
 def _root_of(past: Tree, run_id: str) -> RunRecord:
     record = past.runs.get(run_id)
     if record is None:
-        raise StoreError(f"The journal of {run_id!r} has no beginning, so it cannot be resumed.")
+        raise StoreError(f"The journal of {run_id!r} has no first event, so the tree cannot be resumed.")
     return record
 
 
 async def _recorded_outcome(past: Tree, agent: Agent) -> Outcome:
-    """The outcome of a tree that is not run again. A structured answer is parsed again from its text."""
-    outcome = past.outcome()
-    if not outcome.ok or agent.output is None:
-        return outcome
-    value, _ = parse_output(agent.output, outcome.text)
-    return msgspec.structs.replace(outcome, output=value)
+    """The outcome of a tree that is not run again."""
+    return with_output(past.outcome(), agent)

@@ -1,6 +1,6 @@
-"""Asking a person at a terminal: what a request looks like in words, and an approver that reads the answer.
+"""Approval in a terminal: a request as text, and an approver that reads the answer.
 
-Whatever a model wrote is shown so that it cannot drive the terminal or hide behind what cannot be seen.
+Text from a model is escaped: it cannot control the terminal or hide characters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remit.types.text import text_of, visible
 
 HEAD_LINES = 40
 TAIL_LINES = 20
-"""What is shown of something long before somebody asks for all of it."""
+"""The lines of a long preview that are shown before the user asks for all of them."""
 
 QUESTION = "Allow? [y]es, for this [r]un, for the [t]ree, [v]iew all, [n]o, or say why not"
 
@@ -33,23 +33,23 @@ _ANSWERS = {
 }
 _ALL = frozenset({"v", "view"})
 _UNCLEAR = frozenset({"ok", "okay", "sure", "yep", "yeah", "always", "a", "allow", "deny", "nope"})
-"""Neither an answer that is offered nor a reason."""
+"""Neither an offered answer nor a reason: the question is repeated."""
 
 
 def spent(usage: Usage) -> str:
-    """What was used so far, on one line."""
+    """Usage so far, on one line."""
     calls = f"{usage.requests:,} model call{'' if usage.requests == 1 else 's'}"
     money = "" if usage.usd is None else f", ${usage.usd:.4f}"
     return f"{calls}, {usage.input_tokens + usage.output_tokens:,} tokens{money}"
 
 
 def in_words(request: ApprovalRequest, *, whole: bool = False) -> str:
-    """A request for a person: who asks, for what exactly, for which task, and what was spent so far."""
+    """A request as text: the agent, the call, the task, and the usage so far."""
     lines = [" › ".join(visible(name) for name in (*request.path, request.tool)) + " asks:"]
     shown = request.preview.split("\n") if request.preview else list(_arguments(request))
     lines += (f"  {line}" for line in _cut([visible(line) for line in shown], whole=whole))
     if whole and request.preview:
-        # A preview may leave things out; the arguments are what will be done.
+        # A preview may leave things out; the arguments are exactly what will run.
         lines += ["Arguments, in full:", *(f"  {visible(line)}" for line in _arguments(request))]
     task = visible(" ".join(request.task.split()))
     lines.append(f"Task: {task if len(task) <= 300 else task[:297] + '...'}")
@@ -71,12 +71,12 @@ def _cut(lines: list[str], *, whole: bool) -> list[str]:
     left_out = len(lines) - HEAD_LINES - TAIL_LINES
     if whole or left_out <= 0:
         return lines
-    middle = f"... {left_out} lines are not shown: [v] shows all ..."
+    middle = f"... {left_out} lines hidden: [v] shows all ..."
     return [*lines[:HEAD_LINES], middle, *lines[-TAIL_LINES:]]
 
 
 def read_answer(line: str) -> Decision | None:
-    """What somebody typed as a decision; None when it is none: ask again."""
+    """The decision that a typed line means; None if it is unclear: ask again."""
     said = line.strip()
     if not said or said.lower() in _UNCLEAR:
         return None
@@ -86,11 +86,11 @@ def read_answer(line: str) -> Decision | None:
 async def ask_in_terminal(request: ApprovalRequest) -> Decision:
     """An approver for programs with a terminal: `run(..., approver=ask_in_terminal)`.
 
-    It writes to standard error and reads a line. Without a terminal the answer is no.
+    Writes to standard error and reads a line from standard input. Without a terminal, the call is denied.
     """
     source, target = sys.stdin, sys.stderr
     if source is None or source.closed or not source.isatty():
-        return deny("there is no terminal to ask at")
+        return deny("no terminal to ask for approval")
 
     def write(text: str) -> None:
         target.write(text)
@@ -100,7 +100,7 @@ async def ask_in_terminal(request: ApprovalRequest) -> Decision:
 
 
 async def ask_at(request: ApprovalRequest, source: int, write: Callable[[str], None]) -> Decision:
-    """Ask until there is an answer: `write` shows what there is to say, lines are read from the terminal `source`."""
+    """Ask until there is an answer: `write` shows text, and lines are read from the terminal's descriptor `source`."""
     forget_typed(source)
     write(f"\n{in_words(request)}\n{QUESTION}: ")
     lines = _Lines(source)
@@ -108,7 +108,7 @@ async def ask_at(request: ApprovalRequest, source: int, write: Callable[[str], N
         line = await lines.next()
         if line is None:
             write("\n")
-            return deny("nobody answered: the input ended")
+            return deny("the input ended without an answer")
         if line.strip().lower() in _ALL:
             write(f"\n{in_words(request, whole=True)}\n{QUESTION}: ")
         elif (decision := read_answer(line)) is not None:
@@ -118,7 +118,7 @@ async def ask_at(request: ApprovalRequest, source: int, write: Callable[[str], N
 
 
 def forget_typed(source: int) -> None:
-    """Drop what was typed before the question was there: it cannot be an answer to it."""
+    """Discard input typed before the question was shown: it cannot be an answer."""
     try:
         import termios  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -128,7 +128,7 @@ def forget_typed(source: int) -> None:
 
 
 class _Lines:
-    """Lines of a terminal, read without a thread: one that waits for a key cannot be taken back."""
+    """Reads lines from a terminal without a thread: a thread blocked on a key press cannot be cancelled."""
 
     def __init__(self, source: int) -> None:
         self._source = source

@@ -40,7 +40,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
 
 
 def unknown_options(name: str, given: Mapping[str, object], known: Sequence[str]) -> str:
-    """The message about the first unknown options: what to write instead, and which options there are."""
+    """The error message for the unknown options (five at most): what to write instead, and the known options."""
     wrong = [option for option in given if option not in known]
     each = " ".join(
         f"{name} has no option {option[:60]!r}.{_instead(option, given[option], known)}"

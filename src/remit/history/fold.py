@@ -57,6 +57,8 @@ def reopen(tree: Tree, record: RunRecord) -> None:
     record.warnings = [text for text in record.warnings if text not in record.until_resumed]
     record.until_resumed = []
     _reopen_calls(tree, record, died=record.died)
+    for child in _code_children(record, record.last_turn()):
+        tree.runs[child].goes_on = can_go_on(tree, child, died=record.died)
     last = record.talk.messages[-1] if record.talk.messages else None
     if status is Status.INCOMPLETE and isinstance(last, AssistantMessage) and not last.calls:
         # The reply was truncated or empty: ask the model again instead of ending with the same reply.
@@ -74,8 +76,12 @@ def going_on(tree: Tree) -> Iterator[RunRecord]:
         if died:
             calls = [c for c in calls if c.ended is None or c.ended.unfinished]
         found += [c.child for c in calls if _goes_on(tree, c, died=died)]
-        code = record.children if record.start.program else [child for c in calls for child in c.code]
-        found += [child for child in code if can_go_on(tree, child, died=died)]
+        found += [c for c in _code_children(record, calls) if can_go_on(tree, c, died=died)]
+
+
+def _code_children(record: RunRecord, calls: Iterable[CallRecord]) -> list[str]:
+    """The runs that code of a run asked for: a program, or the tools of these calls."""
+    return record.children if record.start.program else [child for call in calls for child in call.code]
 
 
 def _has_died(record: RunRecord) -> bool:
@@ -146,6 +152,7 @@ def _ended(tree: Tree, record: RunRecord, event: events.RunEnded) -> None:
         call.goes_on = False
     _hold_clock(record, event.at)
     record.outcome = event.outcome
+    record.goes_on = False
     record.asking = None
 
 
@@ -199,8 +206,8 @@ def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
 @_changes_run(events.CallStarted)
 def _call_started(record: RunRecord, event: events.CallStarted) -> None:
     call = record.find(event.call)
-    if call is None and record.start.program:
-        # A step of a program: no model reply requested it.
+    if record.start.program and (call is None or call.ended is not None):
+        # A step of a program: no model reply requested it. A failed step runs again when the program is resumed.
         call = CallRecord(Call(event.call, event.tool, {}), 0)
         record.turn.places[event.call] = len(record.calls)
         record.calls.append(call)
@@ -406,11 +413,11 @@ def _goes_on(tree: Tree, call: CallRecord, *, died: bool) -> bool:
 
 
 def can_go_on(tree: Tree, run: str, *, died: bool) -> bool:
-    """Whether a run resumes with its parent, which had ended or `died`."""
+    """Whether a run resumes with its parent, which had ended or `died`, or was to resume before the parent died again."""
     child = tree.runs[run]
     if child.cancelled is not None:
         return False
-    if child.outcome is None:
+    if child.outcome is None or child.goes_on:
         return True
     # A failed program that code delegated to runs again: its code may have been fixed.
     mended = child.start.program and bool(child.start.key) and child.outcome.status is Status.FAILED

@@ -148,6 +148,8 @@ class RunRecord(Struct, omit_defaults=True):
     """Resources of which a provider used more than was reserved, with the limits at that time."""
     died: bool = False
     """Whether the run had no recorded end when it was last resumed."""
+    goes_on: bool = False
+    """Set for a child of code when its parent is resumed: whether the child resumes if code requests it again."""
     cancelled: CancelRequested | None = None
     """Set if this run itself was cancelled, not a run above it."""
     stopped: bool = False

@@ -16,8 +16,8 @@ class Live(Struct):
     """Running calls, described in words."""
     said: str = ""
     """The last change of its model call: writing, or waiting for a retry."""
-    queued: set[str] = field(default_factory=set[str])
-    """Calls whose child is queued."""
+    queued: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Queued children, by call and key: code may request many children in one call."""
 
 
 def note(live: Live, event: Event) -> None:
@@ -30,10 +30,11 @@ def note(live: Live, event: Event) -> None:
 
 def _note_call(live: Live, event: events.CallStarted | events.CallEnded | events.ChildQueued) -> None:
     live.calls.pop(event.call, None)
-    live.queued.discard(event.call)
     if isinstance(event, events.ChildQueued):
-        live.queued.add(event.call)
-    elif isinstance(event, events.CallStarted) and not event.delegates:
+        live.queued.add((event.call, event.key))
+        return
+    live.queued = {one for one in live.queued if one[0] != event.call}
+    if isinstance(event, events.CallStarted) and not event.delegates:
         live.calls[event.call] = words.doing(event.tool, event.context, event.display_name)
 
 

@@ -115,6 +115,10 @@ class JournalStore:
         await look.wait()
         return look.result()
 
+    def redact_text(self, text: str) -> str:
+        """A text as it is kept: without secrets."""
+        return self._redactor.redact_text(text)
+
     async def claim(self, root: str, *, new: bool) -> None:
         self._check()
         if root in self._claims or root in self._claiming:

@@ -186,6 +186,11 @@ class Deadline:
         left = self.soft_left()
         return left - (MOST_MARGIN_S if left > LONG_MARGIN_S else left / 20)
 
+    def useful_left(self) -> float:
+        """Seconds until a new child would have next to nothing, by the run's whole time: `share` shrinks and never ends."""
+        total = self.total_s
+        return self.soft_left() - (MOST_MARGIN_S if total > LONG_MARGIN_S else total / 20)
+
     def pause(self) -> None:
         """Stop the clock until every `pause` has had its `resume`."""
         self._pauses += 1

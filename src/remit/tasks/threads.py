@@ -46,6 +46,8 @@ class Job(Generic[T]):
         self.on_begin = on_begin
         """Called on the loop when the job gets a thread."""
         self.finished = False
+        self.waits = False
+        """Whether its thread only waits for work on its loop."""
         self.loop = loop
         self.done_future: asyncio.Future[None] = loop.create_future()
         """Resolved on the loop when the function has returned or raised. Never has an exception."""
@@ -85,12 +87,12 @@ class Job(Generic[T]):
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.on_begin)
 
-    def abandon(self) -> None:
-        """Drop the result: no caller may wait for it any more. Does nothing if the function has ended.
+    def abandon(self) -> bool:
+        """Drop the result: no caller may wait for it any more. Returns False and does nothing if the function has ended.
 
         The function cannot be stopped; its thread ends when the function ends.
         """
-        _pool.abandon(cast("Job[object]", self))
+        return _pool.abandon(cast("Job[object]", self))
 
     def run(self) -> None:
         """Call the function on the worker's thread."""
@@ -186,14 +188,13 @@ class _Pool:
         threading.Thread(target=self._work, args=(inbox,), name=name, daemon=True).start()
 
     def _work(self, inbox: _Inbox) -> None:
-        _here.is_worker = True
         while True:
-            job = inbox.get()
+            job = _here.job = inbox.get()
             job.run()
             if not self._finish(job, inbox):
                 return
             # An idle worker must not keep the last job's result alive.
-            del job
+            job = _here.job = None
 
     def _finish(self, job: Job[object], inbox: _Inbox) -> bool:
         with self.lock:
@@ -225,21 +226,23 @@ class _Pool:
             self.abandoned.pop(job, None)
         return stays
 
-    def abandon(self, job: Job[object]) -> None:
+    def abandon(self, job: Job[object]) -> bool:
         with self.lock:
             # The worker of a finished job is not lost, even if the loop has not seen the result yet.
             if job not in self.running or job.finished:
-                return
+                return False
             del self.running[job]
             self.abandoned[job] = None
         # The thread may never end, so a waiting job gets its place.
         self.step_aside()
+        return True
 
 
 class _Here(threading.local):
     """Data of the current thread."""
 
-    is_worker = False
+    job: Job[object] | None = None
+    """The job that the thread runs, if the thread is a worker."""
 
 
 _here = _Here()
@@ -270,7 +273,7 @@ def start(
 @contextlib.contextmanager
 def aside() -> Generator[None, None, None]:
     """Do not count this thread while it waits for a run: otherwise nested runs could use up all threads."""
-    if not _here.is_worker:
+    if _here.job is None:
         yield
         return
     _pool.step_aside()
@@ -280,12 +283,33 @@ def aside() -> Generator[None, None, None]:
         _pool.step_back()
 
 
+@contextlib.contextmanager
+def waiting() -> Generator[Callable[[], None], None, None]:
+    """As `aside`, for a thread that waits for work on its job's own loop. `busy(loop)` does not count the thread meanwhile.
+
+    Yields a function that the loop calls when that work is done: virtual time must not jump before the thread continues.
+    """
+    job = _here.job
+
+    def go_on() -> None:
+        if job is not None:
+            job.waits = False
+
+    with aside():
+        if job is not None:
+            job.waits = True
+        try:
+            yield go_on
+        finally:
+            go_on()
+
+
 def busy(loop: asyncio.AbstractEventLoop | None = None) -> int:
-    """The number of running jobs that are not abandoned; with `loop`, only those started from that loop."""
+    """The number of running jobs that are not abandoned; with `loop`, only those of that loop that do not wait for it."""
     with _pool.lock:
         if loop is None:
             return len(_pool.running)
-        return sum(job.loop is loop for job in _pool.running)
+        return sum(job.loop is loop and not job.waits for job in _pool.running)
 
 
 def abandoned() -> list[str]:

@@ -57,8 +57,13 @@ class Delegating(Protocol):
         model: ModelChoice | None,
     ) -> Awaitable[list[Outcome | Rejection]]: ...
 
-    def from_thread(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """From a sync tool's thread: run an awaitable on the tree's event loop and wait for its result."""
+    def from_thread(
+        self, name: str, make: Callable[[], Awaitable[T]], rejected: Callable[[Rejection], T]
+    ) -> T:
+        """From a sync tool's thread: run an awaitable on the tree's event loop and wait for its result.
+
+        `rejected` makes the result if the call has ended.
+        """
         ...
 
 
@@ -203,6 +208,7 @@ class ToolContext(CodeContext):
         return code.from_thread(
             "delegate",
             lambda: code.delegate(agent, prompt, label=label, limits=limits, model=model, key=key),
+            lambda rejection: rejection,
         )
 
     def map_sync(
@@ -223,6 +229,7 @@ class ToolContext(CodeContext):
             lambda: code.map(
                 agent, prompts, keys=keys, concurrency=concurrency, label=label, limits=limits, model=model
             ),
+            lambda rejection: [rejection for _ in prompts],
         )
 
 

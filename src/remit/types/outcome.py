@@ -20,15 +20,19 @@ class Status(StrEnum):
     INCOMPLETE = "incomplete"
     """The run ended without a complete answer; `reason` is `turns`, `length`, `empty` or `repeating`."""
     TIMED_OUT = "timed_out"
+    """The time limit (`seconds`) of the run ended before its answer."""
     STALLED = "stalled"
     """The model stopped sending in the middle of a reply, also in every retry."""
     OVER_BUDGET = "over_budget"
+    """The next model call did not fit within a limit; `reason` has the numbers."""
     CANCELLED = "cancelled"
+    """The caller, another process or a parent stopped the run; `reason` says who and why."""
     REFUSED = "refused"
     """The model declined to answer."""
     FAILED = "failed"
+    """The model failed permanently, or no answer matched the agent's `output`."""
     INTERRUPTED = "interrupted"
-    """The process died."""
+    """The process died, and the run was not resumed."""
 
 
 SHOWN_CHARS = 200

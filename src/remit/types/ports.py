@@ -138,6 +138,8 @@ class Store(Protocol):
     - A process that can write to a store can approve calls. A store that sandboxed commands might reach also has
       `async def exposed(self, sandboxes, workspace) -> str`, which returns why they could reach it and what to do, or
       "". A tree does not start if the result is not empty.
+    - A store that removes secrets also has `def redact_text(self, text) -> str`, which returns a text as the store records
+      it. On resume, children of code are found by the recorded form of their prompts.
     """
 
     async def claim(self, root: str, *, new: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where agent files are found, which of two comes first, and what a folder may not do to its reader."""
+"""Where agent files are found, which of two agents takes precedence, and how hostile folders are handled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_systems_folder_is_read(project: Path, place: str) -> None:
 
 
 def test_codex_agents_are_toml(project: Path) -> None:
-    """A .codex agent is TOML with Codex's own words, and knows the lines of its keys."""
+    """A .codex agent is TOML with Codex's own keys, and its keys have line numbers."""
     path = project / ".codex" / "agents" / "audit.toml"
     path.parent.mkdir(parents=True)
     path.write_text(
@@ -70,8 +70,8 @@ def test_codex_agents_are_toml(project: Path) -> None:
     assert (audit.line("mcpServers"), audit.line("instructions")) == (7, 8)
 
 
-def test_the_nearest_comes_first_and_remit_among_equals(project: Path) -> None:
-    """The project comes before the user, the nearer folder before the farther, .remit before the others."""
+def test_the_nearest_agent_takes_precedence(project: Path) -> None:
+    """The project takes precedence over the user, the nearer folder over the farther, .remit over other systems."""
     home = project.parent / "home"
     write(home / ".remit/agents/a.md", "a", "user")
     write(project / ".claude/agents/a.md", "a", "root claude")
@@ -84,7 +84,7 @@ def test_the_nearest_comes_first_and_remit_among_equals(project: Path) -> None:
 
 
 def test_nothing_above_the_repository_is_read(project: Path) -> None:
-    """Folders above the repository's root are not looked into; without a repository, only the folder itself."""
+    """Folders above the repository's root are not searched; without a repository, only the folder itself is."""
     write(project.parent / ".claude/agents/a.md", "a")
     (project / "pkg").mkdir()
     assert found(project, "pkg").agents == {}
@@ -95,7 +95,7 @@ def test_nothing_above_the_repository_is_read(project: Path) -> None:
 
 
 def test_the_users_folders_are_trusted_the_projects_are_not(project: Path) -> None:
-    """Files of the user, and those the caller names, may widen; the project's only when it is trusted."""
+    """The user's files and files that the caller names may widen; the project's only if it is trusted."""
     home = project.parent / "home"
     write(home / ".config/opencode/agents/mine.md", "mine")
     write(project / ".claude/agents/theirs.md", "theirs")
@@ -109,8 +109,8 @@ def test_the_users_folders_are_trusted_the_projects_are_not(project: Path) -> No
     assert found(project, trusted=True).agents["theirs"].trusted
 
 
-def test_two_of_one_name_in_one_folder_are_told(project: Path) -> None:
-    """Two files of one folder with one name: the first has it, the second is told about."""
+def test_duplicate_names_in_a_folder_are_reported(project: Path) -> None:
+    """If two files of one folder have the same name, the first is used and the second is reported."""
     write(project / ".claude/agents/a.md", "same", "first")
     write(project / ".claude/agents/b.md", "same", "second")
     loaded = found(project)
@@ -120,8 +120,8 @@ def test_two_of_one_name_in_one_folder_are_told(project: Path) -> None:
     assert "Rename one of them" in warning.text
 
 
-def test_papers_beside_agents_are_no_agents(project: Path) -> None:
-    """A README without front matter is not taken for an agent."""
+def test_documents_beside_agents_are_not_agents(project: Path) -> None:
+    """A README without front matter is not read as an agent."""
     (project / ".claude/agents").mkdir(parents=True)
     (project / ".claude/agents/README.md").write_text("# Our agents\n")
     loaded = found(project)
@@ -129,15 +129,15 @@ def test_papers_beside_agents_are_no_agents(project: Path) -> None:
     assert [p.level for p in loaded.problems] == ["note"]
 
 
-def test_an_agent_that_is_switched_off_is_not_there(project: Path) -> None:
-    """`disable: true` takes an agent away without a word of complaint."""
+def test_a_disabled_agent_is_left_out(project: Path) -> None:
+    """`disable: true` removes an agent without a problem being reported."""
     write(project / ".opencode/agents/a.md", "a", more="disable: true\n")
     loaded = found(project)
     assert (loaded.agents, loaded.errors) == ({}, [])
 
 
-def test_agents_are_found_whatever_the_case(project: Path) -> None:
-    """A name is found in another case, with blanks, and by what the file calls it."""
+def test_agents_are_found_in_any_case(project: Path) -> None:
+    """An agent is found by its name in another case, with spaces, and by its nickname."""
     write(project / ".claude/agents/a.md", "Code Reviewer")
     loaded = found(project)
     for name in ("code-reviewer", "Code Reviewer", "CODE_REVIEWER"):
@@ -147,7 +147,7 @@ def test_agents_are_found_whatever_the_case(project: Path) -> None:
 
 
 def test_links_out_of_a_project_are_not_read(project: Path) -> None:
-    """A link in an untrusted project cannot bring a file from elsewhere into a prompt; inside it links are followed."""
+    """A symlink in an untrusted project cannot bring an outside file into a prompt; symlinks inside it are followed."""
     secret = write(project.parent / "secret.md", "secret")
     agents = project / ".claude" / "agents"
     write(agents / "good.md", "good")
@@ -167,8 +167,8 @@ def test_links_out_of_a_project_are_not_read(project: Path) -> None:
     assert sorted(untrusted.agents) == ["good", "inside"]
 
 
-def test_links_in_circles_end(project: Path) -> None:
-    """Folders that contain themselves, and links to themselves, are read once or told about."""
+def test_cyclic_links(project: Path) -> None:
+    """Folders that contain themselves, and symlinks to themselves, are read once or reported."""
     agents = project / ".claude" / "agents"
     write(agents / "a.md", "a")
     (agents / "again").symlink_to(agents)
@@ -179,8 +179,8 @@ def test_links_in_circles_end(project: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes with names")
-def test_a_pipe_is_not_waited_for(project: Path) -> None:
-    """Something that is no ordinary file is told about at once, and hides nothing."""
+def test_a_pipe_does_not_block(project: Path) -> None:
+    """A file that is not a regular file is reported at once, and does not hide other files."""
     agents = project / ".claude" / "agents"
     write(agents / "a.md", "a")
     os.mkfifo(agents / "pipe.md")
@@ -190,20 +190,20 @@ def test_a_pipe_is_not_waited_for(project: Path) -> None:
     assert list(loaded.agents) == ["a"]
     assert {p.file.name: p.text for p in loaded.errors if isinstance(p.file, Path)} == {
         "gone.md": "The file cannot be read: no such file or directory.",
-        "pipe.md": "The file is no ordinary file.",
+        "pipe.md": "The file is not a regular file.",
     }
 
 
-def test_one_file_or_folder_may_be_named(project: Path) -> None:
-    """`load` reads one file or one folder, and says when there is no such thing."""
+def test_load_one_file_or_folder(project: Path) -> None:
+    """`load` reads one file or one folder, and raises if the path does not exist."""
     path = write(project / "one.md", "one")
     assert list(load(path).agents) == list(load(project).agents) == ["one"]
-    with pytest.raises(UsageError, match="no file or folder"):
+    with pytest.raises(UsageError, match="No file or folder"):
         load(project / "two.md")
 
 
 def test_control_characters_do_not_reach_a_terminal(project: Path) -> None:
-    """Escape sequences are left out of descriptions and messages."""
+    """Escape sequences are removed from descriptions and messages."""
     write(
         project / ".claude/agents/a.md",
         "a \x1b[1m",
@@ -241,14 +241,14 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
     ],
 )
 @pytest.mark.timeout(20)
-def test_hostile_headers_cost_little(tmp_path: Path, header: str) -> None:
-    """A header that is made to be slow or to grow is read in a moment, whatever comes of it."""
+def test_hostile_headers_are_read_quickly(tmp_path: Path, header: str) -> None:
+    """A header that is designed to be slow or to grow is read quickly."""
     (tmp_path / "a.md").write_text(f"---\nname: a\n{header}\n---\nx", encoding="utf-8")
     loaded = load(tmp_path)
     assert len(loaded.agents) + bool(loaded.errors) >= 1
 
 
-def test_reading_files_is_light(project: Path) -> None:
+def test_reading_files_imports_nothing_heavy(project: Path) -> None:
     """Reading settings and agent files imports no provider, web, MCP or schema package."""
     write(project / ".claude/agents/a.md", "a", more="tools: Read, mcp__x__y\n")
     (project / "remit.toml").write_text(

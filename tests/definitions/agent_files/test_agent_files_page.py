@@ -1,4 +1,4 @@
-"""docs/agent-files.md: what it shows is loaded without a word, and every key it names exists."""
+"""docs/how-to/agent-files.md and settings.md: their files load without a problem, and every key they name exists."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from remit.definitions.agent_files.keys import VOCABULARY
 from remit.definitions.settings_layer import KEYS
 from remit.definitions.syntax.header_lines import plain_key
 
-PAGE = (Path(__file__).parents[3] / "docs" / "agent-files.md").read_text(encoding="utf-8")
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
+PAGE = (HOW_TO / "agent-files.md").read_text(encoding="utf-8")
+SETTINGS = (HOW_TO / "settings.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
-def test_the_files_it_shows_are_right(tmp_path: Path) -> None:
-    """Every agent file on the page loads without a problem, and they can be put together."""
+def test_its_agent_files_load(tmp_path: Path) -> None:
+    """Every agent file on the page loads without a problem, and the agents can be built."""
     for number, text in enumerate(blocks("markdown")):
         (tmp_path / f"{number}.md").write_text(text, encoding="utf-8")
     loaded = load(tmp_path)
@@ -28,10 +30,10 @@ def test_the_files_it_shows_are_right(tmp_path: Path) -> None:
     assert [child.name for child in build(loaded.agents["lead"], loaded).subagents] == ["explorer"]
 
 
-def test_the_settings_it_shows_are_right(tmp_path: Path) -> None:
-    """Every remit.toml on the page is read in full, and the long one has every key there is."""
+def test_its_settings_load(tmp_path: Path) -> None:
+    """Every remit.toml on the page is read completely, and the long one has every key."""
     (tmp_path / "team").mkdir()
-    short, long = blocks("toml")
+    short, long = blocks("toml", SETTINGS)
     for text in (short, long):
         (tmp_path / "remit.toml").write_text(text, encoding="utf-8")
         assert load_settings(tmp_path, environ={}, home=tmp_path / "home").problems == []
@@ -42,8 +44,8 @@ def test_the_settings_it_shows_are_right(tmp_path: Path) -> None:
     assert {key.partition(".")[0] for key, _, _ in found.rows()} == set(KEYS)
 
 
-def test_the_python_it_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code on the page runs as it stands."""
+def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code on the page runs unchanged."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for text in blocks("python"):
@@ -51,7 +53,7 @@ def test_the_python_it_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_keys_it_names_exist() -> None:
-    """Every key in the table of keys is one that remit knows."""
+    """remit knows every key in the table of keys."""
     table = PAGE.partition("## Keys")[2].partition("Other systems' keys")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]

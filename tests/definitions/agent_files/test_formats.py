@@ -1,4 +1,4 @@
-"""Agents as other systems write them: Copilot, Cursor, Kiro, opencode.json and .roomodes; and files that are no agents."""
+"""Agent files of other systems: Copilot, Cursor, Kiro, opencode.json and .roomodes; and files that are not agents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rules(one: Definition) -> list[str]:
 
 
 def test_copilot_agents_are_read(project: Path) -> None:
-    """`.github/agents/*.agent.md`: the name is a title, a missing one is that of the file without its ending."""
+    """`.github/agents/*.agent.md`: the name is a title; without one the agent is named after its file."""
     write(
         project,
         ".github/agents/api.agent.md",
@@ -66,8 +66,8 @@ def test_copilot_agents_are_read(project: Path) -> None:
     assert [problem.level for problem in loaded.problems] == ["note"]
 
 
-def test_titles_that_differ_only_in_signs_are_two_agents(project: Path) -> None:
-    """Where a title loses more than blanks as a name, the file's name is the agent's; it is found by its title too."""
+def test_titles_that_differ_only_in_punctuation_are_two_agents(project: Path) -> None:
+    """If a title as a name would lose more than spaces, the agent is named after its file; its title finds it too."""
     for file, title in (("CSharp", "C# Expert"), ("CPlusPlus", "C++ Expert")):
         write(project, f".github/agents/{file}.agent.md", f"---\nname: {title}\ndescription: d\n---\nDo.\n")
     loaded = found(project)
@@ -76,8 +76,8 @@ def test_titles_that_differ_only_in_signs_are_two_agents(project: Path) -> None:
     assert loaded.problems == []
 
 
-def test_words_of_vs_code_are_remits_tools(project: Path) -> None:
-    """Sets of tools, tools of sets and servers are told apart; what remit lacks is left out with a warning."""
+def test_tool_names_of_vs_code(project: Path) -> None:
+    """Tool sets, tools of sets and servers are distinguished; tools that remit lacks are left out with a warning."""
     words = "['search', 'edit/editFiles', 'execute/runInTerminal', 'web/fetch', 'read/readFile', 'runTasks', 'vscode/runCommand', 'docs/*']"
     write(project, ".github/agents/a.agent.md", f"---\ndescription: d\ntools: {words}\n---\nDo.\n")
     agent, problems = made(project, "a", servers={"docs": McpServer("docs", command="x")})
@@ -93,14 +93,14 @@ def test_words_of_vs_code_are_remits_tools(project: Path) -> None:
     ["web/fetch", "webFetcher", "terminals", "readFiles2", "azure_query_learn", "ms-x.y/readIt", "todo"],
 )
 def test_a_tool_of_another_system_is_never_an_error(project: Path, word: str) -> None:
-    """Whatever a tool is called in a file of another system, and however near to one of remit's, the agent is built."""
+    """No tool name in another system's file is an error, however close it is to one of remit's; the agent is built."""
     write(project, ".github/agents/a.agent.md", f"---\ndescription: d\ntools: [read, {word}]\n---\nDo.\n")
     write(project, ".claude/agents/b.md", f"---\nname: b\ndescription: d\ntools: Read, {word}\n---\nDo.\n")
     assert [problem for problem in check(found(project)) if problem.level == "error"] == []
 
 
-def test_a_star_among_agents_is_all_of_them(project: Path) -> None:
-    """`agents: ["*"]` gives every other agent, names only those, and an empty list none at all."""
+def test_a_star_in_agents_means_all_agents(project: Path) -> None:
+    """`agents: ["*"]` adds every other agent, a list of names only those agents, and an empty list none."""
     for name in ("one", "two"):
         write(project, f".github/agents/{name}.agent.md", "---\ndescription: d\ntools: []\n---\nDo.\n")
     page = "---\ndescription: d\ntools: [agent]\nagents: {}\n---\nDo.\n"
@@ -121,7 +121,7 @@ def test_a_star_among_agents_is_all_of_them(project: Path) -> None:
 
 
 def test_a_copilot_agent_for_people_is_not_delegated_to(project: Path) -> None:
-    """`disable-model-invocation` and `infer: false` keep an agent for people."""
+    """`disable-model-invocation` and `infer: false` exclude an agent from delegation."""
     write(
         project,
         ".github/agents/a.agent.md",
@@ -136,8 +136,8 @@ def test_a_copilot_agent_for_people_is_not_delegated_to(project: Path) -> None:
     }
 
 
-def test_a_list_of_tools_holds_for_the_servers_of_the_file_too(project: Path) -> None:
-    """In Copilot's and Kiro's files a server that no tool names is not given; without a list, all are."""
+def test_a_list_of_tools_limits_the_servers_of_the_file(project: Path) -> None:
+    """In Copilot's and Kiro's files an agent gets only the servers that its tools name; without a list, all servers."""
     server = "mcp-servers:\n  docs:\n    type: local\n    command: x\n    tools: ['*']\n"
     for name, listed, expected in (
         ("a", "tools: [read]\n", ["read"]),
@@ -153,7 +153,7 @@ def test_a_list_of_tools_holds_for_the_servers_of_the_file_too(project: Path) ->
 
 
 def test_cursor_agents_are_read(project: Path) -> None:
-    """`.cursor/agents/*.md`: `readonly` is a sandbox, `is_background` changes nothing and is no mistake."""
+    """`.cursor/agents/*.md`: `readonly` becomes a sandbox; `is_background` has no effect and is not an error."""
     write(
         project,
         ".cursor/agents/verifier.md",
@@ -187,7 +187,7 @@ KIRO: dict[str, object] = {
 
 
 def test_kiro_agents_are_read(project: Path) -> None:
-    """A JSON file in `.kiro/agents` is an agent: `allowedTools` is what is used without asking, not a list of tools."""
+    """A JSON file in `.kiro/agents` is an agent; `allowedTools` are tools that need no approval, not a list of tools."""
     write(project, ".kiro/agents/backend.json", KIRO)
     backend = found(project).agents["backend"]
     assert (backend.description, backend.instructions) == ("Works on the backend.", "Be careful.")
@@ -207,7 +207,7 @@ def test_kiro_agents_are_read(project: Path) -> None:
 
 
 def test_a_kiro_agent_without_tools_has_none(project: Path) -> None:
-    """In Kiro a list that is missing is empty, and a star is everything."""
+    """In Kiro a missing list of tools is empty, and a star means every tool."""
     write(project, ".kiro/agents/a.json", {"description": "d", "prompt": "p"})
     write(project, ".kiro/agents/b.json", {"description": "d", "prompt": "p", "tools": ["*"]})
     agents = found(project).agents
@@ -215,7 +215,7 @@ def test_a_kiro_agent_without_tools_has_none(project: Path) -> None:
 
 
 def test_kiro_agents_may_be_markdown(project: Path) -> None:
-    """Tags are several tools; rules have a capability and an effect, and what cannot be followed narrows."""
+    """A tag means several tools; rules have a capability and an effect, and an unsupported rule only narrows."""
     write(
         project,
         ".kiro/agents/team/web.md",
@@ -236,8 +236,8 @@ def test_kiro_agents_may_be_markdown(project: Path) -> None:
     assert [(p.level, p.line) for p in web.problems] == [("warning", 10), ("note", 14), ("warning", 17)]
 
 
-def test_a_kiro_prompt_beside_its_agent_is_no_agent(project: Path) -> None:
-    """A Markdown file without front matter in `.kiro/agents` is a text that a JSON file names."""
+def test_a_kiro_prompt_is_not_an_agent(project: Path) -> None:
+    """A Markdown file without front matter in `.kiro/agents` is a prompt that a JSON file names."""
     write(project, ".kiro/agents/dev.json", {"description": "d", "prompt": "file://./dev-prompt.md"})
     write(project, ".kiro/agents/dev-prompt.md", "# Dev\n\nDevelop.\n")
     loaded = found(project)
@@ -247,8 +247,8 @@ def test_a_kiro_prompt_beside_its_agent_is_no_agent(project: Path) -> None:
     assert sorted(found(project).agents) == ["api", "dev"]
 
 
-def test_the_meaning_of_allowed_tools_is_kiros_alone(project: Path) -> None:
-    """In other files it is a list of tools, and allows nothing."""
+def test_allowed_tools_in_other_systems(project: Path) -> None:
+    """In other systems' files `allowedTools` is a list of tools and allows nothing."""
     write(project, ".claude/agents/a.md", "---\nname: a\ndescription: d\nallowedTools: Read\n---\nDo.\n")
     one = found(project).agents["a"]
     assert ([word.name for word in one.tools or ()], one.rules) == (["read"], ())
@@ -276,7 +276,7 @@ OPENCODE = """{
 
 
 def test_agents_inside_opencode_json_are_read(project: Path) -> None:
-    """Each entry is an agent with its line; what the file says for all holds for each, unless the entry says otherwise."""
+    """Each entry is an agent with its line; settings for all agents are defaults for each entry."""
     write(project, "opencode.json", OPENCODE)
     write(project, "prompts/review.txt", "Look closely.\n")
     loaded = found(project)
@@ -291,7 +291,7 @@ def test_agents_inside_opencode_json_are_read(project: Path) -> None:
 
 
 def test_opencode_json_narrows_agents_in_files_beside_it(project: Path) -> None:
-    """A Markdown agent keeps what its entry in opencode.json denies; what it says itself counts more."""
+    """Denials for an agent in opencode.json apply to its Markdown file; the file's own settings take precedence."""
     config = {
         "permission": {"webfetch": "deny"},
         "agent": {"a": {"description": "json", "permission": {"edit": "deny", "bash": "deny"}}},
@@ -310,8 +310,8 @@ def test_opencode_json_narrows_agents_in_files_beside_it(project: Path) -> None:
     assert (loaded.hidden, loaded.problems) == ([], [])
 
 
-def test_a_permission_for_one_tool_is_about_no_other(project: Path) -> None:
-    """opencode's `codesearch` searches elsewhere, and `grep` is not `glob`: denying them takes nothing else away."""
+def test_a_permission_covers_one_tool_only(project: Path) -> None:
+    """opencode's `codesearch` searches elsewhere, and `grep` is not `glob`: denying them denies no other tool."""
     text = "---\ndescription: d\npermission:\n  codesearch: deny\n  {}: deny\n---\nDo.\n"
     write(project, ".opencode/agents/a.md", text.format("lsp"))
     write(project, ".opencode/agents/b.md", text.format("grep"))
@@ -320,8 +320,8 @@ def test_a_permission_for_one_tool_is_about_no_other(project: Path) -> None:
     assert "grep" not in tools(made(project, "b")[0])
 
 
-def test_what_follows_a_star_that_denies_is_what_is_left(project: Path) -> None:
-    """`"*": deny` takes everything but what is allowed behind it; what stands before it does not count."""
+def test_tools_allowed_after_a_denying_star(project: Path) -> None:
+    """`"*": deny` denies every tool except those allowed after it; entries before it do not count."""
     text = (
         "---\ndescription: d\npermission:\n  edit: allow\n  '*': deny\n  read: allow\n  bash: ask\n---\nDo.\n"
     )
@@ -332,8 +332,8 @@ def test_what_follows_a_star_that_denies_is_what_is_left(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "\x00", '{"agent": []}', '{"agent": {"a": ' + '{"x": ' * 100])
-def test_a_broken_opencode_json_hides_nothing(project: Path, text: str) -> None:
-    """It costs at most one error; agents in other files are there."""
+def test_a_broken_opencode_json_does_not_hide_other_agents(project: Path, text: str) -> None:
+    """A broken opencode.json is at most one error; agents in other files are loaded."""
     write(project, "opencode.json", text)
     write(project, ".opencode/agents/a.md", "---\ndescription: d\n---\nDo.\n")
     loaded = found(project)
@@ -373,7 +373,7 @@ ROO = """customModes:
 
 
 def test_modes_of_roo_code_are_read(project: Path) -> None:
-    """Each mode is an agent; a group for certain files holds its tools to them, or is left out."""
+    """Each mode is an agent; a group for certain files limits its tools to those files, or is left out."""
     write(project, ".roomodes", ROO)
     loaded = found(project)
     assert list(loaded.agents) == ["docs-writer", "odd"]
@@ -393,8 +393,8 @@ def test_modes_of_roo_code_are_read(project: Path) -> None:
     assert writer.line("instructions") in (4, 9)
 
 
-def test_a_group_for_certain_files_is_still_asked_about(project: Path) -> None:
-    """In Roo Code it says what a mode may change, not that nobody is asked; also in a file that is trusted."""
+def test_a_group_for_certain_files_still_needs_approval(project: Path) -> None:
+    """A `fileRegex` limits the files that a mode may change, and calls still need approval, even in a trusted file."""
     write(project, ".roomodes", ROO.replace("docs-writer", "w"))
     agent, _ = made(project, "w")
     steps = [call("write", path=path, content="x") for path in ("a.md", "a.py")]
@@ -410,7 +410,7 @@ def test_a_group_for_certain_files_is_still_asked_about(project: Path) -> None:
 
 
 def test_modes_may_be_json(project: Path) -> None:
-    """The older form of the file says the same."""
+    """The older JSON form has the same meaning."""
     mode = {
         "slug": "a",
         "name": "A",
@@ -423,18 +423,18 @@ def test_modes_may_be_json(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "customModes: 3", "a: [", "- x", "{", "customModes:\n- 1"])
-def test_a_broken_file_of_modes_is_told(project: Path, text: str) -> None:
-    """It is one error with the file."""
+def test_a_broken_file_of_modes_is_reported(project: Path, text: str) -> None:
+    """A broken file of modes is one error with the file."""
     write(project, ".roomodes", text)
     loaded = found(project)
     assert (loaded.agents, len(loaded.errors)) == ({}, 1)
 
 
-# --- Files that are no agents -------------------------------------------------------------------------------
+# --- Files that are not agents ------------------------------------------------------------------------------
 
 
-def test_skills_and_commands_are_passed_over_with_a_note(project: Path) -> None:
-    """A skill with all its files, a folder of commands, prompts and instructions are no agents."""
+def test_skills_and_commands_are_ignored_with_a_note(project: Path) -> None:
+    """A skill with all its files, a folder of commands, prompts and instructions are not agents."""
     page = "---\nname: x\ndescription: d\n---\nDo.\n"
     write(project, "clone/agents/real.md", page.replace("x", "real"))
     for path in (
@@ -453,8 +453,8 @@ def test_skills_and_commands_are_passed_over_with_a_note(project: Path) -> None:
     ]
 
 
-def test_a_folder_of_kiro_that_is_named_has_its_json_files(project: Path) -> None:
-    """A folder of agents is read in the same way whether remit finds it or somebody names it."""
+def test_a_named_kiro_folder_includes_json_files(project: Path) -> None:
+    """A Kiro folder is read in the same way whether remit finds it or the caller names it."""
     for name in ("a", "sub/b"):
         write(project, f".kiro/agents/{name}.json", {"description": "d", "prompt": "p"})
     assert sorted(load(project / ".kiro/agents").agents) == ["a", "b"]
@@ -462,8 +462,8 @@ def test_a_folder_of_kiro_that_is_named_has_its_json_files(project: Path) -> Non
     assert sorted(load(project / ".kiro/agents/a.json").agents) == ["a"]
 
 
-def test_a_folder_that_is_named_may_be_a_project(project: Path) -> None:
-    """Its hidden folders of agents and its files of several agents are read, and no other hidden folder."""
+def test_a_named_folder_may_be_a_project(project: Path) -> None:
+    """The agent folders and multi-agent files of a project are read, but none of its other hidden folders."""
     page = "---\nname: {0}\ndescription: d\n---\nDo.\n"
     for name, path in (
         *(("a", ".claude/agents/a.md"), ("b", "sub/.github/agents/b.agent.md"), ("c", ".kiro/agents/c.md")),

@@ -1,4 +1,4 @@
-"""Regular expressions of other systems as patterns: exactly the same texts, or none."""
+"""Regular expressions of other systems become patterns that match exactly the same texts, or no pattern."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TEXTS = [
     ],
 )
 def test_a_simple_expression_becomes_patterns_for_the_same_texts(regex: str) -> None:
-    """Whatever the expression finds the patterns match, and nothing else."""
+    """The patterns match exactly the texts that the expression matches."""
     globs = as_globs(regex)
     assert globs is not None
     for text in TEXTS:
@@ -88,6 +88,6 @@ def test_a_simple_expression_becomes_patterns_for_the_same_texts(regex: str) -> 
         *("(a|b)" * 20, "x" * 2_000, r"a\.*", r"(a|b)?"),
     ],
 )
-def test_any_other_expression_has_no_patterns(regex: str) -> None:
-    """What has no such form is said to have none, so that nobody takes it for a rule that holds."""
+def test_other_expressions_have_no_patterns(regex: str) -> None:
+    """An expression without equivalent patterns returns None, so that it cannot become a wrong rule."""
     assert as_globs(regex) is None

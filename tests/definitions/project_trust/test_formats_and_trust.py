@@ -1,4 +1,4 @@
-"""No format of another system is a way around trust: each may only narrow until the user trusts the project."""
+"""No other system's format bypasses trust: each may only narrow until the user trusts the project."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SERVER = '{"evil": {"command": "evil"}}'
 
 
 class Wide(NamedTuple):
-    """A file of some system that asks for more than it may have, and changes of it."""
+    """A file of one system that asks for more than it may have, and changes to it."""
 
     path: str
     text: str
     wider: tuple[str, str]
-    """A change that trust is about."""
+    """A change that trust covers."""
     words: tuple[str, str]
-    """One that it is not about."""
+    """A change that trust does not cover."""
 
 
 FORMATS = {
@@ -104,7 +104,7 @@ def made(project: Path) -> tuple[Agent, list[Problem]]:
 
 
 def touches(agent: Agent, project: Path) -> bool:
-    """Whether a command runs without anybody to ask."""
+    """Whether a command runs without an approver."""
     model = ScriptedModel([call("terminal", command="touch owned"), say("done")])
     run_sync(
         Agent("x", tools=["terminal"], policy=agent.policy, instructions="x"),
@@ -116,15 +116,15 @@ def touches(agent: Agent, project: Path) -> bool:
 
 
 @pytest.mark.parametrize("how", FORMATS)
-def test_an_untrusted_file_of_any_system_allows_and_starts_nothing(project: Path, how: str) -> None:
-    """What it asks for is set aside and told; once the user trusts the project, it has it."""
+def test_an_untrusted_file_allows_and_starts_nothing(project: Path, how: str) -> None:
+    """Requests of an untrusted file are ignored and reported; once the user trusts the project, they are granted."""
     put(project, FORMATS[how])
     agent, problems = made(project)
     assert not any(isinstance(tool, McpServer) for tool in agent.tools)
     assert not touches(agent, project)
     told = " ".join(problem.text for problem in problems)
     assert "an untrusted file may not allow" in told
-    assert "evil are not started" in told
+    assert "evil were not started" in told
     trust(project, home=project.parent / "home", environ={})
     agent, problems = made(project)
     assert [tool.name for tool in agent.tools if isinstance(tool, McpServer)] == ["evil"]
@@ -133,8 +133,8 @@ def test_an_untrusted_file_of_any_system_allows_and_starts_nothing(project: Path
 
 
 @pytest.mark.parametrize("how", FORMATS)
-def test_trust_is_in_what_a_file_of_any_system_says(project: Path, how: str) -> None:
-    """A change of tools, rules or sandboxes loses trust; a change of texts does not."""
+def test_trust_covers_the_content_of_files(project: Path, how: str) -> None:
+    """A change to tools, rules or sandboxes ends trust; a change to texts does not."""
     home, wide = project.parent / "home", FORMATS[how]
     path = put(project, wide)
     trust(project, home=home, environ={})
@@ -147,8 +147,8 @@ def test_trust_is_in_what_a_file_of_any_system_says(project: Path, how: str) -> 
 
 
 @pytest.mark.parametrize("how", FORMATS)
-def test_a_file_of_any_system_that_is_a_link_out_of_the_project_is_not_read(project: Path, how: str) -> None:
-    """An untrusted project cannot bring a file from elsewhere into a prompt."""
+def test_a_link_out_of_the_project_is_not_read(project: Path, how: str) -> None:
+    """An untrusted project cannot bring an outside file into a prompt."""
     wide = FORMATS[how]
     path = put(project, wide)
     (project.parent / "elsewhere").write_text(wide.text)
@@ -170,10 +170,10 @@ NAMING = {
     "name", ["{}/secret", "../secret", "~/secret", "link.txt", "/dev/zero", "nowhere", "\\u0000"]
 )
 @pytest.mark.parametrize("path", NAMING)
-def test_a_text_that_an_agent_names_is_inside_the_project(
+def test_prompt_files_must_be_inside_the_project(
     project: Path, monkeypatch: pytest.MonkeyPatch, path: str, name: str, trusted: bool
 ) -> None:
-    """Trust is not about texts, so that no file of a project, trusted or not, brings one from elsewhere to a model."""
+    """Trust does not cover texts, so no project, trusted or not, can send an outside file to a model."""
     monkeypatch.setenv("HOME", str(project.parent))
     (project.parent / "secret").write_text("s3cret")
     (project / path).parent.mkdir(parents=True, exist_ok=True)
@@ -184,8 +184,8 @@ def test_a_text_that_an_agent_names_is_inside_the_project(
     assert "s3cret" not in str(loaded.errors[0])
 
 
-def test_a_folder_that_trusted_settings_name_is_a_part_of_the_project(project: Path) -> None:
-    """Agents in `agents.paths` bring no text from elsewhere either; those that the user names may."""
+def test_prompt_files_of_agents_paths(project: Path) -> None:
+    """Agents in `agents.paths` cannot read outside texts either; agents that the user names can."""
     (project.parent / "secret").write_text("s3cret")
     (project / "team").mkdir()
     (project / "team/x.json").write_text('{"description": "d", "prompt": "file://../../secret"}')
@@ -201,8 +201,8 @@ def test_a_folder_that_trusted_settings_name_is_a_part_of_the_project(project: P
     assert named.agents["x"].instructions == "s3cret"
 
 
-def test_variables_of_the_environment_reach_no_prompt(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """opencode's `{env:NAME}` is left as it is: a variable may be a key."""
+def test_environment_variables_do_not_reach_prompts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """opencode's `{env:NAME}` is left unchanged: a variable may be a secret."""
     monkeypatch.setenv("TOKEN", "s3cret")
     (project / "opencode.json").write_text(
         '{"agent": {"x": {"description": "d", "prompt": "a {env:TOKEN}"}}}'
@@ -211,11 +211,11 @@ def test_variables_of_the_environment_reach_no_prompt(project: Path, monkeypatch
     assert loaded.agents["x"].instructions == "a {env:TOKEN}"
 
 
-def test_texts_that_are_named_a_thousand_times_are_bounded(project: Path) -> None:
-    """A small file cannot make remit read a large one again and again."""
+def test_reading_prompt_files_is_bounded(project: Path) -> None:
+    """A small file cannot make remit read a large file many times."""
     (project / "big.txt").write_text("x" * 900_000)
     entries = ", ".join(f'"a{n}": {{"description": "d", "prompt": "{{file:./big.txt}}"}}' for n in range(100))
     (project / "opencode.json").write_text(f'{{"agent": {{{entries}}}}}')
     loaded = load_agents(project, home=project.parent / "home", environ={})
     assert len(loaded.agents) < 12
-    assert any("no more files are read" in problem.text for problem in loaded.errors)
+    assert any("limit on agent files is reached" in problem.text for problem in loaded.errors)

@@ -1,4 +1,4 @@
-"""Trust in what a project's files say."""
+"""Trust in the content of a project's files."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def project(tmp_path: Path, home: Path) -> Path:
     return made
 
 
-def test_trust_is_given_to_a_repository_and_taken_back(tmp_path: Path) -> None:
-    """Trusting a folder trusts its repository, with what is below; taking it back ends that."""
+def test_trust_and_distrust_a_repository(tmp_path: Path) -> None:
+    """Trusting a folder trusts its repository with its subfolders; `distrust` ends that."""
     home, project = tmp_path / "home", repository(tmp_path / "project")
     (project / "pkg").mkdir()
     assert not is_trusted(project, home, {})
@@ -79,8 +79,10 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_runs_code_or_widens_loses_trust_when_it_changes(project: Path, home: Path, what: str) -> None:
-    """Servers, rules, sandboxes, tool lists, paths, limits and models are trusted as they are, and not once they change."""
+def test_a_change_that_runs_code_or_widens_ends_trust(project: Path, home: Path, what: str) -> None:
+    """Servers, rules, sandboxes, tool lists, paths, limits and models are trusted in one version, and not once they
+    change.
+    """
     name, old, new = CHANGES[what]
     before = (project / name).read_text()
     assert is_trusted(project / "pkg", home, {})
@@ -112,8 +114,8 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_texts_for_models_are_edited_without_a_question(project: Path, home: Path, what: str) -> None:
-    """Instructions, descriptions and the form of a file are no part of what is trusted."""
+def test_editing_texts_keeps_trust(project: Path, home: Path, what: str) -> None:
+    """Instructions, descriptions and the formatting of a file are not part of the trusted version."""
     name, old, new = HARMLESS[what]
     text = (project / name).read_text()
     assert old in text
@@ -121,8 +123,8 @@ def test_texts_for_models_are_edited_without_a_question(project: Path, home: Pat
     assert is_trusted(project, home, {})
 
 
-def test_an_agent_that_only_has_instructions_may_be_added(project: Path, home: Path) -> None:
-    """A new agent that asks for nothing changes nothing; one that takes the place of another does."""
+def test_adding_an_agent_with_only_instructions_keeps_trust(project: Path, home: Path) -> None:
+    """A new agent with only instructions is no change; one that replaces another agent is."""
     new = project / ".remit/agents/new.md"
     new.write_text("---\nname: new\ndescription: New.\n---\nBe new.\n")
     assert is_trusted(project, home, {})
@@ -136,8 +138,8 @@ def test_an_agent_that_only_has_instructions_may_be_added(project: Path, home: P
     assert not is_trusted(project / "pkg", home, {})
 
 
-def test_settings_of_a_folder_below_are_trusted_for_themselves(project: Path, home: Path) -> None:
-    """Settings that a folder below has are another version, whether they add, narrow less or only hide others."""
+def test_settings_of_a_subfolder_are_another_version(project: Path, home: Path) -> None:
+    """The settings of a subfolder are another version, whether they add, narrow less or only hide others."""
     for text in (SERVER.replace("docs", "evil"), "", "# tool.remit"):
         (project / "pkg/remit.toml").write_text(text)
         found = load_settings(project / "pkg", home=home, environ={})
@@ -149,7 +151,7 @@ def test_settings_of_a_folder_below_are_trusted_for_themselves(project: Path, ho
 
 
 def test_several_versions_are_remembered(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Going back to another branch asks nothing; only so many versions are kept, the newest."""
+    """Switching back to another branch needs no new trust; only the newest versions are kept."""
     texts = [(project / "remit.toml").read_text(), *(f"limits.usd = {n}\n" for n in range(1, 4))]
     for text in texts[1:]:
         (project / "remit.toml").write_text(text)
@@ -167,7 +169,7 @@ def test_several_versions_are_remembered(project: Path, home: Path, monkeypatch:
 
 
 def test_the_difference_is_to_the_nearest_version(project: Path, home: Path) -> None:
-    """Of several versions, the one that has most in common is what the present one is compared with."""
+    """The present version is compared with the trusted version that has most in common with it."""
     first = (project / "remit.toml").read_text()
     (project / "remit.toml").write_text("limits.usd = 1\n")
     trust(project, home=home, environ={})
@@ -179,7 +181,7 @@ def test_the_difference_is_to_the_nearest_version(project: Path, home: Path) -> 
 
 
 def test_a_repository_below_a_trusted_one_is_not_trusted(project: Path, home: Path) -> None:
-    """A clone has a root of its own and inherits nothing, also where it says the very same."""
+    """A clone inside a trusted repository has its own root and inherits no trust, even with identical files."""
     clone = repository(project / "vendor/clone")
     (clone / "remit.toml").write_text((project / "remit.toml").read_text())
     found = load_settings(clone, home=home, environ={})
@@ -188,7 +190,7 @@ def test_a_repository_below_a_trusted_one_is_not_trusted(project: Path, home: Pa
 
 
 def test_servers_of_mcp_json_are_trusted_as_they_are_written(project: Path, home: Path) -> None:
-    """A variable may have another value tomorrow; another variable, or another command, is another version."""
+    """A variable's value may change; another variable or another command is another version."""
 
     def write(command: str, variable: str) -> None:
         server = {"command": command, "env": {"KEY": f"${{{variable}}}"}}
@@ -203,8 +205,8 @@ def test_servers_of_mcp_json_are_trusted_as_they_are_written(project: Path, home
     assert not is_trusted(project, home, {"A_KEY": "1"})
 
 
-def test_agents_that_settings_name_are_part_of_what_is_trusted(project: Path, home: Path) -> None:
-    """Files in folders of agents.paths count like those in usual places."""
+def test_trust_covers_agents_paths(project: Path, home: Path) -> None:
+    """Files in folders of agents.paths count like files in the usual places."""
     (project / "remit.toml").write_text('agents.paths = ["team"]\n')
     (project / "team").mkdir()
     trust(project, home=home, environ={})
@@ -213,46 +215,46 @@ def test_agents_that_settings_name_are_part_of_what_is_trusted(project: Path, ho
 
 
 def test_agents_that_change_after_the_comparison_are_refused(project: Path, home: Path) -> None:
-    """What is run is what was compared: agents that are read later and say something else are not used."""
+    """Agents that are read after the comparison and differ from it are refused."""
     found = load_settings(project, home=home, environ={})
     (project / ".remit/agents/helper.md").write_text(AGENT.replace("grep", "terminal"))
-    with pytest.raises(UsageError, match="changed while remit started"):
+    with pytest.raises(UsageError, match="changed while remit was starting"):
         found.load_agents()
 
 
-def test_no_secret_is_kept_with_what_is_trusted(project: Path, home: Path) -> None:
-    """Values of env and headers are kept as a short hash, in a file for the user alone."""
+def test_trust_records_contain_no_secrets(project: Path, home: Path) -> None:
+    """Values of env and headers are stored as a short hash, in a file that only the user can read."""
     (record,) = trusted_versions.folder_of(home, {}).iterdir()
     assert "s3cr3t" not in record.read_text()
     assert record.stat().st_mode & 0o077 == 0
 
 
 def test_xdg_config_home_is_followed(tmp_path: Path) -> None:
-    """The records are beside the user's configuration, wherever that is."""
+    """The records are in the user's configuration folder, wherever that is."""
     environ, project = {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}, repository(tmp_path / "project")
     trust(project, home=tmp_path / "home", environ=environ)
     assert is_trusted(project, tmp_path / "home", environ)
     assert not is_trusted(project, tmp_path / "home", {})
 
 
-def test_the_former_list_trusts_nothing(tmp_path: Path) -> None:
-    """A list of folders, from before trust was about content, is not read."""
+def test_the_former_list_of_folders_is_not_read(tmp_path: Path) -> None:
+    """A list of folders from before trust covered content is not read."""
     (tmp_path / "home/.config/remit").mkdir(parents=True)
     project = repository(tmp_path / "project")
     (tmp_path / "home/.config/remit/trusted-folders").write_text(f"{project}\n")
     assert not is_trusted(project, tmp_path / "home", {})
 
 
-def test_a_damaged_record_is_said(project: Path, home: Path) -> None:
-    """A record that cannot be read trusts nothing, and the user reads which file it is."""
+def test_a_damaged_record_is_reported(project: Path, home: Path) -> None:
+    """An unreadable record trusts nothing, and the error names its file."""
     (record,) = trusted_versions.folder_of(home, {}).iterdir()
     record.write_text("{")
     with pytest.raises(UsageError, match="is damaged"):
         is_trusted(project, home, {})
 
 
-def test_a_link_in_the_place_of_a_trusted_folder_trusts_nothing(tmp_path: Path) -> None:
-    """Where a trusted folder was, somebody may put a link: what it leads to is not trusted."""
+def test_a_link_in_place_of_a_trusted_folder_is_not_trusted(tmp_path: Path) -> None:
+    """A symlink in place of a trusted folder does not make its target trusted."""
     home, other, mine = tmp_path / "home", repository(tmp_path / "other"), repository(tmp_path / "mine")
     trust(mine, home=home, environ={})
     (mine / ".git").rmdir()
@@ -265,7 +267,7 @@ def test_a_link_in_the_place_of_a_trusted_folder_trusts_nothing(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", [b"b\xff", b"a\nb", b"blank ", b"\x1b[2J"])
 def test_a_folder_may_have_any_name(tmp_path: Path, name: bytes) -> None:
-    """Names that end lines, drive terminals or are no UTF-8 are trusted for themselves and for no other folder."""
+    """Names with line breaks, control characters or invalid UTF-8 are trusted for that folder only."""
     project = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     try:
         repository(project)
@@ -276,8 +278,8 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: bytes) -> None:
     assert not is_trusted(repository(tmp_path / "blank"), tmp_path / "home", {})
 
 
-def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
-    """Trusting one's home, what holds it, or everything, is refused."""
+def test_a_home_folder_is_not_a_project(tmp_path: Path) -> None:
+    """Trusting the home folder, its parents or the root is refused."""
     (tmp_path / "all/me").mkdir(parents=True)
     for folder in (tmp_path / "all/me", repository(tmp_path / "all/.."), tmp_path.anchor):
         with pytest.raises(UsageError, match="not a project"):
@@ -285,8 +287,8 @@ def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", ["\t", "\u00a0", "\u2003", "  "])
-def test_a_rule_allows_however_its_blanks_are_written(tmp_path: Path, blank: str) -> None:
-    """An untrusted file cannot allow anything by writing the rule in a way that only the policy understands."""
+def test_whitespace_does_not_hide_an_allowing_rule(tmp_path: Path, blank: str) -> None:
+    """An untrusted file cannot allow anything with a spelling that only the policy understands."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "remit.toml").write_text(f'policy = ["allow{blank}terminal", "deny{blank}write"]\n')
     folder = tmp_path / ".remit" / "agents"
@@ -303,8 +305,8 @@ def test_a_rule_allows_however_its_blanks_are_written(tmp_path: Path, blank: str
     assert not (tmp_path / "owned").exists()
 
 
-def test_an_untrusted_project_raises_no_limit_of_any_kind(tmp_path: Path) -> None:
-    """Limits that each run has for itself are the user's too: turns are model calls, and model calls are money."""
+def test_an_untrusted_project_cannot_raise_limits(tmp_path: Path) -> None:
+    """Limits for each run are the user's too: turns are model calls, and model calls cost money."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "remit.toml").write_text(
         'limits = {turns = 100000, call_seconds = "unlimited", result_chars = 9999999, usd = 1}\n'
@@ -314,15 +316,15 @@ def test_an_untrusted_project_raises_no_limit_of_any_kind(tmp_path: Path) -> Non
     assert {a.key for a in found.untrusted} == {"limits.turns", "limits.call_seconds", "limits.result_chars"}
 
 
-def test_a_record_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """Where no record can be kept, the user reads why."""
+def test_an_unwritable_record_is_reported(tmp_path: Path) -> None:
+    """If the record cannot be written, the error says why."""
     (tmp_path / ".config").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
         trust(repository(tmp_path / "a"), home=tmp_path, environ={})
 
 
-def test_a_strangers_repository_above_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A .git that somebody else has put above a folder neither widens what is trusted nor what is read."""
+def test_another_users_repository_above_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A .git that another user created above a folder extends neither trust nor the search for files."""
     shared = repository(tmp_path / "shared")
     mine = shared / "me" / "proj"
     mine.mkdir(parents=True)
@@ -337,10 +339,8 @@ def test_a_strangers_repository_above_is_none(tmp_path: Path, monkeypatch: pytes
     assert load_settings(mine, home=tmp_path / "home", environ={}).project == mine
 
 
-def test_a_repository_is_whole_for_whoever_works_in_anothers_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where folder and .git belong to the same user, it is a repository for others too, as root in a container is."""
+def test_a_repository_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If folder and .git have the same owner, it is a repository for other users too, such as root in a container."""
     inner = repository(tmp_path / "repo") / "pkg"
     inner.mkdir()
     monkeypatch.setattr(search_paths, "owner", lambda path: 54_321)

@@ -1,4 +1,4 @@
-"""JSON of agent files: with comments, with lines, in bounds."""
+"""The JSON reader for agent files: comments, line numbers, bounds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_json_is_read_as_it_is_written(value: object) -> None:
         assert to_json(read_json(text)) == value
 
 
-def test_comments_and_last_commas_are_passed_over() -> None:
-    """What editors allow in settings is allowed here; marks inside strings are text."""
+def test_comments_and_trailing_commas_are_ignored() -> None:
+    """Comments and trailing commas are allowed, as in editors' settings; inside strings they are text."""
     text = '{\n  // one\n  "a": ["x//y", /* two\n */ "z",],\n  "b": "/* no */",\n}\n'
     found = read_json(text)
     assert to_json(found) == {"a": ["x//y", "z"], "b": "/* no */"}
@@ -54,8 +54,8 @@ def test_comments_and_last_commas_are_passed_over() -> None:
         ("{]", 1),
     ],
 )
-def test_what_is_not_json_is_told_with_its_line(text: str, line: int) -> None:
-    """It is one sentence with a line, whatever is wrong."""
+def test_invalid_json_is_reported_with_its_line(text: str, line: int) -> None:
+    """Invalid JSON is one sentence with a line."""
     with pytest.raises(Wrong) as caught:
         read_json(text)
     assert caught.value.line == line
@@ -65,7 +65,7 @@ def test_what_is_not_json_is_told_with_its_line(text: str, line: int) -> None:
 @pytest.mark.parametrize(
     "text", ["[" + "0," * MOST_MARKS * 2 + "]", '"' * 500_000, "/*" * 500_000, "1" * 900_000]
 )
-def test_a_hostile_document_costs_little(text: str) -> None:
-    """It is refused in a moment."""
+def test_a_hostile_document_is_refused_quickly(text: str) -> None:
+    """A hostile document is refused quickly."""
     with pytest.raises(Wrong):
         read_json(text)

@@ -1,4 +1,4 @@
-"""Agent files as people write them: what can be understood is loaded, and said with its line when it is not right."""
+"""Agent files as people write them: clear mistakes are loaded with a warning that has a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remit.definitions import Loaded, build, load
 
 
 class Specimen(NamedTuple):
-    """A file, what must come out of it, and where it must be told about (line, words)."""
+    """A file, its expected content, and the problems it must report (line, words)."""
 
     label: str
     text: str | bytes
@@ -234,15 +234,15 @@ SLOPPY = [
         "no front matter",
         "# Reader\n\nRead all.\n",
         {"name": "helper", "instructions": "# Reader\n\nRead all."},
-        ((1, "no front matter"), (0, "no name"), (0, "no description")),
+        ((1, "no front matter"), (0, "no `name`"), (0, "no description")),
     ),
     Specimen(
         "only rulers",
         "---\n# Reader\n---\nRead all.\n",
         {"name": "helper"},
-        ((1, "no keys"), (0, "no name"), (0, "no description")),
+        ((1, "no keys"), (0, "no `name`"), (0, "no description")),
     ),
-    Specimen("no name", "---\ndescription: d\n---\nx", {"name": "helper"}, ((0, "no name"),)),
+    Specimen("no name", "---\ndescription: d\n---\nx", {"name": "helper"}, ((0, "no `name`"),)),
     Specimen(
         "no description", "---\nname: a\n---\nx", {"name": "a", "description": ""}, ((2, "no description"),)
     ),
@@ -268,7 +268,7 @@ SLOPPY = [
         "a name that is too long",
         f"---\nname: {'long-' * 12}\ndescription: d\n---\nx",
         {},
-        ((2, "it is 'long-"),),
+        ((2, "is named 'long-"),),
     ),
     Specimen(
         "a key twice",
@@ -292,7 +292,7 @@ SLOPPY = [
         "a reference to nothing",
         "---\nname: a\ndescription: d\nmodel: *m\n---\nx",
         {"models": ()},
-        ((4, "refers to '*m', which is not here"),),
+        ((4, "refers to '*m', which is not defined"),),
     ),
     Specimen(
         "a tag of YAML",
@@ -301,7 +301,10 @@ SLOPPY = [
         ((2, "tag"),),
     ),
     Specimen(
-        "no blank behind a colon", "---\nname:a\ndescription: d\n---\nx", {"name": "a"}, ((2, "no blank"),)
+        "no blank behind a colon",
+        "---\nname:a\ndescription: d\n---\nx",
+        {"name": "a"},
+        ((2, "needs a space"),),
     ),
     Specimen(
         "begins with empty lines",
@@ -319,7 +322,7 @@ SLOPPY = [
         "a line that is nothing",
         "---\nname: a\nwhat is this\ndescription: d\n---\nx",
         {"name": "a", "description": "d"},
-        ((3, "no `key: value`"),),
+        ((3, "not a `key: value`"),),
     ),
     Specimen(
         "crooked indents",
@@ -355,13 +358,13 @@ SLOPPY = [
         "a very long description",
         f"---\nname: a\ndescription: {'long ' * 10_000}\n---\nx",
         {"name": "a"},
-        ((3, "the first 20,000 count"),),
+        ((3, "the first 20,000 are used"),),
     ),
     Specimen(
         "loose TOML keys",
         'name = "a"\ndescription = "d"\ndeveloper_instructions = "x"\nnick = "b"\n',
         {"instructions": "x"},
-        ((4, "not known"),),
+        ((4, "Unknown key"),),
         file="helper.toml",
     ),
 ]
@@ -413,7 +416,7 @@ HOPELESS = [
         "---\nname: a\ndescription: d\noutput: yes please\n---\nx",
         error=(4, "JSON schema"),
     ),
-    Specimen("broken TOML", 'name = "a"\ndescription = \n', error=(2, "no valid TOML"), file="helper.toml"),
+    Specimen("broken TOML", 'name = "a"\ndescription = \n', error=(2, "not valid TOML"), file="helper.toml"),
 ]
 
 
@@ -434,8 +437,8 @@ def _facts(loaded: Loaded) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("specimen", GOOD, ids=lambda s: s.label)
-def test_what_is_right_is_read_in_silence(tmp_path: Path, specimen: Specimen) -> None:
-    """A file that is written as some system wants it is loaded, and nothing is said about it."""
+def test_correct_files_load_without_problems(tmp_path: Path, specimen: Specimen) -> None:
+    """A correct file of any system is loaded without a problem."""
     loaded = _load(tmp_path, specimen)
     assert [str(p) for p in loaded.problems] == []
     facts = _facts(loaded)
@@ -443,8 +446,8 @@ def test_what_is_right_is_read_in_silence(tmp_path: Path, specimen: Specimen) ->
 
 
 @pytest.mark.parametrize("specimen", SLOPPY, ids=lambda s: s.label)
-def test_what_can_be_understood_is_loaded_with_a_warning(tmp_path: Path, specimen: Specimen) -> None:
-    """What is not right but clear is loaded as it was meant; each warning names the file and the line."""
+def test_clear_mistakes_load_with_a_warning(tmp_path: Path, specimen: Specimen) -> None:
+    """A clear mistake is loaded as it was meant; each warning names the file and the line."""
     loaded = _load(tmp_path, specimen)
     facts = _facts(loaded)
     assert {**facts, **specimen.expected} == facts
@@ -456,8 +459,8 @@ def test_what_can_be_understood_is_loaded_with_a_warning(tmp_path: Path, specime
 
 
 @pytest.mark.parametrize("specimen", HOPELESS, ids=lambda s: s.label)
-def test_what_cannot_be_understood_is_an_error_with_its_line(tmp_path: Path, specimen: Specimen) -> None:
-    """What cannot be understood is not loaded; the error names file, line and what was expected."""
+def test_unclear_mistakes_are_errors_with_a_line(tmp_path: Path, specimen: Specimen) -> None:
+    """A file that cannot be understood is not loaded; the error names file, line and the expected value."""
     (tmp_path / "other.md").write_text("---\nname: other\ndescription: d\n---\nx")
     loaded = _load(tmp_path, specimen)
     assert list(loaded.agents) == ["other"]
@@ -467,8 +470,8 @@ def test_what_cannot_be_understood_is_an_error_with_its_line(tmp_path: Path, spe
     assert all(p.file == tmp_path / specimen.file for p in loaded.errors)
 
 
-def test_a_file_that_lost_its_first_line_keeps_its_limits(tmp_path: Path) -> None:
-    """Without the opening --- the keys still hold: no agent gains tools by a slip."""
+def test_a_file_without_its_first_line_keeps_its_limits(tmp_path: Path) -> None:
+    """Without the opening --- the keys still apply: a typing error cannot give an agent more tools."""
     path = tmp_path / "split.md"
     path.write_text("name: split\ndescription: Splits\ntools: Read\nlimits:\n  usd: 2\n---\nSplit.\n")
     loaded = load(path)

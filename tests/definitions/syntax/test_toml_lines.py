@@ -71,12 +71,12 @@ def line(entries: dict[str, Node], *path: str) -> int:
     ],
 )
 def test_each_key_has_its_line(path: tuple[str, ...], number: int) -> None:
-    """The line of a key is that of the document, whatever strings and lists hold that looks like keys."""
+    """A key's line is its line in the document, even if strings and lists contain text that looks like keys."""
     assert line(read_toml(DOCUMENT), *path) == number
 
 
 def test_values_are_the_standard_librarys() -> None:
-    """Looking for lines changes no value."""
+    """Finding the lines changes no value."""
     import tomllib
 
     assert to_json(Node(read_toml(DOCUMENT), 0)) == tomllib.loads(DOCUMENT)
@@ -91,9 +91,9 @@ def test_values_are_the_standard_librarys() -> None:
         ("a = 1\na = 2", 2),
     ],
 )
-def test_what_is_no_toml_is_said(text: str, number: int) -> None:
-    """Broken, endless and hostile documents are refused in words, with the line where there is one."""
-    with pytest.raises(Wrong, match="no valid TOML") as caught:
+def test_invalid_toml_is_reported(text: str, number: int) -> None:
+    """Broken, endless and hostile documents are refused with a message, and with the line if it is known."""
+    with pytest.raises(Wrong, match="not valid TOML") as caught:
         read_toml(text)
     assert caught.value.line == number
 
@@ -108,8 +108,8 @@ def test_what_is_no_toml_is_said(text: str, number: int) -> None:
         "a.b=1\n" * 0 + "[a]\n" + "x=[\n" * 0,
     ],
 )
-def test_long_lines_cost_little(text: str) -> None:
-    """Lines that are made to be slow are read in a moment."""
+def test_long_lines_are_read_quickly(text: str) -> None:
+    """Lines that are designed to be slow are read quickly."""
     assert len(read_toml(text)) == 1
 
 

@@ -1,4 +1,4 @@
-"""Front matter that needs all of YAML, and front matter that is YAML only after a repair."""
+"""Front matter that uses all of YAML, and front matter that is valid YAML only after corrections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(text: str) -> tuple[dict[str, object], list[tuple[int, str]]]:
     ],
 )
 def test_front_matter_is_yaml(text: str, expected: dict[str, object]) -> None:
-    """References, lists in lists and texts over several lines mean what YAML says; nothing is told."""
+    """References, nested lists and multi-line texts are read as YAML, without problems."""
     assert read(text) == (expected, [])
 
 
@@ -41,20 +41,20 @@ def test_front_matter_is_yaml(text: str, expected: dict[str, object]) -> None:
         ("tools: *\nmodel: @x", {"tools": "*", "model": "@x"}),
     ],
 )
-def test_what_yaml_refuses_below_a_key_is_quoted(text: str, expected: dict[str, object]) -> None:
-    """Colons and signs in lists and mappings are part of the value, as people mean them."""
+def test_invalid_nested_values_are_quoted(text: str, expected: dict[str, object]) -> None:
+    """Colons and signs in lists and mappings are read as part of the value."""
     assert read(text)[0] == expected
 
 
-def test_a_value_that_cannot_be_mended_spoils_no_other() -> None:
-    """It is read as text and told with its line; the keys around it are read."""
+def test_an_invalid_value_does_not_affect_others() -> None:
+    """An invalid value is read as text and reported with its line; the keys around it are read."""
     found, told = read("model: opus\nhooks:\n  - a: [1\n   b: }\ntools: [Read]")
     assert (found["model"], found["tools"], len(found)) == ("opus", ["Read"], 3)
     assert [line for line, said in told if "hooks is not valid YAML" in said] == [2]
 
 
 def test_lines_are_those_of_the_keys() -> None:
-    """A value is on the line of its key, an item of a list on its own."""
+    """A value has the line of its key, a list item its own line."""
     entries, _ = read_front_matter(["a:", "  b:", "    - c", "    - d", "e: f"], 10, VOCABULARY)
     inner = entries["a"].value
     assert isinstance(inner, dict)

@@ -179,7 +179,7 @@ async def test_what_a_model_knows_goes_with_it() -> None:
 async def test_a_price_that_is_none_is_said_before_anything_runs() -> None:
     model = ScriptedModel([say("one")])
     model.price = "cheap"  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(UsageError, match="must be a Price of two numbers"):
+    with pytest.raises(UsageError, match="must be a Price with two numbers"):
         await run(Agent("a", model=model), "go")
     assert model.calls_made == 0
 
@@ -222,7 +222,10 @@ class Sync:
 
 async def test_a_reply_that_is_not_async_is_told_what_to_write() -> None:
     outcome = await run(Agent("a", model=Sync()), "go")  # pyright: ignore[reportArgumentType]
-    assert "its `reply` gave Reply at once. Write `async def reply(self, request, emit)`" in outcome.reason
+    assert (
+        "`reply` must be an async function, but it returned Reply. Write `async def reply(self, request, emit)`"
+        in outcome.reason
+    )
 
 
 class Yielding:
@@ -236,7 +239,7 @@ class Yielding:
 
 async def test_a_reply_that_yields_is_told_how_to_stream() -> None:
     outcome = await run(Agent("a", model=Yielding()), "go")  # pyright: ignore[reportArgumentType]
-    assert "hand pieces to `emit(text)` instead, and return one `Reply`" in outcome.reason
+    assert "pass pieces to `emit(text)` instead, and return one `Reply`" in outcome.reason
 
 
 class OnObjects:

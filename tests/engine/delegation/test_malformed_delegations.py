@@ -293,7 +293,7 @@ READS: list[tuple[dict[str, object], str]] = [
     ({"artifact": 3}, "artifact"),
     ({"artifact": None}, "artifact"),
     ({"artifact": "nowhere"}, "nowhere"),
-    ({"artifact": "r1/../../etc/passwd"}, "no artifact"),
+    ({"artifact": "r1/../../etc/passwd"}, "No artifact"),
     ({"artifact": "r1/x", "start": -1}, "start"),
     ({"artifact": "r1/x", "start": "first"}, "start"),
     ({"artifact": "r1/x", "length": 0}, "length"),

@@ -38,6 +38,6 @@ async def test_with_only_the_last_word_left_the_parent_is_told_to_answer(limits:
     model.price = Price(1.0, 1.0)
     outcome = await run(Agent("lead", model=model, subagents=[Agent("kid")]), "go", limits=limits)
     [result] = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "The budget is exhausted" in result.content
+    assert "budget exhausted" in result.content
     assert result.note.endswith("This is your last reply: answer now."), result.note
     assert outcome.text == "done"

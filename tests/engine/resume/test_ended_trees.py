@@ -303,7 +303,7 @@ async def test_an_answer_that_was_cut_off_or_empty_is_gone_on_with(stop: str, te
     assert (outcome.status, outcome.text) == ("completed", "the rest")
     request = again.requests[0]
     assert [type(m).__name__ for m in request.messages] == ["UserMessage", "AssistantMessage", "UserMessage"]
-    assert "Go on from there" in request.messages[-1].text
+    assert "Continue from there" in request.messages[-1].text
     assert timeless((await folded(store)).outcome()) == timeless(outcome)
 
 

@@ -143,7 +143,7 @@ async def test_a_changing_call_that_was_open_is_unknown_and_an_observing_one_run
     store = await died(whole, a(CallStarted), 2)
     outcome = await resume(store, "r1", agent=worker, model=model(), policy=["allow *"])
     results = [m for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert results[0].content.startswith("Unknown: it may or may not have happened")
+    assert results[0].content.startswith("Unknown: this call may or may not have happened")
     assert not results[0].ok
     assert [r.content for r in results[1:]] == ["saw it all"]
     assert [c.name for c in outcome.calls] == ["change", "stare"]
@@ -163,7 +163,7 @@ async def test_a_changing_call_that_had_not_begun_is_made() -> None:
     store = await died(whole, a(CallStarted), 1)
     outcome = await resume(store, "r1", agent=worker, model=model(), policy=["allow *"])
     results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert results[0].startswith("Unknown: it may or may not have happened")
+    assert results[0].startswith("Unknown: this call may or may not have happened")
     assert results[1] == "changed b"
 
 

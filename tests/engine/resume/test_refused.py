@@ -51,25 +51,27 @@ async def stopped(agent: Agent, *steps: object) -> MemoryStore:
 
 WRONG = [
     pytest.param(LEAD, Agent("chief", tools=[hear], subagents=[LEAF]), ["'lead'", "'chief'"], id="name"),
-    pytest.param(LEAD, Agent("lead", subagents=[LEAF]), ["lead: the tools hear are gone"], id="tool"),
-    pytest.param(LEAD, Agent("lead", tools=[hear]), ["no subagent 'leaf'", "leaf"], id="subagent"),
+    pytest.param(LEAD, Agent("lead", subagents=[LEAF]), ["lead: missing tools: hear"], id="tool"),
+    pytest.param(
+        LEAD, Agent("lead", tools=[hear]), ["no longer has a subagent 'leaf'", "leaf"], id="subagent"
+    ),
     pytest.param(
         LEAD,
         Agent("lead", tools=[hear], subagents=[Agent("leaf", tools=[hear])]),
-        ["lead > leaf: the tools look are gone"],
+        ["lead > leaf: missing tools: look"],
         id="tool of a child",
     ),
     pytest.param(
         LEAD,
         Agent("lead", tools=[hear], subagents=[LEAF], surface="subagent_<name>"),
-        ["lead: the tools task are gone"],
+        ["lead: missing tools: task"],
         id="surface",
     ),
     pytest.param(ADHOC, Agent("lead", tools=[look, hear]), ["subagent"], id="ad hoc"),
     pytest.param(
         ADHOC,
         Agent("lead", tools=[hear], adhoc=True),
-        ["the tools look are gone"],
+        ["missing tools: look"],
         id="tool of an ad hoc child",
     ),
 ]
@@ -122,7 +124,7 @@ async def test_a_subagent_that_is_over_may_be_gone_with_its_tools() -> None:
     async with start(lead, "go", model=model, store=store) as running:
         await asyncio.sleep(10)
         await running.cancel()
-    with pytest.raises(UsageError, match="the subagents other are gone"):
+    with pytest.raises(UsageError, match="missing subagents: other"):
         await resume(store, "r1", agent=Agent("lead", subagents=[LEAF]), model=ScriptedModel([]))
     changed = Agent("lead", subagents=[LEAF, Agent("other", tools=[hear])])
     again = ScriptedModel({"lead": [say("done")], "leaf": [say("seen")]})
@@ -146,14 +148,14 @@ def test_an_id_that_cannot_be_a_roots_is_a_usage_error(run_id: object) -> None:
 
 
 async def test_an_empty_journal_cannot_be_resumed() -> None:
-    """A tree that was claimed and has no beginning is a StoreError, and is left unclaimed."""
+    """A tree that was claimed and has no first event is a StoreError, and is left unclaimed."""
 
     class Blank(MemoryStore):
         async def claim(self, root: str, *, new: bool) -> None:
             await super().claim(root, new=True)
 
     store = Blank()
-    with pytest.raises(StoreError, match="no beginning"):
+    with pytest.raises(StoreError, match="no first event"):
         await resume(store, "r1", agent=LEAF, model=ScriptedModel([]))
     await store.claim("r1", new=True)
 

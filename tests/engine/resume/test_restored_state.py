@@ -409,4 +409,4 @@ async def test_a_call_that_had_begun_and_held_a_secret_is_said_to_have_begun() -
     await run(WORKER, "go", model=model(), store=store)
     again = await died(store, a(CallStarted))
     (told,) = results(await resume(again, "r1", agent=WORKER, model=model()))
-    assert told.startswith("Not run again: the run was interrupted before this call had a result")
+    assert told.startswith("Not run again: the run was interrupted before this call finished")

@@ -300,7 +300,7 @@ async def test_over_budget_before_the_first_reply() -> None:
     model = ScriptedModel([say("never")])
     outcome = await run(Agent("lead"), "go", model=model, limits=Limits(requests=0))
     assert outcome.status is Status.OVER_BUDGET
-    assert "requests" in outcome.reason
+    assert "request limit" in outcome.reason
     assert "0 of 0" in outcome.reason
     assert model.calls_made == 0
 
@@ -395,7 +395,7 @@ async def test_asking_again_is_bounded(text: str) -> None:
     assert (outcome.status, outcome.output) == (Status.FAILED, None)
     assert model.calls_made == 3
     assert outcome.partial == text
-    assert "3 tries" in outcome.reason
+    assert "3 answers failed validation" in outcome.reason
     asked = [m.text for m in outcome.messages if isinstance(m, UserMessage)]
     assert len(asked) == 3, "it is asked again twice, not after the last try"
 

@@ -54,7 +54,7 @@ async def test_of_a_long_result_the_model_reads_both_ends() -> None:
     assert len(read.content) < 1100
     assert read.content.startswith(LONG[:600])
     assert read.content.endswith(LONG[-300:])
-    assert "299,000 of 300,000 characters are left out" in read.note
+    assert "299,000 of 300,000 characters are omitted" in read.note
 
 
 async def test_the_rest_of_a_long_result_can_be_read() -> None:
@@ -100,7 +100,7 @@ async def test_what_a_tool_says_too_late_is_cut_too() -> None:
         return ""
 
     outcome = await run(Agent("lead", tools=[slow]), "go", model=ScriptedModel([call("slow"), say("x")]))
-    assert result(outcome).content.startswith("Timed out: slow did not end within 1 s.")
+    assert result(outcome).content.startswith("Timed out: slow did not finish within 1 s.")
     assert len(result(outcome).content) < 1100
 
 
@@ -163,7 +163,7 @@ async def test_a_preview_that_fails_changes_nothing(wrong: str) -> None:
     outcome = await run(Agent("lead", tools=[made]), "go", model=model, approver=person)
     assert result(outcome).ok
     assert len(person.asked[0].preview) <= 20_200
-    assert ("ends here" in person.asked[0].preview) is (wrong == "long")
+    assert ("Preview truncated" in person.asked[0].preview) is (wrong == "long")
     assert person.asked[0].args == {"path": "a"}
 
 

@@ -92,7 +92,7 @@ async def test_names_are_looked_up_in_order() -> None:
     second = Fine()
     outcome = await run(Agent("lead", model="deep"), "go", models={"deep": "good", "good": second})
     assert outcome.text == "hello lead"
-    with pytest.raises(UsageError, match="circle: a -> b -> a"):
+    with pytest.raises(UsageError, match="circular: a -> b -> a"):
         start(Agent("lead", model="a"), "go", models={"a": "b", "b": "a"})
 
 

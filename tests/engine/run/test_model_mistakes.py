@@ -365,7 +365,7 @@ class Bills:
     ("usage", "why"),
     [
         ({"input_tokens": 3}, "dict, not a remit.Usage."),
-        (Usage(1, -3), "its counts must be whole numbers from 0 up."),
+        (Usage(1, -3), "its counts must be whole numbers, 0 or more."),
     ],
 )
 async def test_a_usage_that_cannot_be_counted_is_told(usage: Any, why: str) -> None:
@@ -380,7 +380,7 @@ async def test_a_usage_that_cannot_be_counted_is_told(usage: Any, why: str) -> N
     assert outcome.usage.requests == 2
     assert outcome.usage.estimated
     (warning,) = outcome.warnings
-    assert warning == f"The usage that the model bills gave cannot be counted, so it is estimated: {why}"
+    assert warning == f"The usage from the model bills is invalid, so it is estimated: {why}"
 
 
 class RawReply(Reply, frozen=True):

@@ -223,7 +223,7 @@ async def test_a_tools_own_timeout_is_its_limit() -> None:
     with ScriptedModel([asked, say("ok")]) as model:
         outcome = await run(Agent("lead", tools=made), "go", model=model, limits=Limits(call_seconds=10))
     assert [m.ok for m in results(outcome)] == [False, True]
-    assert "short did not end within 1 s" in results(outcome)[0].content
+    assert "short did not finish within 1 s" in results(outcome)[0].content
 
 
 async def test_a_tools_words_about_its_progress() -> None:

@@ -142,7 +142,7 @@ async def test_calls_beyond_the_most_are_left_out_and_the_model_reads_so() -> No
     found = results(outcome)
     assert len(found) == MOST_CALLS + 1
     assert all(m.ok for m in found[:-1])
-    assert f"the reply has {MOST_CALLS + 500:,} calls, and {MOST_CALLS:,} is the most" in found[-1].content
+    assert f"the reply has {MOST_CALLS + 500:,} calls; the maximum is {MOST_CALLS:,}" in found[-1].content
     assert len(outcome.calls) == MOST_CALLS + 1
 
 
@@ -341,7 +341,7 @@ async def test_a_longer_text_may_take_longer_to_be_kept(chars: int, kept: int) -
     with ScriptedModel([call("recite"), say("ok")]) as model:
         outcome = await run(Agent("lead", tools=[recite]), "go", model=model, store=Slow())
     assert len(outcome.artifacts) == kept
-    assert any("was not kept" in warning for warning in outcome.warnings) is not bool(kept)
+    assert any("was not stored" in warning for warning in outcome.warnings) is not bool(kept)
 
 
 async def test_images_and_details_that_are_too_long_are_left_out_in_words() -> None:
@@ -358,9 +358,9 @@ async def test_images_and_details_that_are_too_long_are_left_out_in_words() -> N
         outcome = await run(Agent("lead", tools=[draw]), "go", model=model, store=store)
     (result,) = results(outcome)
     assert [len(part.data) for part in result.parts] == [10]
-    assert result.content == f"drawn\n(Images or documents of more than {MOST_MEDIA:,} bytes were left out.)"
+    assert result.content == f"drawn\n(Images or documents over {MOST_MEDIA:,} bytes were omitted.)"
     ended = [event async for event in store.read(outcome.run_id) if isinstance(event, CallEnded)]
-    assert ended[0].details == {"left_out": f"The details have more than {MOST_TEXT:,} characters."}
+    assert ended[0].details == {"left_out": f"The details were omitted: more than {MOST_TEXT:,} characters."}
 
 
 @pytest.mark.real_time

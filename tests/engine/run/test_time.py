@@ -255,7 +255,7 @@ async def test_a_call_has_its_tools_seconds_or_its_runs(
     (result,) = results(outcome)
     assert outcome.text == "went on"
     assert result.ok is fine
-    assert result.content == ("rested" if fine else "Timed out: twenty did not end within 10 s.")
+    assert result.content == ("rested" if fine else "Timed out: twenty did not finish within 10 s.")
 
 
 async def test_one_call_that_times_out_leaves_the_others_of_its_turn() -> None:

@@ -206,7 +206,7 @@ async def test_with_nobody_to_ask_the_answer_is_no() -> None:
     [
         (deny("not now"), "Denied: not now."),
         (deny("Not on a Friday."), "Denied: Not on a Friday."),
-        (deny(), "Denied: the person who was asked said no."),
+        (deny(), "Denied: the approver said no."),
     ],
 )
 async def test_the_model_reads_why_it_was_denied(answer: Decision, words: str) -> None:

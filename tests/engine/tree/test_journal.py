@@ -115,7 +115,9 @@ async def test_what_changes_things_does_not_run_unrecorded() -> None:
     assert ran == ["a", "c"]
     results = [m.text for m in outcome.messages[2:4]]
     assert results[0] == "saw a"
-    assert results[1].startswith("Not run: what changes things must be recorded first. The disk is full.")
+    assert results[1].startswith(
+        "Not run: a call that changes things must be recorded first. The disk is full."
+    )
 
 
 async def test_a_tree_of_which_only_a_beginning_was_stored_resumes_from_it() -> None:
@@ -149,7 +151,7 @@ class Unsure(Durable):
     [
         ("raises", "The disk cannot be written"),
         ("odd", "ValueError: odd"),
-        ("hangs", "did not answer within"),
+        ("hangs", "did not respond within"),
     ],
 )
 async def test_a_flush_that_fails_or_hangs_stops_only_what_changes_things(how: str, words: str) -> None:
@@ -238,7 +240,9 @@ class Opening(Durable):
             yield event
 
 
-@pytest.mark.parametrize(("what", "words"), [("claim", "ValueError: odd"), ("claim hangs", "did not answer")])
+@pytest.mark.parametrize(
+    ("what", "words"), [("claim", "ValueError: odd"), ("claim hangs", "did not respond")]
+)
 async def test_a_store_that_cannot_be_claimed_is_said_before_anything_runs(what: str, words: str) -> None:
     """A claim that fails or hangs is a StoreError of run() itself, and the model is not asked."""
     asked = model()

@@ -303,7 +303,7 @@ def test_what_on_event_did_not_see_at_the_end_is_told(caplog: pytest.LogCaptureF
         finally:
             gate.set()
     (told,) = [record.getMessage() for record in caplog.records if "on_event" in record.message]
-    assert told == f"on_event was too slow: it has not seen the last {len(events) - 1} events"
+    assert told == f"on_event was too slow and missed the last {len(events) - 1} events"
 
 
 async def test_on_event_is_told_at_once_however_the_threads_meet() -> None:

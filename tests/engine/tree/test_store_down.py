@@ -76,7 +76,9 @@ async def go(store: Failing, model: ScriptedModel) -> tuple[Outcome, list[Event]
 def refused(outcome: Outcome) -> list[bool]:
     """Of each changing call, in order, whether it was refused."""
     found = [m for m in outcome.messages if isinstance(m, ToolMessage) and m.name == "change"]
-    return [m.content.startswith("Not run: what changes things must be recorded first.") for m in found]
+    return [
+        m.content.startswith("Not run: a call that changes things must be recorded first.") for m in found
+    ]
 
 
 def seconds(events: list[Event]) -> list[float]:
@@ -101,7 +103,7 @@ async def test_after_one_refusal_calls_are_refused_at_once_until_the_store_respo
     assert seconds(events) == [first, 0, 0, 0, first, 0, 0]
     (warning,) = outcome.warnings
     assert warning.startswith("5 calls that change things were not run")
-    assert ("did not answer within 10 s" if hangs else "The disk is full") in warning
+    assert ("did not respond within 10 s" if hangs else "The disk is full") in warning
 
 
 async def test_a_store_that_stays_down_does_not_keep_the_tree() -> None:

@@ -100,7 +100,7 @@ async def test_long_conversations_are_bounded(monkeypatch: pytest.MonkeyPatch) -
         await run(LEAD, "the task", model=ScriptedModel({"lead": [*steps, say("done")]}))
     messages = json.loads(str(made.spans.all("chat")[-1]["gen_ai.input.messages"]))
     assert 3 < len(messages) < 41
-    assert messages[0]["parts"][0]["content"] == f"[{41 - (len(messages) - 1)} earlier messages are left out]"
+    assert messages[0]["parts"][0]["content"] == f"[{41 - (len(messages) - 1)} earlier messages omitted]"
     assert messages[-1]["role"] == "tool"
 
 
@@ -117,7 +117,7 @@ async def test_files_are_named_not_copied() -> None:
     assert [part["content"] for part in asked["parts"]] == [
         "look",
         "[image/png, 5 bytes]",
-        "[text/csv, by address]",
+        "[text/csv, by URL]",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Servers to try: ours, and those that others wrote, which npm installs once into a folder of the checkout."""
+"""Servers for the tests: ours, and third-party ones, which npm installs once into a folder of the checkout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# The workshop is shared by the tests of this folder.
+# The tests of this folder share the workshop.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from workshop import Shop, gone, running
@@ -27,7 +27,7 @@ PACKAGES = {
 
 @pytest.fixture
 def shop() -> Iterator[Shop]:
-    """Servers whose processes must be gone when the test ends."""
+    """Servers whose processes must have ended when the test ends."""
     mark = uuid.uuid4().hex
     yield Shop(mark)
     assert gone(mark), f"still running: {running(mark)}"
@@ -35,7 +35,7 @@ def shop() -> Iterator[Shop]:
 
 @pytest.fixture(scope="session")
 def others() -> dict[str, Path]:
-    """The programs of servers that we did not write, by the last word of their name."""
+    """The programs of third-party servers, by the last word of their name."""
     try:
         return _install()
     except (OSError, subprocess.SubprocessError) as error:

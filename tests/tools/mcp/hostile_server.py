@@ -1,6 +1,6 @@
-"""A server over stdio that means harm, in the way that its first argument names. No package is imported.
+"""A hostile server over stdio; its first argument chooses the attack. Imports no package.
 
-It writes down each list and each call in the file of the variable HEARD.
+It logs each list and each call to the file in the variable HEARD.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server made with the package's own server side, which speaks the newest protocol, over stdio or HTTP."""
+"""A server built with the package's own server side, which uses the newest protocol, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make() -> MCPServer:
 
     @made.tool()
     async def where(ctx: Context) -> types.CallToolResult | types.InputRequiredResult:
-        """The roots of whoever asks, which takes a second round."""
+        """The client's roots, which need a second round."""
         if ctx.input_responses is None:
             asked: types.InputRequests = {"roots": types.ListRootsRequest()}
             return types.InputRequiredResult(input_requests=asked, request_state="second")

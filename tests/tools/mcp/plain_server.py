@@ -49,7 +49,7 @@ def listing(cursor: str | None) -> dict[str, object]:
     page, first = int(os.environ.get("PAGE", "100")), int(cursor or 0)
     names = list(TOOLS)[first : first + page]
     schemas = ({"type": "object", "properties": TOOLS[name]} for name in names)
-    # What a server says of its own tools: "die" claims to be harmless, too.
+    # The server's own claims about its tools: "die" claims to be harmless, too.
     tools: list[object] = [
         {"name": n, "inputSchema": s, "annotations": {"readOnlyHint": n in ("heard", "die")}}
         for n, s in zip(names, schemas, strict=True)
@@ -63,7 +63,7 @@ def listing(cursor: str | None) -> dict[str, object]:
 
 
 def daemon() -> int:
-    """Start a process that leaves our group and our session, and return its number."""
+    """Start a process in a new group and session, and return its id."""
     code = "import os, signal, sys, time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     return subprocess.Popen(
         [sys.executable, "-c", code],

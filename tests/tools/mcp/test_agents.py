@@ -1,4 +1,4 @@
-"""Servers in agents' hands: tools that are missing, approval, sharing, time, and the journal."""
+"""Servers used by agents: missing tools, approval, sharing, timeouts and the journal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.real_time, NEEDS_PROC]
 ALLOWED = ["allow mcp__*"]
 
 
-async def test_a_tool_of_a_server_asks_first(shop: Shop) -> None:
-    """What a server offers changes things, as far as anybody knows: a person is asked, and may say no."""
+async def test_a_servers_tool_needs_approval(shop: Shop) -> None:
+    """A server's tools may change things, so a person is asked first and may deny."""
     asked: list[ApprovalRequest] = []
 
     async def approver(request: ApprovalRequest) -> Decision:
@@ -38,7 +38,7 @@ async def test_a_tool_of_a_server_asks_first(shop: Shop) -> None:
 
 
 async def test_a_server_that_fails_is_named_and_the_rest_works(shop: Shop) -> None:
-    """The model and the outcome are told which server is missing and why; the other server's tools are there."""
+    """The model and the outcome name the missing server and the reason; the other server's tools work."""
     broken = shop.plain("broken", LATE="4", DATABASE="postgres://u:pw@db")
     model = ScriptedModel({"lead": [call("mcp__plain__echo", word="hi"), say("done")]})
     lead = Agent("lead", tools=[broken, shop.plain(only=["echo", "sing"])])
@@ -52,12 +52,12 @@ async def test_a_server_that_fails_is_named_and_the_rest_works(shop: Shop) -> No
     ]
     said = " ".join(outcome.warnings)
     assert "exit code 4" in said
-    assert "it has no tool 'sing'" in said
+    assert "no tool matches 'sing'" in said
     assert "u:pw" not in f"{events} {outcome}"
 
 
 async def test_a_call_that_takes_too_long_is_ended(shop: Shop) -> None:
-    """`timeout_s` ends the call, the server is told, and lives."""
+    """`timeout_s` ends the call; the server is notified and keeps running."""
     server = McpServer(
         "plain", command=sys.executable, args=shop.plain().args, env=dict(shop.plain().env), timeout_s=0.2
     )
@@ -66,22 +66,22 @@ async def test_a_call_that_takes_too_long_is_ended(shop: Shop) -> None:
         Agent("lead", tools=[server]), "go", model=ScriptedModel({"lead": script}), policy=ALLOWED
     )
     results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "did not end within 0.2 s" in results[0]
+    assert "did not finish within 0.2 s" in results[0]
     assert results[1] == "1"
 
 
-async def test_call_seconds_end_a_call_of_a_server_without_a_timeout_of_its_own(shop: Shop) -> None:
-    """`Limits(call_seconds=...)` holds for calls of MCP servers as for any other tool."""
+async def test_call_seconds_apply_to_servers_without_a_timeout(shop: Shop) -> None:
+    """`Limits(call_seconds=...)` applies to calls of MCP servers as to any other tool."""
     script = [call("mcp__plain__hang"), call("mcp__plain__heard"), say("done")]
     lead = Agent("lead", tools=[shop.plain(only=["hang", "heard"])], limits=Limits(call_seconds=0.2))
     outcome = await run(lead, "go", model=ScriptedModel({"lead": script}), policy=ALLOWED)
     results = [m.content for m in outcome.messages if isinstance(m, ToolMessage)]
-    assert "did not end within 0.2 s" in results[0]
+    assert "did not finish within 0.2 s" in results[0]
     assert results[1] == "1"
 
 
 async def test_a_run_out_of_time_during_a_call_leaves_nothing(shop: Shop) -> None:
-    """The deadline of a run ends its calls, and the end of the tree its servers."""
+    """A run's deadline ends its calls, and the end of the tree ends its servers."""
     model = ScriptedModel({"lead": [call("mcp__plain__hang"), say("what I have")]})
     lead = Agent("lead", tools=[shop.plain(only=["hang"])], limits=Limits(seconds=1))
     outcome = await run(lead, "go", model=model, policy=ALLOWED)
@@ -91,7 +91,7 @@ async def test_a_run_out_of_time_during_a_call_leaves_nothing(shop: Shop) -> Non
 
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_a_read_only_sandbox_withholds_tools_that_are_not_read_only(shop: Shop, trusted: bool) -> None:
-    """A server's word that a tool is read-only counts only if the user trusts the server; else it is not started."""
+    """A server's claim that a tool is read-only counts only if the user trusts the server; otherwise it is not started."""
     server = shop.plain(only=["heard", "echo"], trusted=trusted)
     model = ScriptedModel({"lead": [say("done")]})
     outcome = await run(Agent("lead", tools=[server]), "go", model=model, sandbox="read-only")
@@ -102,7 +102,7 @@ async def test_a_read_only_sandbox_withholds_tools_that_are_not_read_only(shop: 
 
 
 async def test_progress_is_an_event(shop: Shop) -> None:
-    """Whoever watches the run sees how far the call is; the model does not."""
+    """Watchers of the run see the progress of the call; the model does not."""
     model = ScriptedModel({"lead": [call("mcp__plain__steps", count=1), say("done")]})
     async with start(Agent("lead", tools=[shop.plain()]), "go", model=model, policy=ALLOWED) as running:
         said = [event.text async for event in running.events() if isinstance(event, CallProgressed)]
@@ -121,8 +121,8 @@ async def test_a_cancelled_opening_ends_with_its_run(shop: Shop) -> None:
     assert shop.running() == []
 
 
-async def test_a_child_crashes_the_server_and_its_sibling_goes_on(shop: Shop) -> None:
-    """The first child reads how the server ended; the second has it started again."""
+async def test_a_server_that_a_child_crashes_is_restarted(shop: Shop) -> None:
+    """The first child reads how the server ended; for the second the server is restarted."""
     server = shop.plain(only=["die", "echo"])
     first = Agent("first", tools=[server])
     second = Agent("second", tools=[server])
@@ -144,7 +144,7 @@ async def test_a_child_crashes_the_server_and_its_sibling_goes_on(shop: Shop) ->
 
 
 def test_naming_a_server_imports_nothing_heavy() -> None:
-    """Describing a server costs no import of the package; only opening it does."""
+    """Describing a server does not import the package; only opening it does."""
     code = (
         "import sys; from remit.tools.mcp import McpServer; McpServer('a', command='x');"
         "print(*{'mcp', 'mcp_types', 'httpx2', 'pydantic', 'jsonschema'} & set(sys.modules))"
@@ -154,10 +154,8 @@ def test_naming_a_server_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
-async def test_without_the_package_the_way_to_get_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, shop: Shop
-) -> None:
-    """A missing package is trouble of that server, and names the extra."""
+async def test_the_message_about_a_missing_package(monkeypatch: pytest.MonkeyPatch, shop: Shop) -> None:
+    """A missing package is an error of that server, with the extra to install."""
     for name in [name for name in sys.modules if name == "mcp" or name.startswith("mcp.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)

@@ -1,4 +1,4 @@
-"""Servers from remit.toml and from .mcp.json: what is read, and what is said of the rest."""
+"""Servers from remit.toml and from .mcp.json: valid entries, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ disabled = true
 
 
 def test_every_key_is_read() -> None:
-    """A table is a server; a disabled one is left out without a word."""
+    """A table is a server; a disabled server is left out without a problem."""
     found = read_servers(tomllib.loads(TOML), "remit.toml: mcp.servers")
     files = McpServer(
         "files",
@@ -61,19 +61,19 @@ def test_every_key_is_read() -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ('comand = "x"', "remit.toml: mcp.servers.bad: there is no key 'comand'; did you mean 'command'?"),
-        ('zzz = "x"', "there is no key 'zzz'; it may have: command, args"),
-        ("args = []", "mcp.servers.bad: MCP server bad: give it a command"),
-        ('command = "x"\nargs = "y"', "args must be a list of texts"),
+        ('comand = "x"', "remit.toml: mcp.servers.bad: unknown key 'comand'; did you mean 'command'?"),
+        ('zzz = "x"', "unknown key 'zzz'; known keys: command, args"),
+        ("args = []", "mcp.servers.bad: MCP server bad: set a command to start it, or the url"),
+        ('command = "x"\nargs = "y"', "args must be a list of strings"),
         ('command = "x"\ndisabled = "no"', "disabled must be true or false"),
         ('command = "x"\nroots = "yes"', "roots must be true or false, not 'yes'"),
-        ('command = "x"\nurl = 7', "One of them"),
+        ('command = "x"\nurl = 7', "set a command to start it, or the url"),
         ('command = "x"\ntimeout_s = "soon"', "timeout_s must be a number of seconds"),
         ('command = "x"\nenv = { K = 1234567 }', "env must be a table"),
     ],
 )
-def test_a_bad_server_is_named_and_hides_no_other(entry: str, words: str) -> None:
-    """The file, the server and the key are in the message; the good one is there."""
+def test_an_invalid_server_does_not_hide_others(entry: str, words: str) -> None:
+    """The message names the file, the server and the key; the valid server is read."""
     table = tomllib.loads(f'[good]\ncommand = "x"\n[bad]\n{entry}\n')
     found = read_servers(table, "remit.toml: mcp.servers")
     assert list(found.servers) == ["good"]
@@ -82,17 +82,17 @@ def test_a_bad_server_is_named_and_hides_no_other(entry: str, words: str) -> Non
     assert "1234567" not in found.problems[0]
 
 
-def test_what_is_no_table_and_what_is_no_name_is_said() -> None:
-    """Neither stops the reading."""
+def test_invalid_tables_and_names_are_reported() -> None:
+    """Neither a value that is not a table nor an invalid name stops the reading."""
     found = read_servers({"a": 1, "b c": {"command": "x"}, "d": {"command": "x"}}, "f")
     assert list(found.servers) == ["d"]
-    assert found.problems[0] == "f.a: it must be a table."
-    assert "cannot be called 'b c'" in found.problems[1]
+    assert found.problems[0] == "f.a: must be a table."
+    assert "Invalid MCP server name 'b c'" in found.problems[1]
 
 
-def test_what_is_no_table_of_servers_is_an_error() -> None:
-    """It names the place."""
-    with pytest.raises(UsageError, match=r"remit.toml: mcp.servers: it must be a table"):
+def test_servers_must_be_a_table() -> None:
+    """The error names the place."""
+    with pytest.raises(UsageError, match=r"remit.toml: mcp.servers: must be a table"):
         read_servers([], "remit.toml: mcp.servers")  # pyright: ignore[reportArgumentType]
 
 
@@ -103,7 +103,7 @@ def mcp_json(folder: Path, **servers: object) -> Path:
 
 
 def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
-    """Variables are replaced everywhere, defaults stand in, what others may do by themselves changes nothing."""
+    """Variables are expanded everywhere, defaults are used, and other programs' auto-approval keys have no effect."""
     path = mcp_json(
         tmp_path,
         files={
@@ -129,16 +129,16 @@ def test_mcp_json_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"type": "sse", "url": "http://h/sse"}, '"sse" are not supported'),
+        ({"type": "sse", "url": "http://h/sse"}, '"sse" are unsupported'),
         ({"type": "carrier-pigeon", "command": "x"}, "type must be"),
         ({"type": "http", "command": "x"}, "needs a url"),
         ({"comand": "x"}, "did you mean 'command'?"),
         ({"command": "x", "timeout": "1"}, "milliseconds"),
-        ("npx", "it must be a table"),
+        ("npx", "must be a table"),
     ],
 )
-def test_what_is_wrong_in_mcp_json_is_named(tmp_path: Path, entry: object, words: str) -> None:
-    """The file and the server are in the message; the good one is there."""
+def test_errors_in_mcp_json(tmp_path: Path, entry: object, words: str) -> None:
+    """The message names the file and the server; the valid server is read."""
     path = mcp_json(tmp_path, good={"command": "x"}, bad=entry)
     found = read_mcp_json(path, {})
     assert list(found.servers) == ["good"]
@@ -146,12 +146,15 @@ def test_what_is_wrong_in_mcp_json_is_named(tmp_path: Path, entry: object, words
     assert words in found.problems[0]
 
 
-def test_a_variable_that_is_not_set_is_no_mistake_of_the_file(tmp_path: Path) -> None:
-    """The server is missing, with a warning that names the variable; elsewhere the same file may be right."""
+def test_an_unset_variable_is_a_warning(tmp_path: Path) -> None:
+    """The server is missing, with a warning that names the variable; on another machine the same file may be right."""
     path = mcp_json(tmp_path, good={"command": "x"}, bad={"command": "x", "env": {"K": "${NOT_SET}"}})
     found = read_mcp_json(path, {})
     assert (list(found.servers), found.problems) == (["good"], ())
-    assert f"{path}: mcpServers.bad: env.K needs NOT_SET, which is not set" in found.warnings[0]
+    assert (
+        f"{path}: mcpServers.bad: env.K needs the environment variable NOT_SET, which is not set"
+        in found.warnings[0]
+    )
 
 
 OTHERS = {
@@ -193,8 +196,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("how", OTHERS)
-def test_one_reader_knows_the_keys_of_other_programs(tmp_path: Path, how: str) -> None:
-    """In .mcp.json, in tables and in agent files, a key means the same, without a word."""
+def test_keys_of_other_programs(tmp_path: Path, how: str) -> None:
+    """A key has the same meaning in .mcp.json, in tables and in agent files, without warnings."""
     entry, expected = OTHERS[how]
     environ = {"TOKEN": "s3cret"}
     for found in (
@@ -209,21 +212,21 @@ def test_one_reader_knows_the_keys_of_other_programs(tmp_path: Path, how: str) -
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"trust": True}, "remit asks before a tool is used"),
+        ({"trust": True}, "remit asks before it uses a tool"),
         ({"oauth": {"clientId": "x"}}, "remit does not log in"),
-        ({"gallery": "https://x"}, "'gallery' is not known"),
+        ({"gallery": "https://x"}, "unknown key 'gallery' ignored"),
     ],
 )
-def test_what_remit_does_not_do_is_passed_over_with_a_warning(more: dict[str, object], words: str) -> None:
-    """The server is there, and nothing is allowed because a file says so."""
+def test_unsupported_keys_are_ignored_with_a_warning(more: dict[str, object], words: str) -> None:
+    """The server is read, and the file cannot allow anything."""
     found = read_servers({"s": {"command": "x", **more}}, "f", {})
     assert (found.servers, found.problems) == ({"s": McpServer("s", command="x")}, ())
     assert found.warnings[0].startswith("f.s: ")
     assert words in found.warnings[0]
 
 
-def test_a_disabled_server_is_left_out_in_either_way() -> None:
-    """`enabled: false` and `disabled: true` say the same; anything but true and false is a mistake."""
+def test_enabled_and_disabled() -> None:
+    """`enabled: false` and `disabled: true` mean the same; only true and false are valid."""
     table = {"a": {"command": "x", "enabled": False}, "b": {"command": "x", "disabled": True}}
     assert read_servers(table, "f").servers == {}
     assert (
@@ -236,18 +239,16 @@ def test_a_disabled_server_is_left_out_in_either_way() -> None:
     ("content", "words"),
     [
         (None, "cannot be read"),
-        (b"{", "is not JSON (line 1, column 2)"),
-        (b"\xff\xfe", "is not JSON"),
+        (b"{", "not valid JSON (line 1, column 2)"),
+        (b"\xff\xfe", "not valid JSON"),
         (b"[]", "must be a JSON object"),
         (b"{}", 'must have a table "mcpServers"'),
-        (b"[" * 100_000, "is not JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b" " * 1_000_001, "more than 1,000,000 bytes"),
     ],
 )
-def test_a_file_that_is_no_list_of_servers_is_an_error(
-    tmp_path: Path, content: bytes | None, words: str
-) -> None:
-    """It names the file and says what is wrong with it."""
+def test_an_invalid_file_is_an_error(tmp_path: Path, content: bytes | None, words: str) -> None:
+    """The error names the file and the problem."""
     path = tmp_path / ".mcp.json"
     if content is not None:
         path.write_bytes(content)

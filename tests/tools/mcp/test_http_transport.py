@@ -1,4 +1,4 @@
-"""Servers that are reached by HTTP: what they are sent, how they fail, and that a failure is one call's alone."""
+"""Servers over HTTP: their requests, their failures, and that a failure affects one call only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = "tok-0123456789"
 
 
 async def test_headers_go_with_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is given, and what comes from the environment, is sent each time; leaving says so to the server."""
+    """Given headers and headers from the environment are sent with every request; closing notifies the server."""
     monkeypatch.setenv("WEB_TOKEN", SECRET)
     monkeypatch.setenv("WEB_KEY", "k-1")
     async with WebServer().serving() as web:
@@ -35,13 +35,15 @@ async def test_headers_go_with_every_request(monkeypatch: pytest.MonkeyPatch) ->
         assert web.heard[-1][0] == "DELETE"
 
 
-async def test_a_header_whose_variable_is_not_set_is_said() -> None:
-    """The variable is named, and nothing is sent."""
+async def test_a_header_with_an_unset_variable() -> None:
+    """The message names the variable, and nothing is sent."""
     server = McpServer(
         "web", url="http://127.0.0.1:9/mcp", headers_from={"Authorization": "Bearer ${NOT_SET_HERE}"}
     )
     async with Tree() as tree:
-        assert "Authorization needs NOT_SET_HERE" in (await tree.choose(server)).trouble
+        assert (
+            "Authorization needs the environment variable NOT_SET_HERE" in (await tree.choose(server)).trouble
+        )
 
 
 def refuse(status: int) -> Answer:
@@ -51,20 +53,20 @@ def refuse(status: int) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (refuse(401), "HTTP 401 Unauthorized: give what it asks for with headers"),
-        (refuse(404), "One that speaks only the older SSE way cannot be used"),
-        (refuse(405), "One that speaks only the older SSE way cannot be used"),
+        (refuse(401), "HTTP 401 Unauthorized: pass credentials with headers"),
+        (refuse(404), "Servers with only the older SSE transport are unsupported"),
+        (refuse(405), "Servers with only the older SSE transport are unsupported"),
         (refuse(500), "HTTP 500 Internal Server Error"),
         ((200, {"content-type": "text/html"}, b"<h1>hello</h1>"), "Unexpected content type: text/html"),
         (
             (302, {"location": "http://example.com/elsewhere"}, b""),
             "Redirect to http://example.com/elsewhere not followed",
         ),
-        ((0, {}, b""), "it cannot be reached (RemoteProtocolError"),
+        ((0, {}, b""), "the server cannot be reached (RemoteProtocolError"),
     ],
 )
-async def test_a_server_that_cannot_be_used_says_why(answer: Answer, words: str) -> None:
-    """Opening fails with the status in words; a secret in the address is not in them."""
+async def test_messages_for_unusable_servers(answer: Answer, words: str) -> None:
+    """Opening fails with a message for the status; a secret in the address is not in it."""
     async with WebServer().serving() as web:
         web.told = lambda method: answer
         async with Tree() as tree:
@@ -73,26 +75,26 @@ async def test_a_server_that_cannot_be_used_says_why(answer: Answer, words: str)
     assert SECRET not in choice.trouble
 
 
-async def test_a_server_that_cannot_be_reached_is_asked_once() -> None:
-    """Another way to say hello would meet the same silence, and take as long again."""
+async def test_an_unreachable_server_is_tried_once() -> None:
+    """A second kind of handshake would wait for the same timeout again."""
     async with WebServer().serving() as web, Tree() as tree:
         web.told = lambda method: (0, {}, b"")
         await tree.choose(McpServer("web", url=web.url))
     assert [method for method, _ in web.heard] == ["server/discover"]
 
 
-async def test_nobody_there() -> None:
-    """A refused connection is said as such."""
+async def test_a_refused_connection() -> None:
+    """A refused connection is reported as such."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
         async with Tree() as tree:
             choice = await tree.choose(McpServer("web", url=url))
-    assert choice.trouble.startswith("it cannot be reached (ConnectError")
+    assert choice.trouble.startswith("the server cannot be reached (ConnectError")
 
 
 async def test_a_request_that_breaks_off_fails_one_call() -> None:
-    """A call beside it goes on, and the next one works, in the same session."""
+    """A concurrent call continues, and the next one works, in the same session."""
     async with WebServer().serving() as web, Tree() as tree:
         tools = await tree.borrow(McpServer("web", url=web.url))
         hanging = asyncio.create_task(tree.use(tools["hang"]))
@@ -101,7 +103,7 @@ async def test_a_request_that_breaks_off_fails_one_call() -> None:
         broken = await tree.use(tools["echo"], word="x")
         assert not broken.ok
         assert (
-            "failed during this call; what it had done by then is not known: it cannot be reached"
+            "failed during this call, which may have been executed in part or completely: the server cannot be reached"
             in broken.content
         )
         web.told = lambda method: None
@@ -112,8 +114,8 @@ async def test_a_request_that_breaks_off_fails_one_call() -> None:
         await asyncio.wait({hanging})
 
 
-async def test_a_session_that_the_server_forgot_is_begun_anew() -> None:
-    """The call was not done, so that it is sent again in a new session; the model sees nothing of it."""
+async def test_an_unknown_session_is_started_again() -> None:
+    """The call was not executed, so it is sent again in a new session; the model does not notice."""
     async with WebServer().serving() as web, Tree() as tree:
         tools = await tree.borrow(McpServer("web", url=web.url))
         web.alive = None
@@ -121,8 +123,8 @@ async def test_a_session_that_the_server_forgot_is_begun_anew() -> None:
         assert web.session == 2
 
 
-async def test_a_cancelled_call_is_told_to_the_server() -> None:
-    """The notification goes out, and the next call is answered."""
+async def test_the_server_is_notified_of_a_cancelled_call() -> None:
+    """The notification is sent, and the next call is answered."""
     async with WebServer().serving() as web, Tree() as tree:
         tools = await tree.borrow(McpServer("web", url=web.url))
         hanging = asyncio.create_task(tree.use(tools["hang"]))
@@ -134,7 +136,7 @@ async def test_a_cancelled_call_is_told_to_the_server() -> None:
 
 
 async def test_an_answer_without_end_fails_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message beyond the bound is not kept in memory, and is said."""
+    """A message beyond the bound is not kept in memory, and is reported."""
     monkeypatch.setattr("remit.tools.mcp.http_transport.MOST_MESSAGE", 10_000)
     async with WebServer().serving() as web, Tree() as tree:
         tools = await tree.borrow(McpServer("web", url=web.url))

@@ -1,4 +1,4 @@
-"""What servers get wrong in an answer hides nothing of the rest."""
+"""Malformed parts of a server's answer do not hide the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def more(version: str) -> JsonObject:
     ],
 )
 def test_one_bad_tool_does_not_void_the_list(version: str, bad: object, name: str) -> None:
-    """What is left is right by the protocol, and what was taken out is named."""
+    """The remaining tools are valid by the protocol, and the removed ones are named."""
     listing = Listing()
     found = sift_tools({**more(version), "tools": [GOOD, bad, GOOD]}, version, listing)
     methods.validate_server_result("tools/list", version, found)
@@ -48,27 +48,27 @@ def test_one_bad_tool_does_not_void_the_list(version: str, bad: object, name: st
             '{"type":"video","uri":"x"}\nhi',
         ),
         ({"content": "plain words"}, "plain words"),
-        ({"content": [], "isError": "yes"}, "(The tool gave no output.)"),
+        ({"content": [], "isError": "yes"}, "(The tool returned no output.)"),
         ({"content": [{"type": "text", "text": 5}]}, '{"type":"text","text":5}'),
         ({"structuredContent": {"a": 1}}, '{"a":1}'),
     ],
 )
-def test_what_is_odd_in_a_result_is_told(version: str, answer: JsonObject, words: str) -> None:
-    """The call was made: nothing that came of it is thrown away for its form."""
+def test_malformed_parts_of_a_result_are_shown(version: str, answer: JsonObject, words: str) -> None:
+    """The call was executed, so no part of its result is dropped for its form."""
     found = sift_result({**more(version), **answer}, version)
     methods.validate_server_result("tools/call", version, found)
     assert to_result(types.CallToolResult.model_validate(found)).content == words
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_structured_content_of_any_kind_is_told(version: str) -> None:
-    """Where the protocol wants an object, a list is told all the same."""
+def test_structured_content_of_any_kind_is_shown(version: str) -> None:
+    """If the protocol requires an object, a list is still shown."""
     found = sift_result({**more(version), "content": [], "structuredContent": [1, 2]}, version)
     assert to_result(types.CallToolResult.model_validate(found)).content == "[1,2]"
 
 
-def test_what_is_right_is_left_alone() -> None:
-    """A good answer passes as it is."""
+def test_valid_answers_are_unchanged() -> None:
+    """A valid answer is unchanged."""
     answer: JsonObject = {"content": [{"type": "text", "text": "hi"}]}
     assert sift_result(answer, "2025-11-25") is answer
     asking: JsonObject = {"resultType": "input_required", "inputRequests": {}}

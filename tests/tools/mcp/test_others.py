@@ -1,4 +1,4 @@
-"""Servers that we did not write: listing, calling, cancelling, crashing, sharing, and nothing left."""
+"""Third-party servers: listing, calling, cancelling, crashing, sharing, and no processes left."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.mcp import McpServer
 from remit.types.events import CallStarted
 
-# The first of them waits for npm.
+# The first test waits for npm.
 pytestmark = [pytest.mark.real_time, NEEDS_PROC, pytest.mark.timeout(300)]
 
 Others = dict[str, Path]
 
 
 def nodes(shop: Shop) -> set[int]:
-    """Processes of a server that are node itself, not what watches over them."""
+    """The node processes of a server, without their supervisor."""
     return {pid for pid in shop.running() if Path(f"/proc/{pid}/exe").readlink().name == "node"}
 
 
@@ -38,12 +38,12 @@ def files(shop: Shop, others: Others, tmp_path: Path) -> McpServer:
 
 
 async def test_everything_is_listed_and_called(everything: McpServer) -> None:
-    """Text, structure, image, resources and progress arrive as what they are; what cannot be used is named."""
+    """Text, structured content, images, resources and progress arrive with their types; unusable tools are named."""
     async with Tree() as tree:
         choice = await tree.choose(everything)
         tools = {tool.name.removeprefix("mcp__every__"): tool for tool in choice.tools}
         assert {"echo", "get-sum", "get-tiny-image", "get-structured-content"} <= set(tools)
-        assert "its tool 'simulate-research-query' cannot be used" in choice.trouble
+        assert "the tool 'simulate-research-query' cannot be used" in choice.trouble
         assert (await tree.use(tools["get-sum"], a=2, b=3)).content == "The sum of 2 and 3 is 5."
         image = await tree.use(tools["get-tiny-image"])
         assert [type(part) for part in image.parts] == [ImagePart]
@@ -57,7 +57,7 @@ async def test_everything_is_listed_and_called(everything: McpServer) -> None:
 
 
 async def test_files_of_a_folder(files: McpServer, tmp_path: Path) -> None:
-    """The filesystem server reads its folder, and refuses what is outside."""
+    """The filesystem server reads its folder and refuses paths outside it."""
     async with Tree(tmp_path) as tree:
         tools = await tree.borrow(files)
         assert (
@@ -72,7 +72,7 @@ async def test_files_of_a_folder(files: McpServer, tmp_path: Path) -> None:
 async def test_a_filesystem_server_keeps_the_folder_it_was_given(
     shop: Shop, others: Others, tmp_path: Path, roots: bool, widened: bool
 ) -> None:
-    """A server that asks for roots learns the workspace only if it is configured with `roots`."""
+    """A server that asks for roots gets the workspace only if it is configured with `roots`."""
     own = tmp_path / "own"
     own.mkdir()
     (own / "a.txt").write_text("inside")
@@ -86,7 +86,7 @@ async def test_a_filesystem_server_keeps_the_folder_it_was_given(
             return (await tree.use(tools["read_text_file"], path=str(path))).ok
 
         if roots:
-            # The server asks for them once it has heard that the session has begun.
+            # The server asks for them after the session has begun.
             await until(lambda: reads(tmp_path / "b.txt"))
         assert await reads(tmp_path / "b.txt") is widened
         assert await reads(own / "a.txt")
@@ -97,7 +97,9 @@ async def test_a_filesystem_server_keeps_the_folder_it_was_given(
 async def test_calls_that_are_cancelled_and_a_server_that_is_killed(
     shop: Shop, everything: McpServer
 ) -> None:
-    """A cancelled call hurts no other. After a kill the result says which server ended and how, and it starts again."""
+    """A cancelled call does not affect others. After a kill the result names the server and its exit, and it is
+    restarted.
+    """
     async with Tree() as tree:
         tools = await tree.borrow(everything.with_tools(only=["trigger-long*", "echo"]))
         slow = tools["trigger-long-running-operation"]
@@ -120,7 +122,7 @@ async def test_calls_that_are_cancelled_and_a_server_that_is_killed(
 
 
 async def test_twenty_children_share_one_server(shop: Shop, files: McpServer, tmp_path: Path) -> None:
-    """A lead and twenty children with the same server, some with another choice of tools, see one process of it."""
+    """A lead and twenty children with the same server, some with a different choice of tools, share one process."""
     seen: set[int] = set()
     reader = Agent("reader", tools=[files.with_tools(only=["read_text_file"])])
     lister = Agent("lister", tools=[files.with_tools(only=["list_directory"])])
@@ -147,7 +149,7 @@ async def test_twenty_children_share_one_server(shop: Shop, files: McpServer, tm
 
 
 async def test_a_run_sees_images_and_is_cancelled_during_a_call(shop: Shop, everything: McpServer) -> None:
-    """An image is part of what the model gets next. Cancelling the tree ends the call and the server."""
+    """An image is part of the model's next request. Cancelling the tree ends the call and the server."""
     slow = "mcp__every__trigger-long-running-operation"
     model = ScriptedModel({"lead": [call("mcp__every__get-tiny-image"), call(slow, duration=60, steps=1)]})
     lead = Agent("lead", tools=[everything.with_tools(only=["trigger-long*", "get-tiny-image"])])

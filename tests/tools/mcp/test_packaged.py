@@ -1,4 +1,4 @@
-"""A server that speaks the newest protocol, by both ways."""
+"""A server with the newest protocol, over both transports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(request: pytest.FixtureRequest, shop: Shop) -> McpServer:
 
 
 async def test_a_server_of_the_newest_protocol(server: McpServer, tmp_path: Path) -> None:
-    """Schemas, progress, structure and cancelling work; the server gets no roots and no person."""
+    """Schemas, progress, structured content and cancelling work; the server gets no roots and cannot ask a person."""
     async with Tree(tmp_path) as tree:
         tools = await tree.borrow(server)
         assert tools["dig"].description == "Dig."

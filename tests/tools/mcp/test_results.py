@@ -1,4 +1,4 @@
-"""What a server answered, as the model gets it."""
+"""The answers of servers, as the model gets them."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ def text(words: str) -> dict[str, object]:
 
 
 def test_texts_are_joined() -> None:
-    """Several texts are one, in their order."""
+    """Several texts are joined in order."""
     assert read(text("one"), text("two")) == ToolResult("one\ntwo")
 
 
 def test_an_error_is_a_failure() -> None:
-    """isError makes it not ok; the text is kept."""
+    """With isError the result is not ok; the text is kept."""
     assert read(text("no such file"), isError=True) == ToolResult("no such file", ok=False)
 
 
-def test_structured_content_is_told_where_there_is_no_text() -> None:
-    """Where the server said it in words too, it is kept for people and programs."""
+def test_structured_content_is_shown_if_there_is_no_text() -> None:
+    """If the server also sent text, structured content is kept in `details`."""
     assert read(structuredContent={"a": 1}) == ToolResult('{"a":1}', details={"a": 1})
     assert read(text("a is 1"), structuredContent={"a": 1}) == ToolResult("a is 1", details={"a": 1})
 
 
-def test_structured_content_is_told_beside_an_image() -> None:
-    """An image is no text."""
+def test_structured_content_is_shown_beside_an_image() -> None:
+    """An image does not count as text."""
     found = read({"type": "image", "data": PNG, "mimeType": "image/png"}, structuredContent={"a": 1})
     assert found.content == '(image, image/png, 7 bytes)\n{"a":1}'
 
 
 def test_images_are_parts() -> None:
-    """An image is seen by the model, and named in the text where it stood."""
+    """The model sees an image as a part, and the text names it at its place."""
     found = read(text("before"), {"type": "image", "data": PNG, "mimeType": "image/png; q=1"}, text("after"))
     assert found.parts == (ImagePart("image/png", b"\x89PNG..."),)
     assert found.content == "before\n(image, image/png, 7 bytes)\nafter"
 
 
 def test_resources_are_text_images_or_documents() -> None:
-    """What is embedded in an answer is part of it."""
+    """Resources embedded in an answer are part of it."""
     about = {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "hello"}
     picture = {"uri": "file:///a.png", "mimeType": "image/png", "blob": PNG}
     paper = {"uri": "file:///d/a.pdf", "mimeType": "application/pdf", "blob": PNG}
@@ -64,8 +64,8 @@ def test_resources_are_text_images_or_documents() -> None:
     )
 
 
-def test_links_are_told() -> None:
-    """A link is an address and what it is about."""
+def test_links_are_shown() -> None:
+    """A link is shown as its address and description."""
     link: dict[str, object] = {
         "type": "resource_link",
         "uri": "file:///b",
@@ -80,28 +80,28 @@ def test_links_are_told() -> None:
     [
         (
             {"type": "audio", "data": PNG, "mimeType": "audio/wav"},
-            "(audio, audio/wav, 9 bytes: cannot be shown here)",
+            "(audio, audio/wav, 9 bytes: unsupported type)",
         ),
         (
             {"type": "image", "data": PNG, "mimeType": "image/svg+xml"},
-            "image/svg+xml, 9 bytes: cannot be shown here",
+            "image/svg+xml, 9 bytes: unsupported type",
         ),
-        ({"type": "image", "data": "***", "mimeType": "image/png"}, "is not base64"),
+        ({"type": "image", "data": "***", "mimeType": "image/png"}, "invalid base64"),
         (
             {"type": "resource", "resource": {"uri": "x:y", "blob": PNG}},
             "(resource x:y, unknown kind, 9 bytes",
         ),
     ],
 )
-def test_what_cannot_be_shown_is_told(block: dict[str, object], words: str) -> None:
-    """Nothing is dropped without a word."""
+def test_unsupported_content_is_described(block: dict[str, object], words: str) -> None:
+    """Nothing is dropped without a note."""
     found = read(block)
     assert found.parts == ()
     assert words in found.content
 
 
 def test_images_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too large a one, too many, and too much together are told instead."""
+    """Images that are too large, too many, or too large together are described instead."""
     image: dict[str, object] = {"type": "image", "data": PNG, "mimeType": "image/png"}
     assert len(read(*[image] * 25).parts) == results.MOST_PARTS
     monkeypatch.setattr(results, "PARTS_BYTES", 20)
@@ -109,15 +109,15 @@ def test_images_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "PART_BYTES", 5)
     found = read(image)
     assert found.parts == ()
-    assert "too much to be shown" in found.content
+    assert "too large to show" in found.content
 
 
 def test_an_empty_answer_says_so() -> None:
-    """A model is never left with nothing."""
-    assert read().content == "(The tool gave no output.)"
+    """An empty answer has a note for the model."""
+    assert read().content == "(The tool returned no output.)"
 
 
-def test_long_structured_content_is_not_written_down_twice() -> None:
+def test_long_structured_content_is_not_stored_twice() -> None:
     """Beside a text, only its size is kept."""
     found = read(text("long"), structuredContent={"a": "x" * 200_000})
     assert found.details == "(structured content of 200,008 bytes)"

@@ -1,4 +1,4 @@
-"""Schemas of servers: which are none, and what of the arguments is checked before the server is asked."""
+"""Schemas of servers: which are invalid, and which arguments are checked before the call."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def shape(**properties: Json) -> ServerShape:
     [
         ({"properties": {"a": 7}}, "'properties/a' must be a schema"),
         ({"properties": [1]}, "'properties' must be a table of schemas"),
-        ({"properties": {"a": {"type": "text"}}}, "must be one of JSON's types"),
-        ({"properties": {"a": {"type": []}}}, "must be one of JSON's types"),
-        ({"properties": {"a": {"minLength": -1}}}, "a whole number from 0"),
+        ({"properties": {"a": {"type": "text"}}}, "must be a JSON type"),
+        ({"properties": {"a": {"type": []}}}, "must be a JSON type"),
+        ({"properties": {"a": {"minLength": -1}}}, "must be a whole number"),
         ({"properties": {"a": {"minimum": "1"}}}, "must be a number"),
         ({"properties": {"a": {"exclusiveMinimum": True}}}, "must be a number"),
         ({"properties": {"a": {"enum": {"b": 1}}}}, "must be a list"),
         ({"properties": {"a": {"anyOf": []}}}, "must be a list of schemas"),
         ({"properties": {"a": {"items": [{"type": "string"}]}}}, "must be a schema"),
         ({"properties": {"a": {"maximum": float("inf")}}}, "must be a number"),
-        ({"required": "a"}, "must be a list of texts"),
+        ({"required": "a"}, "must be a list of strings"),
         ({"$defs": {"a": {"type": 1}}}, "'$defs/a/type'"),
-        ({"properties": {"a": {"$ref": "#/none"}}}, "refers to '#/none', which is not in it"),
-        ({"properties": {"a": {"$ref": "#none"}}}, "which is not in it"),
-        ({"properties": {"a": {"$ref": "#/x/0"}}, "x": ["text"]}, "which is not in it"),
-        ({"properties": {"a": {"$ref": "other.json"}}}, "nothing outside of it is fetched"),
+        ({"properties": {"a": {"$ref": "#/none"}}}, "refers to '#/none', which does not exist"),
+        ({"properties": {"a": {"$ref": "#none"}}}, "which does not exist"),
+        ({"properties": {"a": {"$ref": "#/x/0"}}, "x": ["text"]}, "which does not exist"),
+        ({"properties": {"a": {"$ref": "other.json"}}}, "does not fetch other schemas"),
         ({"properties": {"a": {"$ref": "#/x"}}, "x": {"type": 5}}, "'#/x/type' must be"),
-        ({"description": "x" * 70_000}, "64,000 is the most"),
+        ({"description": "x" * 70_000}, "the limit is 64,000"),
     ],
 )
-def test_what_is_no_schema_is_said(schema: JsonObject, words: str) -> None:
-    """A provider would refuse the whole request for it, so that it is refused here, with the place."""
+def test_invalid_schemas_are_refused(schema: JsonObject, words: str) -> None:
+    """A provider would refuse the whole request, so an invalid schema is refused here, with the place."""
     with pytest.raises(UsageError) as caught:
         ServerShape(schema)
     assert words in str(caught.value)
@@ -60,8 +60,8 @@ def test_what_is_no_schema_is_said(schema: JsonObject, words: str) -> None:
         {"properties": {}, "x-vendor": {"type": 5}},
     ],
 )
-def test_what_is_a_schema_is_taken(schema: JsonObject) -> None:
-    """Older drafts, references within, names that are also keywords, and words nobody knows."""
+def test_valid_schemas_are_accepted(schema: JsonObject) -> None:
+    """Older drafts, internal references, names that are also keywords, and unknown keywords are accepted."""
     assert ServerShape(schema).schema == {"type": "object", **schema}
 
 
@@ -81,12 +81,12 @@ def test_what_is_a_schema_is_taken(schema: JsonObject) -> None:
         ({"items": {"type": "string"}}, ["x", 2], "a[1]: must be of type string"),
         ({"prefixItems": [True], "items": {"type": "string"}}, [1, 2], "a[1]: must be of type string"),
         ({"required": ["b"]}, {}, "a.b: required, but missing"),
-        ({"properties": {"b": {}}, "additionalProperties": False}, {"c": 1}, "a.c: not a known name"),
+        ({"properties": {"b": {}}, "additionalProperties": False}, {"c": 1}, "a.c: unknown name"),
         ({"additionalProperties": {"type": "string"}}, {"c": 1}, "a.c: must be of type string"),
         ({"$ref": "#/properties/b"}, "x", "a: must be of type number"),
     ],
 )
-def test_what_one_walk_can_tell_is_checked(schema: JsonObject, value: Json, words: str) -> None:
+def test_simple_constraints_are_checked(schema: JsonObject, value: Json, words: str) -> None:
     """The model reads at once what is wrong, and where."""
     made = shape(a=schema, b={"type": "number"})
     with pytest.raises(ShapeError) as caught:
@@ -107,13 +107,13 @@ def test_what_one_walk_can_tell_is_checked(schema: JsonObject, value: Json, word
     ],
 )
 def test_the_rest_is_left_to_the_server(schema: JsonObject, value: Json) -> None:
-    """Combinations and patterns are told to the model, and not gone into here."""
+    """Combinations and patterns are shown to the model, and not checked here."""
     made = shape(a=schema)
     assert made.read({"a": value}) == {"a": value}
 
 
-def test_a_walk_has_an_end() -> None:
-    """What is beyond so many steps is the server's to check, however the two conspire."""
+def test_checking_takes_bounded_steps() -> None:
+    """Beyond a number of steps the server checks the arguments, whatever schema and arguments are."""
     values = list(range(1000))
     made = shape(a={"items": {"enum": values}})
     good: JsonObject = {"a": [1] * (2 * MOST_STEPS) + ["bad"]}

@@ -1,4 +1,4 @@
-"""Servers that are processes: what they are given, how they end, and that nothing of them is left."""
+"""Servers that are processes: their environment, how they end, and that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.real_time, NEEDS_PROC]
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that hear nothing are not waited for as long as polite ones."""
+    """A short wait for servers that ignore signals."""
     monkeypatch.setattr("remit.tools.mcp.stdio_transport.POLITE_S", 0.05)
 
 
 async def test_a_server_is_started_once_and_ends_with_the_tree(shop: Shop, tmp_path: Path) -> None:
-    """Whoever borrows an equal server shares one process, whatever tools they choose; it is gone after the tree."""
+    """Equal servers share one process, whatever tools are chosen; it ends with the tree."""
     async with Tree(tmp_path) as tree:
         first, second = await asyncio.gather(
             tree.borrow(shop.plain()), tree.borrow(shop.plain(only=["pid", "ec*"]))
@@ -38,7 +38,7 @@ async def test_a_server_is_started_once_and_ends_with_the_tree(shop: Shop, tmp_p
 
 
 async def test_two_trees_have_two_processes(shop: Shop) -> None:
-    """A server belongs to one tree: the end of another leaves it alone."""
+    """A server belongs to one tree: the end of another tree does not affect it."""
     async with Tree() as one:
         mine = await one.borrow(shop.plain())
         async with Tree() as two:
@@ -50,7 +50,7 @@ async def test_two_trees_have_two_processes(shop: Shop) -> None:
 async def test_the_environment_is_scrubbed(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server gets harmless variables, what it is given, and what is named; no key of ours."""
+    """A server gets harmless variables, the given ones and the named ones, but none of remit's keys."""
     monkeypatch.setenv("SOME_API_KEY", "k-12345678")
     monkeypatch.setenv("GITHUB_TOKEN", "t-12345678")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@proxy:1")
@@ -71,21 +71,21 @@ async def test_the_environment_is_scrubbed(
 
 
 async def test_every_page_of_the_list_is_read(shop: Shop) -> None:
-    """Tools on later pages are tools too."""
+    """Tools on later pages are included."""
     async with Tree() as tree:
         assert len(await tree.borrow(shop.plain(PAGE="3"))) == 14
 
 
-async def test_something_that_is_no_tool_does_not_void_the_list(shop: Shop) -> None:
-    """It is said by name, and the others work."""
+async def test_a_malformed_tool_does_not_hide_the_others(shop: Shop) -> None:
+    """A malformed tool is named, and the others work."""
     async with Tree() as tree:
         choice = await tree.choose(shop.plain(MALFORMED="1"))
     assert len(choice.tools) == 14
-    assert choice.trouble == "its tool 'odd' cannot be used: the server describes it in a wrong way"
+    assert choice.trouble == "the tool 'odd' cannot be used: its definition is invalid"
 
 
-async def test_what_is_no_message_is_passed_over(shop: Shop) -> None:
-    """A server that greets on its output works."""
+async def test_lines_that_are_not_messages_are_ignored(shop: Shop) -> None:
+    """A server that prints a greeting on its output works."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain(GREETING="1"))
         assert (await tree.use(tools["echo"], word="still")).content == "still"
@@ -94,23 +94,23 @@ async def test_what_is_no_message_is_passed_over(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (McpServer("x", command="no-such-program-here"), "there is no program 'no-such-program-here'"),
-        (McpServer("x", command="./no-such"), "there is no program './no-such'"),
-        (McpServer("x", command="true", cwd="no/such/folder"), "there is no folder '"),
-        (McpServer("x", command="true"), "it ended with exit code 0"),
+        (McpServer("x", command="no-such-program-here"), "the program 'no-such-program-here' was not found"),
+        (McpServer("x", command="./no-such"), "the program './no-such' was not found"),
+        (McpServer("x", command="true", cwd="no/such/folder"), "the folder '"),
+        (McpServer("x", command="true"), "the server ended with exit code 0"),
         (McpServer("x", command="true", env_from=["NOT_SET_AT_ALL"]), "NOT_SET_AT_ALL, which is not set"),
     ],
 )
-async def test_a_server_that_does_not_start_says_why(server: McpServer, words: str) -> None:
-    """The reason is in the message; there are no tools, and nothing is raised."""
+async def test_messages_for_servers_that_do_not_start(server: McpServer, words: str) -> None:
+    """The message has the reason; there are no tools, and nothing is raised."""
     async with Tree() as tree:
         choice = await tree.choose(server)
     assert choice.tools == ()
     assert words in choice.trouble
 
 
-async def test_what_a_failed_server_said_is_quoted_without_secrets(shop: Shop) -> None:
-    """Exit code and last words are in the message, the values it was given are not."""
+async def test_a_failed_servers_output_is_quoted_without_secrets(shop: Shop) -> None:
+    """The message has the exit code and the last output, without the values given to the server."""
     async with Tree() as tree:
         choice = await tree.choose(shop.plain(LATE="3", DATABASE="postgres://me:pw@host"))
     assert "exit code 3" in choice.trouble
@@ -118,8 +118,8 @@ async def test_what_a_failed_server_said_is_quoted_without_secrets(shop: Shop) -
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_server_that_never_answers_is_given_up(shop: Shop) -> None:
-    """After `start_s` a server that is not ready is stopped, and said."""
+async def test_a_server_that_never_answers_is_stopped(shop: Shop) -> None:
+    """A server that is not ready after `start_s` is stopped, with a message."""
     async with Tree() as tree:
         choice = await tree.choose(shop.plain(start_s=0.3, MUTE="1", STUBBORN="1"))
         assert "not ready within 0.3 s" in choice.trouble
@@ -128,7 +128,7 @@ async def test_a_server_that_never_answers_is_given_up(shop: Shop) -> None:
 
 @pytest.mark.usefixtures("hasty")
 async def test_a_cancelled_opening_leaves_nothing(shop: Shop) -> None:
-    """Cancelling `open` returns when the process is gone, also one that hears neither EOF nor SIGTERM."""
+    """A cancelled `open` returns when the process has ended, even one that ignores EOF and SIGTERM."""
     opening = asyncio.create_task(shop.plain(MUTE="1", STUBBORN="1").open(None))
     await until(lambda: bool(shop.running()))
     opening.cancel()
@@ -139,17 +139,17 @@ async def test_a_cancelled_opening_leaves_nothing(shop: Shop) -> None:
 
 @pytest.mark.usefixtures("hasty")
 async def test_everything_that_a_server_started_ends_with_it(shop: Shop) -> None:
-    """A process that left the server's group and session, and ignores SIGTERM, is gone with the tree."""
+    """A process that left the server's group and session, and ignores SIGTERM, ends with the tree."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain(STUBBORN="1"))
         daemon = int((await tree.use(tools["daemon"])).content)
-        # A process that has only just become another has no environment yet.
+        # A process that is just executing another program has no environment yet.
         await until(lambda: daemon in shop.running())
     assert shop.running() == []
 
 
-async def test_a_crash_says_how_and_the_next_call_starts_it_again(shop: Shop) -> None:
-    """The call under way says exit code and last words; other servers go on; the tool works again afterwards."""
+async def test_a_crashed_server_is_restarted_by_the_next_call(shop: Shop) -> None:
+    """The running call reports exit code and last output; other servers continue; the tool works again afterwards."""
     async with Tree() as tree:
         tools, other = await tree.borrow(shop.plain()), await tree.borrow(shop.plain("other"))
         hanging = asyncio.create_task(tree.use(tools["hang"]))
@@ -164,15 +164,15 @@ async def test_a_crash_says_how_and_the_next_call_starts_it_again(shop: Shop) ->
         assert (await tree.use(tools["echo"], word="back")).content == "back"
 
 
-async def test_the_last_word_of_a_server_counts(shop: Shop) -> None:
-    """An answer that came before the end is an answer."""
+async def test_an_answer_before_the_end_counts(shop: Shop) -> None:
+    """An answer that was sent before the server ended is used."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         assert (await tree.use(tools["last"])).content == "my last word"
 
 
-async def test_a_server_may_say_farewell(shop: Shop, tmp_path: Path) -> None:
-    """One that still writes when its input has ended is read on, so that it can end by itself."""
+async def test_a_server_may_write_while_it_ends(shop: Shop, tmp_path: Path) -> None:
+    """A server that still writes after its input has ended is read, so that it can end by itself."""
     end = tmp_path / "ended"
     async with Tree() as tree:
         await tree.borrow(shop.plain(FAREWELL=str(end)))
@@ -180,18 +180,18 @@ async def test_a_server_may_say_farewell(shop: Shop, tmp_path: Path) -> None:
 
 
 async def test_restarts_are_bounded(shop: Shop) -> None:
-    """A server that keeps ending is started again three times, and then left alone."""
+    """A server that keeps ending is restarted three times, and then not again."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         for _ in range(4):
             assert "exit code 1" in (await tree.use(tools["die"], code=1)).content
         last = await tree.use(tools["echo"], word="?")
         assert not last.ok
-        assert "started again 3 times" in last.content
+        assert "restarted 3 times" in last.content
 
 
-async def test_callers_who_find_it_dead_share_one_restart(shop: Shop) -> None:
-    """Ten calls at once after a crash start one process."""
+async def test_concurrent_callers_share_one_restart(shop: Shop) -> None:
+    """Ten simultaneous calls after a crash start one process."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         await tree.use(tools["die"], code=1)
@@ -200,8 +200,8 @@ async def test_callers_who_find_it_dead_share_one_restart(shop: Shop) -> None:
         assert all(result.ok for result in pids)
 
 
-async def test_a_cancelled_call_is_told_to_the_server_and_hurts_no_other(shop: Shop) -> None:
-    """Cancelling one call sends a notification; a call beside it, and later ones, are answered."""
+async def test_a_cancelled_call_does_not_affect_others(shop: Shop) -> None:
+    """Cancelling one call sends a notification; concurrent and later calls are answered."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         stopped, kept = (asyncio.create_task(tree.use(tools["hang"])) for _ in range(2))
@@ -215,8 +215,8 @@ async def test_a_cancelled_call_is_told_to_the_server_and_hurts_no_other(shop: S
         await asyncio.wait({kept})
 
 
-async def test_progress_is_told(shop: Shop) -> None:
-    """What a server says of its progress reaches whoever watches, not faster than can be read."""
+async def test_progress_is_reported(shop: Shop) -> None:
+    """A server's progress reaches watchers at a bounded rate."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         assert (await tree.use(tools["steps"], count=50)).content == "dug"
@@ -224,10 +224,8 @@ async def test_progress_is_told(shop: Shop) -> None:
         assert len(tree.said) < 5
 
 
-async def test_a_long_answer_arrives_whole_and_an_endless_one_ends_the_server(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Megabytes are no trouble; a message beyond the bound is, and is said."""
+async def test_long_and_endless_answers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megabytes are accepted; a message beyond the bound is refused, with a message."""
     monkeypatch.setattr("remit.tools.mcp.stdio_transport.MOST_MESSAGE", 8_000_000)
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
@@ -238,8 +236,8 @@ async def test_a_long_answer_arrives_whole_and_an_endless_one_ends_the_server(
         assert (await tree.use(tools["echo"], word="again")).ok
 
 
-async def test_a_refusal_is_the_servers_word(shop: Shop) -> None:
-    """An error that the server answers is the result, and cannot look like the runtime's own words."""
+async def test_an_error_answer_is_the_result(shop: Shop) -> None:
+    """An error answer of the server is the result, and cannot imitate the runtime."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         refused = await tree.use(tools["refuse"])
@@ -247,8 +245,8 @@ async def test_a_refusal_is_the_servers_word(shop: Shop) -> None:
         assert refused.content == "The MCP server plain refused the call: not today (remit) obey."
 
 
-async def test_a_tool_that_is_gone_answers_by_name(shop: Shop) -> None:
-    """A run keeps its tools; one that the server took back says so, and who comes later is not offered it."""
+async def test_a_withdrawn_tool(shop: Shop) -> None:
+    """A run keeps its tools; a withdrawn tool answers with an error, and later runs are not offered it."""
     async with Tree() as tree:
         tools = await tree.borrow(shop.plain())
         await tree.use(tools["forget"], tool="pid")
@@ -263,8 +261,8 @@ async def test_a_tool_that_is_gone_answers_by_name(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("roots", [False, True])
-async def test_what_a_server_may_ask_of_us(shop: Shop, tmp_path: Path, roots: bool) -> None:
-    """A server learns the workspace only if it is configured with `roots`; it gets no model and no person."""
+async def test_requests_of_a_server(shop: Shop, tmp_path: Path, roots: bool) -> None:
+    """A server gets the workspace only if it is configured with `roots`; it gets no model and cannot ask a person."""
     async with Tree(tmp_path) as tree:
         tools = await tree.borrow(shop.plain(roots=roots))
         client = json.loads((await tree.use(tools["client"])).content)
@@ -282,8 +280,8 @@ async def test_what_a_server_may_ask_of_us(shop: Shop, tmp_path: Path, roots: bo
     assert "error" in said[2]
 
 
-def test_nothing_outlives_a_killed_process(shop: Shop) -> None:
-    """When our own process is killed with SIGKILL, a server that hears nothing ends too, with all it started."""
+def test_servers_end_when_remit_is_killed(shop: Shop) -> None:
+    """If our process is killed with SIGKILL, a server that ignores signals ends too, with all its processes."""
     code = f"""
 import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
@@ -305,7 +303,7 @@ asyncio.run(main())
 
 
 def test_a_loop_that_ends_without_closing_leaves_nothing(shop: Shop) -> None:
-    """A program that forgets to close a tree leaves no process behind, once its loop has ended."""
+    """A program that does not close its tree leaves no process behind once its loop has ended."""
 
     async def forget() -> None:
         tree = Tree()

@@ -1,4 +1,4 @@
-"""A server over HTTP in the test's own process, with sessions it can forget, and one that answers as told."""
+"""An HTTP server in the test's own process, with sessions that it can drop and scripted answers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class WebServer:
-    """Speaks the older protocol, with one session at a time. `told` answers instead, when it is set."""
+    """Uses the older protocol, with one session at a time. `told` answers instead, if it is set."""
 
     def __init__(self) -> None:
         self.url = ""
         self.told: Callable[[str], Answer | None] = lambda method: None
-        """Given the method of a message, or of the request where that is no message."""
+        """Gets the method of a message, or of the request if it is not a message."""
         self.heard: list[tuple[str, dict[str, str]]] = []
-        """Methods, with the headers they came with."""
+        """Methods, with the headers of their requests."""
         self.session = 0
         self.alive: str | None = None
         self.tools: list[dict[str, object]] = [

@@ -1,4 +1,4 @@
-"""What the tests of MCP servers share: servers to try, a tree that borrows them, and a look at what still runs."""
+"""Fixtures for MCP tests: servers, a tree that uses them, and a check of running processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def running(mark: str) -> list[int]:
 
 
 def gone(mark: str, seconds: float = 0.0) -> bool:
-    """Whether nothing with the mark runs, at the latest after so long."""
+    """Whether no process with the mark is left after this time."""
     end = time.monotonic() + seconds
     while running(mark):
         if time.monotonic() >= end:
@@ -45,7 +45,7 @@ def gone(mark: str, seconds: float = 0.0) -> bool:
 
 
 async def until(happened: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Look again and again, until it has happened."""
+    """Poll until the condition holds."""
     while True:
         value = happened()
         if value if isinstance(value, bool) else await value:
@@ -54,7 +54,7 @@ async def until(happened: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 class Shop:
-    """Servers with a mark, by which their processes are found again."""
+    """Servers with a mark that identifies their processes."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -95,7 +95,7 @@ class Tree:
     def __init__(self, workspace: Path | None = None) -> None:
         self.workspace = workspace
         self.said: list[str] = []
-        """What was told of calls while they ran."""
+        """Progress reports of calls."""
         self._open: dict[Hashable, asyncio.Task[Opening]] = {}
 
     async def __aenter__(self) -> Self:
@@ -118,13 +118,13 @@ class Tree:
         return server.choose(opening.tools)
 
     async def borrow(self, server: McpServer) -> dict[str, Tool]:
-        """The tools of a server that opens, by the part of the name that is the tool's."""
+        """The tools of a server that opens, by the tool's part of the name."""
         choice = await self.choose(server)
         assert not choice.trouble, choice.trouble
         return {tool.name.split("__", 2)[2]: tool for tool in choice.tools}
 
     async def use(self, tool: Tool, /, **args: object) -> ToolResult:
-        """What a call gives a run."""
+        """The result of a call."""
         ctx = ToolContext(
             run_id="r",
             path=("lead",),

@@ -1,4 +1,4 @@
-"""However a command ends, everything that it started has ended with it."""
+"""However a command ends, every process that it started has ended too."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _WAYS = {
 
 
 def _started(how: str, nap: int = 99) -> str:
-    """A command that has started this when it says so, and goes on; those in it that sleep have the same number."""
+    """A command that starts these processes, prints `here` and continues; all its sleeps have the same number."""
     return f"{' & '.join(_WAYS[how])} & sleep 0.1; echo here; sleep NAP".replace("NAP", str(nap))
 
 
@@ -70,7 +70,7 @@ async def _until(condition: Callable[[], object]) -> None:
 
 
 def _sleepers(nap: int) -> list[str]:
-    """Processes that sleep for so many seconds, marked or not."""
+    """Processes that sleep for this many seconds, marked or not."""
     found: list[str] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -84,7 +84,7 @@ def _sleepers(nap: int) -> list[str]:
 
 @pytest.mark.parametrize("how", _WAYS)
 async def test_a_cancelled_command_leaves_nothing(shell: Shell, how: str) -> None:
-    """A cancel ends whatever a command has started, in whatever way, and what it printed is returned."""
+    """A cancel ends every process of a command, however it was started, and its output is returned."""
     nap = 10_000 + secrets.randbelow(90_000)
     task = asyncio.create_task(shell.run(_started(how, nap)))
     await _until(lambda: shell.emitted)
@@ -99,16 +99,16 @@ async def test_a_cancelled_command_leaves_nothing(shell: Shell, how: str) -> Non
 
 @pytest.mark.parametrize("how", ["those who have left", "those who ignore signals"])
 async def test_a_command_that_timed_out_leaves_nothing(shell: Shell, how: str) -> None:
-    """At its timeout a command is ended as a whole; the result has what it printed, and says so."""
+    """At its timeout a command is ended with all its processes; the result has its output and the reason."""
     shell.tool = make_terminal(timeout_s=0.4)
     result = await shell.run(_started(how))
     shell.assert_nothing_left()
     assert not result.ok
-    assert result.content.startswith("here\n(timed out: it was stopped")
+    assert result.content.startswith("here\n(timed out and stopped")
 
 
-async def test_what_a_command_leaves_in_the_background_is_ended(shell: Shell) -> None:
-    """A command that ends by itself leaves nothing behind either, and the model is told what was ended."""
+async def test_background_processes_are_ended(shell: Shell) -> None:
+    """A command that ends by itself leaves no process behind, and the result names the processes that were ended."""
     result = await shell.run(
         f"echo a; setsid sleep 99 >/dev/null & {_DAEMON}; {_STUBBORN} >/dev/null & exit 3"
     )
@@ -116,12 +116,12 @@ async def test_what_a_command_leaves_in_the_background_is_ended(shell: Shell) ->
     assert not result.ok
     status = result.content.splitlines()[-1]
     assert status.startswith("(exit code 3; ")
-    assert "left in the background, now ended: " in status
+    assert " left in the background: " in status
     assert "sleep" in status
 
 
-async def test_what_ends_in_a_moment_is_waited_for(shell: Shell) -> None:
-    """bash does not wait for a process substitution; its last words are not lost."""
+async def test_the_output_of_process_substitutions_is_kept(shell: Shell) -> None:
+    """bash does not wait for a process substitution, but its last output is not lost."""
     result = await shell.run("echo one > >(sleep 0.05; sed s/one/two/)")
     assert result.content == "two\n(exit code 0)"
 
@@ -130,11 +130,11 @@ async def test_500_processes(shell: Shell) -> None:
     """A command that starts 500 processes is cleaned up completely."""
     result = await shell.run("for i in $(seq 500); do sleep 99 & done; echo started")
     shell.assert_nothing_left()
-    assert "; 500 processes left in the background, now ended: sleep, " in result.content
+    assert "; ended 500 processes left in the background: sleep, " in result.content
 
 
-async def test_those_who_keep_forking_do_not_outrun_the_kill(shell: Shell) -> None:
-    """Processes that replace themselves by new ones all the time, each in a session of its own, are all caught."""
+async def test_processes_that_keep_forking_are_killed(shell: Shell) -> None:
+    """Processes that constantly replace themselves, each in a new session, are all killed."""
     forker = shell.workspace / "forker.py"
     forker.write_text(
         textwrap.dedent("""
@@ -157,7 +157,7 @@ async def test_those_who_keep_forking_do_not_outrun_the_kill(shell: Shell) -> No
 
 
 async def test_two_commands_at_once_do_not_touch_each_other(shell: Shell) -> None:
-    """Ending one command leaves another one alone."""
+    """Ending one command does not affect another."""
     lasting = asyncio.create_task(shell.run("echo up; until test -e go; do sleep 0.01; done; echo done"))
     await _until(lambda: shell.emitted)
     shell.tool = make_terminal(timeout_s=0.2)
@@ -169,7 +169,7 @@ async def test_two_commands_at_once_do_not_touch_each_other(shell: Shell) -> Non
 
 
 async def test_a_gigabyte_of_output_in_constant_memory(shell: Shell) -> None:
-    """However much a command prints, head and tail are kept and memory stays the same; events stay few."""
+    """However much a command prints, its first and last lines are kept, and memory and events stay bounded."""
     await shell.run("yes | head -c 5000000")
     shell.emitted.clear()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -181,12 +181,12 @@ async def test_a_gigabyte_of_output_in_constant_memory(shell: Shell) -> None:
     assert result.details["bytes"] == 2**30 + len("first\nlast\n")
     assert len(result.content) < 4_100_000
     assert result.content.startswith("first\na line")
-    assert "\n[... 1.1 GB left out ...]\n" in result.content
+    assert "\n[... 1.1 GB omitted ...]\n" in result.content
     assert "last\n(exit code 0" in result.content[-50:]
     assert sum(map(len, shell.emitted)) < 200_000
 
 
-async def test_output_that_nobody_could_keep_up_with_stops_with_the_command(shell: Shell) -> None:
+async def test_a_command_that_floods_its_output(shell: Shell) -> None:
     """A command that floods its output is ended as fast as any other."""
     shell.tool = make_terminal(timeout_s=0.3)
     result = await shell.run("yes & yes & yes")
@@ -194,17 +194,17 @@ async def test_output_that_nobody_could_keep_up_with_stops_with_the_command(shel
     assert "(timed out" in result.content[-200:]
 
 
-async def test_a_supervisor_that_is_killed_is_not_the_end(shell: Shell) -> None:
-    """A command that kills what watches over it falls to the next who does, and is ended."""
+async def test_a_killed_supervisor(shell: Shell) -> None:
+    """If a command kills its supervisor, the process above ends it."""
     shell.tool = make_terminal(apart=False)
     result = await shell.run("setsid sleep 99 & kill -9 $PPID; sleep 99")
     shell.assert_nothing_left()
-    assert "what watched over it was killed" in result.content
+    assert "its supervisor was killed" in result.content
     assert not result.ok
 
 
-async def test_a_supervisor_that_is_stopped_is_killed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that stops what watches over it gains nothing: everything is killed."""
+async def test_a_stopped_supervisor(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a command stops its supervisor, everything is killed."""
     monkeypatch.setattr(terminals, "STOP_S", 0.2)
     shell.tool = make_terminal(timeout_s=0.3, apart=False)
     result = await shell.run("setsid sleep 99 & kill -STOP $PPID; sleep 99")
@@ -212,7 +212,7 @@ async def test_a_supervisor_that_is_stopped_is_killed(shell: Shell, monkeypatch:
     assert not result.ok
 
 
-async def test_our_death_is_the_end_of_the_command(shell: Shell) -> None:
+async def test_killing_remit_ends_the_command(shell: Shell) -> None:
     """When the process that started a command is killed, nothing of the command is left."""
     program = textwrap.dedent(f"""
         import asyncio, os
@@ -233,8 +233,8 @@ async def test_our_death_is_the_end_of_the_command(shell: Shell) -> None:
     shell.assert_nothing_left(5)
 
 
-async def test_a_coroutine_that_is_closed_ends_its_command(shell: Shell) -> None:
-    """A call that is given up without another word, as what ignores every cancel is, still ends its command."""
+async def test_a_closed_coroutine_ends_its_command(shell: Shell) -> None:
+    """A call that is abandoned because it ignores every cancel still ends its command."""
     made = shell.run("echo up; sleep 99")
     task = asyncio.create_task(made)
     await _until(lambda: shell.emitted)
@@ -253,8 +253,8 @@ def _lead(*steps: object) -> tuple[Agent, ScriptedModel]:
     return Agent("lead", tools=[terminal]), ScriptedModel({"lead": [*steps]})  # pyright: ignore[reportArgumentType]
 
 
-async def test_the_end_of_a_call_is_the_end_of_its_command(shell: Shell) -> None:
-    """When a call has had its time, its command is ended, and the model reads what it had printed."""
+async def test_a_call_that_times_out_ends_its_command(shell: Shell) -> None:
+    """When a call times out, its command is ended, and the model reads the output so far."""
     lead, model = _lead(call("terminal", command=f"echo here; {_DAEMON} & {_STUBBORN}"), say("seen"))
     outcome = await remit.run(
         lead,
@@ -267,11 +267,11 @@ async def test_the_end_of_a_call_is_the_end_of_its_command(shell: Shell) -> None
     shell.assert_nothing_left()
     assert outcome.ok
     result = outcome.messages[2].text
-    assert "Timed out: terminal did not end within 0.4 s. After that it ended with: here\n(stopped" in result
+    assert "Timed out: terminal did not finish within 0.4 s. It finished later with: here\n(stopped" in result
 
 
-async def test_the_deadline_of_a_run_is_the_end_of_its_commands(shell: Shell) -> None:
-    """A run whose time is over leaves no process."""
+async def test_a_runs_deadline_ends_its_commands(shell: Shell) -> None:
+    """A run past its deadline leaves no process."""
     lead, model = _lead(call("terminal", command=f"setsid sleep 99 & {_STUBBORN}"), say("late"))
     outcome = await remit.run(
         lead,
@@ -286,7 +286,7 @@ async def test_the_deadline_of_a_run_is_the_end_of_its_commands(shell: Shell) ->
 
 
 async def test_cancelling_a_run_ends_its_commands(shell: Shell) -> None:
-    """`cancel` returns when nothing of the run is running, commands included; what was printed is in its log."""
+    """`cancel` returns when nothing of the run is running, commands included; the output is in its log."""
     lead, model = _lead(call("terminal", command=f"echo here; {_DAEMON} & sleep 99"), say("never"))
     async with remit.start(
         lead, "go", model=model, policy=["allow terminal"], workspace=shell.workspace
@@ -303,7 +303,7 @@ async def test_cancelling_a_run_ends_its_commands(shell: Shell) -> None:
 
 
 async def test_a_process_that_cannot_be_run_says_why(tmp_path: Path) -> None:
-    """A program that is not there is a failure in words, and its supervisor is gone too."""
+    """A missing program is a failure with a message, and its supervisor ends too."""
     process = Process(launch([str(tmp_path / "none")], cwd=str(tmp_path), env={}), lambda data: None)
     try:
         ended = await process.wait()
@@ -313,10 +313,10 @@ async def test_a_process_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     assert "No such file" in ended.failed
 
 
-async def test_commands_are_started_and_reaped_outside_the_loop_s_thread(
+async def test_commands_are_started_and_reaped_in_another_thread(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To start a process takes a while on a busy machine, and so may its end: the event loop does not wait for either."""
+    """Starting and ending a process may take long on a busy machine, and the event loop does not wait for either."""
     where: list[bool] = []
     popen = subprocess.Popen.__init__
     wait = subprocess.Popen.wait
@@ -336,8 +336,8 @@ async def test_commands_are_started_and_reaped_outside_the_loop_s_thread(
     assert where == [False, False]
 
 
-def test_what_a_supervisor_writes_is_read_with_care() -> None:
-    """A line that is not one of a supervisor's is no exit code."""
+def test_invalid_supervisor_output() -> None:
+    """A line that the supervisor did not write is not an exit code."""
     assert read_ended("ended 768 2 0 sleep,cat\n") == Ended(3, left=2, names=("sleep", "cat"))
     assert read_ended("ended 9 0 1 ") == Ended(signal=9, stuck=1)
     assert read_ended("ended -1 0 0 ") == Ended()
@@ -347,7 +347,7 @@ def test_what_a_supervisor_writes_is_read_with_care() -> None:
 
 
 def test_a_sweep_kills_by_mark_and_nothing_else() -> None:
-    """The last resort ends what carries the mark of one command, and leaves others alone."""
+    """The last resort kills the processes with the mark of one command and no others."""
     mine, other = (
         subprocess.Popen(["/bin/sleep", "99"], env={MARK: mark, "X": "1"}, start_new_session=True)
         for mark in ("remit-test-a", "remit-test-b")
@@ -362,8 +362,8 @@ def test_a_sweep_kills_by_mark_and_nothing_else() -> None:
             process.wait()
 
 
-def test_a_sweep_does_not_trust_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is just becoming another program has no environment to be known by."""
+def test_a_sweep_looks_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is just executing another program has no environment to be recognised by."""
     process = subprocess.Popen(["/bin/sleep", "99"], env={MARK: "remit-test-c"}, start_new_session=True)
     looks: list[list[int]] = []
 
@@ -381,8 +381,8 @@ def test_a_sweep_does_not_trust_one_look(monkeypatch: pytest.MonkeyPatch) -> Non
     assert looks[:2] == [[], [process.pid]]
 
 
-def test_a_process_that_ends_meanwhile_keeps_nobody_from_being_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks below /proc may be told at any moment that there is no such process."""
+def test_a_sweep_while_processes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may disappear at any moment while /proc is read."""
 
     def ended(self: Path) -> bool:
         raise ProcessLookupError(3, "No such process", str(self))

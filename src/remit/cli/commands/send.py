@@ -34,6 +34,8 @@ def command(*, run: str, text: tuple[str, ...], journal: str | None) -> None:
 async def _send(written: str, text: str, journal: str | None) -> None:
     async with run_lookup.opened(journal, posts=True) as store:
         found, tree = await run_lookup.look(store, written)
+        if tree.runs[found.run].start.program:
+            exits.fail(f"{found.short} ({tree.runs[found.run].agent}) is a program: it takes no messages.")
         if not await remote.send(store, found.run, text):
             called = await recall(store, found.info.root)
             # Read again: the run may have ended since.

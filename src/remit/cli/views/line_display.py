@@ -87,9 +87,12 @@ class LineDisplay:
 
     def _say(self, event: Event) -> str:
         if isinstance(event, events.RunEnded):
-            outcome = event.outcome
-            used = f"{words.count(outcome.turns, 'turn')}, {words.number(outcome.usage.tokens)} tokens"
-            return f"{how_it_ended(outcome)} ({used}, {words.duration(outcome.duration_s)})"
+            outcome, record = event.outcome, self.view.tree.runs.get(event.run)
+            used = f"{words.count(outcome.turns, 'turn')}, {words.number(outcome.usage.tokens)} tokens, "
+            if record is not None and record.start.program:
+                # It has neither.
+                used = ""
+            return f"{how_it_ended(outcome)} ({used}{words.duration(outcome.duration_s)})"
         if isinstance(event, events.CallStarted):
             return "" if event.delegates else words.doing(event.tool, event.context, event.display_name)
         if isinstance(event, events.CallEnded):

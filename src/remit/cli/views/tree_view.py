@@ -80,6 +80,10 @@ class TreeView:
             self.missed += event.missed
         elif isinstance(event, events.RunEnded):
             self.live.pop(event.run, None)
+        elif isinstance(event, events.RunStarted):
+            above = self.live.get(event.parent or "")
+            if above is not None:
+                above.queued.discard((event.call, event.key))
         else:
             note(live, event)
 
@@ -335,6 +339,9 @@ def _numbers(record: RunRecord, sums: Sum, now: float, shown: dict[str, int]) ->
     ended, most = record.outcome, record.limits.turns
     turns = record.talk.turns + (record.asking is not None and record.asking.purpose == "turn")
     turn = f"{turns}/{most}" if isinstance(most, int) and ended is None else f"{turns}"
+    if record.start.program:
+        # A program has no turns.
+        turn = "-"
     # Measured by the run's own clock, which pauses while an approval is open.
     past = elapsed(record, now)
     time = words.duration(past)

@@ -1,4 +1,6 @@
-"""`Definition`: what one agent file says, read but not yet joined with others. `definitions/building.py` makes agents of them."""
+"""`Definition`: the content of one agent file, before its names are resolved. `definitions/building.py` turns
+definitions into agents.
+"""
 
 from __future__ import annotations
 
@@ -34,51 +36,51 @@ class WrittenWord(NamedTuple):
 
 
 def is_pattern(said: WrittenWord) -> bool:
-    """Whether it stands for several agents: `*`, `team-*`."""
+    """Whether the word matches several agents: `*`, `team-*`."""
     return any(char in said.text for char in "*?[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a file, or a table of remit.toml, says about one agent. Nothing in it has been looked up yet."""
+    """One agent as a file, or a table of remit.toml, describes it. No name in it is resolved yet."""
 
     name: str
     nickname: str | None
-    """What the file calls it, where that is no name."""
+    """The name in the file, if it is not a valid agent name."""
     file: Path
     format: Format
-    """Whose words the file has."""
+    """The system that the file was written for."""
     place: Place
     trusted: bool
-    """Whether it may widen anything: allow, start servers, choose where its model is."""
+    """Whether the file may widen permissions: allow calls, start servers, choose a model's address."""
     description: str
     instructions: str
     models: tuple[str, ...]
-    """In order of preference, as written; empty to inherit."""
+    """In order of preference, as written; empty to inherit the parent's model."""
     settings: Mapping[str, Json]
     tools: tuple[ToolWord, ...] | None
-    """None: every built-in tool."""
+    """None for every built-in tool."""
     without: tuple[ToolWord, ...]
     only: tuple[ToolWord, ...]
-    """Tools that may be used for what their pattern says and for nothing else."""
+    """Tools that may be used only for calls that match their pattern."""
     subagents: tuple[WrittenWord, ...]
     servers: tuple[WrittenWord, ...]
     own_servers: Mapping[str, Node]
-    """MCP servers that are described in the file itself."""
+    """MCP servers that the file itself describes."""
     limits: Limits | None
     rules: tuple[WrittenWord, ...]
-    """Policy rules, in remit's words."""
+    """Policy rules, with remit's tool names."""
     sandbox: Sandbox | None
     surface: Literal["task", "subagent_<name>"]
     adhoc: bool
     summary: Literal["never", "auto", "always"]
     output: Json
     is_primary: bool
-    """Whether it is meant to be run by a person only, not to be delegated to."""
+    """Whether only people may start the agent, not other agents."""
     lines: Mapping[str, int]
     """The line of each key."""
     problems: tuple[Problem, ...]
-    """Warnings and notes of its reading."""
+    """Warnings and notes from reading the file."""
 
     def line(self, key: str) -> int:
         return self.lines.get(key, 0)
@@ -89,7 +91,7 @@ class Definition:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it was written for remit, not for another program."""
+        """Whether the file was written for remit, not for another program."""
         return ".remit" in self.file.parts or self.file.name in (
             "remit.toml",
             "pyproject.toml",
@@ -102,12 +104,12 @@ class Definition:
 
 @dataclass(slots=True)
 class Draft:
-    """A definition while its keys are read, one after the other."""
+    """A definition under construction; its keys are read in order."""
 
     file: Path
     format: Format = "plain"
     prompts: PromptFiles | None = None
-    """Reads texts that the file only names."""
+    """Reads the prompt files that the agent file names."""
     name: WrittenWord | None = None
     nickname: str | None = None
     description: str = ""
@@ -116,7 +118,7 @@ class Draft:
     settings: dict[str, Json] = field(default_factory=dict[str, Json])
     tools: list[ToolWord] | None = None
     ceiling: list[ToolWord] | None = None
-    """Where everything else is denied: what is left."""
+    """The only tools left, if all others are denied."""
     without: list[ToolWord] = field(default_factory=list[ToolWord])
     only: list[ToolWord] = field(default_factory=list[ToolWord])
     subagents: list[WrittenWord] = field(default_factory=list[WrittenWord])
@@ -143,22 +145,22 @@ class Draft:
         return any(problem.level == "error" for problem in self.problems)
 
     def check(self) -> None:
-        """Tell of what an agent needs and does not have."""
+        """Report missing descriptions and instructions."""
         line = self.lines.get("name", 0)
         if self.is_off:
             return
         if not self.description and not self.has_errors:
-            text = "There is no description; others do not learn what it is for."
+            text = "The agent has no description, so other agents cannot tell what it is for."
             self.tell("warning", line, text, Cause("have no description"))
         if not any(self.instructions) and not self.has_errors:
-            text = "There are no instructions: nothing stands below the front matter."
+            text = "The agent has no instructions: write them below the front matter."
             self.tell("warning", line, text, Cause("have no instructions"))
 
     def narrow(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox if self.sandbox is None else sandbox.within(self.sandbox)
 
     def finish(self, fallback: str, place: Place, *, trusted: bool) -> Definition:
-        """`fallback` is the name when the file gives none."""
+        """`fallback` is the name if the file has none."""
         name = self._name(fallback)
         return Definition(
             name=name,
@@ -193,8 +195,8 @@ class Draft:
         if self.name is None:
             name = as_name(fallback)
             if self.format not in FOREIGN:
-                text = f"There is no name; it is called {name!r} after its file."
-                self.tell("warning", 0, text, Cause("have no name, and are called after their files"))
+                text = f"The file has no `name`; the agent is named {name!r} after the file."
+                self.tell("warning", 0, text, Cause("have no name, and are named after their files"))
             return name
         written = self.name.text
         name = as_name(written) or as_name(fallback)
@@ -202,10 +204,10 @@ class Draft:
             return name
         self.nickname = self.nickname or written
         if self.format in FOREIGN:
-            # Elsewhere names are titles, and agents are told apart by their files: `C# Expert`, `C++ Expert`.
+            # Other systems allow titles as names and identify agents by their files: `C# Expert`, `C++ Expert`.
             return name if _TITLE.fullmatch(written) else as_name(fallback)
-        text = f"The name {written!r} has characters that names do not have; it is {name!r}."
-        cause = Cause("have names with characters that names do not have", written)
+        text = f"The name {written!r} has unsupported characters or is too long; the agent is named {name!r}."
+        cause = Cause("have names with unsupported characters or too many of them", written)
         self.tell("warning", self.name.line, text, cause)
         return name
 
@@ -227,11 +229,11 @@ class Draft:
 
 _BAD = re.compile(r"[^A-Za-z0-9_-]+")
 _TITLE = re.compile(r"[A-Za-z0-9_ -]+")
-"""A name of which nothing is lost but blanks."""
+"""A name that loses only its spaces."""
 
 
 def as_name(written: str) -> str:
-    """A name that agents may have; what had to be left out of it, letters of other scripts, becomes a short number."""
+    """A valid agent name. If letters of other scripts are dropped, a short hash replaces them."""
     if NAME.fullmatch(written):
         return written
     kept = _BAD.sub("-", written.strip()).strip("-").lower()

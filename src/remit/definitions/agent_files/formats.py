@@ -1,4 +1,4 @@
-"""Which system a file of agents was written for, by its name and folder, and which files beside agents are none."""
+"""Which system an agent file was written for, by its name and folder, and which files beside agents are not agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from remit.tools.settings_files import OPENCODE_FILES, ROO_FILE
 
 Format = Literal["plain", "copilot", "cursor", "kiro", "opencode", "roo"]
-"""Whose words a file has. `plain` is remit's own, Claude Code's and all that write like it."""
+"""The system that a file was written for. `plain` covers remit, Claude Code and systems with the same keys."""
 
 FOREIGN: frozenset[Format] = frozenset({"copilot", "cursor", "kiro", "opencode", "roo"})
 
@@ -32,7 +32,7 @@ SKILL = "skill.md"
 
 
 def format_of(path: Path) -> Format:
-    """By its name, else by the folder that it is in."""
+    """By the file's name, else by its folder."""
     name = path.name.lower()
     if name == ROO_FILE:
         return "roo"
@@ -44,20 +44,20 @@ def format_of(path: Path) -> Format:
     for pair in reversed([*pairwise(parts)]):
         if pair in _BY_FOLDER:
             return _BY_FOLDER[pair]
-    # A JSON file that somebody names can only be one of Kiro.
+    # Only Kiro has agents in JSON files, so a JSON file in any other folder is Kiro's.
     return "kiro" if name.endswith(".json") else "plain"
 
 
 def name_of(path: Path) -> str:
-    """What an agent is called when its file does not say."""
+    """The agent's name if its file does not give one."""
     stem = path.stem
     return stem.removesuffix(".agent").removesuffix(".chatmode") or stem
 
 
 def why_no_agent(name: str) -> str:
-    """Why a file that lies beside agents is none; empty for others."""
+    """Why a file beside agents is not an agent; empty if it may be one."""
     name = name.lower()
     if name == SKILL:
-        return "This is a skill, not an agent; it was passed over."
+        return "This is a skill, not an agent; it was ignored."
     what = next((what for ending, what in _OTHER_FILES.items() if name.endswith(ending)), "")
-    return f"This is {what}, not an agent; it was passed over." if what else ""
+    return f"This is {what}, not an agent; it was ignored." if what else ""

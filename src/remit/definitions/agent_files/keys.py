@@ -1,4 +1,4 @@
-"""The keys of agent files, those of other systems too, and what each of them sets. One table, one small function per key."""
+"""The keys of agent files, including those of other systems, and the function that reads each key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Setter = Callable[[Draft, Node], None]
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 MOST_DESCRIPTION = 20_000
-"""Characters; every delegating model reads it with every request."""
+"""Characters. Every delegating model reads the description with every request."""
 
 
 def _name(draft: Draft, node: Node) -> None:
@@ -40,7 +40,7 @@ def _description(draft: Draft, node: Node) -> None:
         draft.tell(
             "warning",
             node.line,
-            f"description has {len(written):,} characters; the first {MOST_DESCRIPTION:,} count.",
+            f"description has {len(written):,} characters; only the first {MOST_DESCRIPTION:,} are used.",
         )
     before = draft.description if "when_to_use" in draft.lines else ""
     draft.description = f"{written[:MOST_DESCRIPTION]}\n\n{before}".strip()[:MOST_DESCRIPTION]
@@ -57,7 +57,7 @@ _UNSEEN = dict.fromkeys(
 
 
 def shown(written: str) -> str:
-    """Text without characters that do things to a terminal, or turn the direction of reading."""
+    """The text without control characters and without characters that change the reading direction."""
     return clean(written).translate(_UNSEEN)
 
 
@@ -86,7 +86,7 @@ def _model(draft: Draft, node: Node) -> None:
         )
         return
     words = nodes.words(node) if isinstance(node.value, list) else [node]
-    # Some write several as `GPT-4.1 | 'gpt-5'`.
+    # Some files list several models as `GPT-4.1 | 'gpt-5'`.
     written = [name.strip(" \t'\"") for word in words for name in nodes.text(word).split("|")]
     draft.models += [name for name in written if name.lower() not in INHERIT]
 
@@ -151,7 +151,7 @@ def _time(factor: float) -> Setter:
 
 
 def _servers(draft: Draft, node: Node) -> None:
-    """Names of servers, servers described in place, or a list of both."""
+    """Names of servers, server descriptions, or a list of both."""
     if isinstance(node.value, dict):
         draft.own_servers |= node.value
         return
@@ -164,7 +164,7 @@ def _servers(draft: Draft, node: Node) -> None:
 
 
 def _subagents(draft: Draft, node: Node) -> None:
-    """Names of agents; `*` for all of them. In Copilot, an empty list is none."""
+    """Names of agents; `*` for all agents. In Copilot files an empty list forbids delegation."""
     if draft.format == "copilot" and node.value == []:
         draft.without.append(ToolWord("delegate", "agent", line=node.line, written="agents"))
     if isinstance(node.value, dict):
@@ -182,7 +182,7 @@ def _mode(draft: Draft, node: Node) -> None:
         draft.tell(
             "warning",
             node.line,
-            f"mode {quoted(word)} is none of subagent, primary and all; it was passed over.",
+            f"mode must be subagent, primary or all, not {quoted(word)}; it was ignored.",
         )
 
 
@@ -264,14 +264,14 @@ def _run_config(draft: Draft, node: Node) -> None:
 
 
 def _ignored(draft: Draft, node: Node) -> None:
-    """For keys that say nothing about how an agent works."""
+    """For keys that do not affect how an agent works."""
     del draft, node
 
 
 def _unused(what: str) -> Setter:
     def tell(draft: Draft, node: Node) -> None:
-        text = f"remit has no {what}; this key changes nothing."
-        draft.tell("note", node.line, text, Cause("have keys that change nothing here", what))
+        text = f"remit does not support {what}; this key has no effect."
+        draft.tell("note", node.line, text, Cause("have keys that have no effect here", what))
 
     return tell
 
@@ -281,7 +281,7 @@ def _apply(draft: Draft, entries: Mapping[str, Node], where: str, setters: Mappi
         if key in setters:
             setters[key](draft, node)
         else:
-            draft.tell("note", node.line, f"{where} has {quoted(key)}, which changes nothing here.")
+            draft.tell("note", node.line, f"{where} has {quoted(key)}, which has no effect here.")
 
 
 _SETTERS: dict[str, tuple[Setter, str]] = {
@@ -330,7 +330,7 @@ _SETTERS: dict[str, tuple[Setter, str]] = {
     "isolation": (_unused("worktrees"), "isolation worktree"),
     "background": (_unused("background runs"), "background runInBackground"),
     "initialPrompt": (_unused("first prompts"), "initialPrompt"),
-    "features": (_unused("such switches"), "features"),
+    "features": (_unused("feature switches"), "features"),
     "handoffs": (_unused("handoffs"), "handoffs"),
     "resources": (_unused("resources"), "resources"),
 }
@@ -349,7 +349,7 @@ _OF_FORMAT: dict[Format, dict[str, Setter]] = {
         **dict.fromkeys(("source", "rulesFiles", "iconName"), _ignored),
     },
 }
-"""Keys that mean something else in the files of one system, or mean something only there."""
+"""Keys with another meaning in one system's files, or with a meaning only there."""
 _SILENT = (
     "color colour icon emoji avatar kind version author tags tag category categories license metadata hidden priority"
     " argumentHint userInvocable disableModelInvocation tier id date created updated createdAt updatedAt lastUpdated"
@@ -360,7 +360,7 @@ _HEADINGS = (
     "examples example triggers trigger domain role capabilities expertise language languages inputs level type target"
     " group order specialties"
 )
-"""Keys of some files, but more often headings in a description: they do not end a text."""
+"""Keys of some files that are more often headings in a description. They do not end a text value."""
 
 _FORGIVING = (
     "temperature",
@@ -371,7 +371,7 @@ _FORGIVING = (
     "nickname_candidates",
     "memory",
 )
-"""Keys whose bad value costs a warning: nobody relies on them to hold an agent back."""
+"""Keys whose bad value is a warning, not an error: none of them restricts an agent."""
 
 _BY_KEY: dict[str, tuple[str, Setter]] = {
     plain_key(key): (key, _ignored) for key in f"{_SILENT} {_HEADINGS}".split()
@@ -393,22 +393,22 @@ VOCABULARY = Vocabulary(
 
 
 def read_keys(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "warning") -> None:
-    """Set in the draft what each entry says, and tell of those that cannot be used."""
+    """Set the value of each entry in the draft, and report the entries that cannot be used."""
     for written, node in entries.items():
         plain = plain_key(written)
         found = _BY_FORMAT.get(draft.format, {}).get(plain) or _BY_KEY.get(plain)
         if found is None:
             hint = draft.hints.suggest(written, (key for key, _ in _BY_KEY.values()))
-            passed = "; it was passed over" if unknown == "warning" else ""
+            passed = "; it was ignored" if unknown == "warning" else ""
             cause = Cause("have keys that remit does not know", written) if passed else None
-            draft.tell(unknown, node.line, f"The key {quoted(written)} is not known{passed}.{hint}", cause)
+            draft.tell(unknown, node.line, f"Unknown key {quoted(written)}{passed}.{hint}", cause)
             continue
         key, setter = found
         if key in draft.lines:
             draft.tell(
                 "warning",
                 node.line,
-                f"{written} says again what line {draft.lines[key]} says; this one counts.",
+                f"{written} repeats line {draft.lines[key]}; this line is used.",
             )
         draft.lines[key] = node.line
         try:

@@ -1,4 +1,6 @@
-"""Keys that mean something of their own in Kiro's agents: tools without asking, settings of tools, rules by capability."""
+"""Keys with a special meaning in Kiro's agent files: tools allowed without approval, tool settings, rules by
+capability.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from remit.definitions.agent_files.tool_names import ToolWord, read_words
 from remit.definitions.syntax.nodes import Cause, Node, Wrong, quoted
 
 _TOOLS = ("read", "write", "shell", "web", "grep", "glob", "fs_read", "fs_write", "execute_bash", "web_fetch")
-"""Names of Kiro that mean something here, for patterns such as `fs_*`."""
+"""Kiro's names for tools that remit has, for patterns such as `fs_*`."""
 _EFFECTS = ("allow", "ask", "deny")
 _WRITING = ("write", "edit")
 _CAPABILITIES = {
@@ -27,7 +29,7 @@ _CAPABILITIES = {
 
 
 def read_allowed(draft: Draft, node: Node) -> None:
-    """`allowedTools`: what is used without asking. Only a trusted file gets that."""
+    """`allowedTools`: tools that need no approval. Only a trusted file may allow them."""
     for word in nodes.words(node):
         written = nodes.text(word).strip()
         names = (
@@ -35,7 +37,7 @@ def read_allowed(draft: Draft, node: Node) -> None:
         )
         rules = [rule for name in names for rule in _allowing(name, word.line)]
         if not rules:
-            text = f"allowedTools has {quoted(written)}, which is nothing that remit has."
+            text = f"allowedTools has {quoted(written)}, which is not a tool of remit."
             draft.tell("note", word.line, text, Cause("allow tools that remit does not have", written))
         draft.rules += rules
 
@@ -65,22 +67,31 @@ def read_tools_settings(draft: Draft, node: Node) -> None:
 
 
 def _read_commands(draft: Draft, key: str, answer: str, node: Node) -> None:
-    """Commands are regular expressions. One that denies and cannot be followed makes every command be asked about."""
+    """Commands are regular expressions. A denied command that is not a simple expression makes every command need
+    approval.
+    """
     for word in nodes.words(node):
         written = nodes.text(word)
         globs = as_globs(f"^{written.removeprefix('^').removesuffix('$')}$") or []
-        # Many people write `git push *` there, and mean every push.
+        # Many people write `git push *` here and mean every push.
         if answer == "deny" and not globs and "*" in written and not set(written) & set("\\()[]{}+?^$|"):
             globs.append(written)
         draft.rules += [WrittenWord(f"{answer} terminal({glob})", word.line) for glob in globs]
         if not globs and answer == "deny":
             draft.rules.append(WrittenWord("ask terminal", word.line))
-            text = f"{key} has {quoted(written)}, which remit cannot follow; every command is asked about."
-            cause = Cause(f"have {key} that remit cannot follow; every command is asked about", written)
+            text = f"{key} has {quoted(written)}, which is not a simple expression; every command needs approval."
+            cause = Cause(
+                f"have {key} that are not simple expressions; every command needs approval", written
+            )
             draft.tell("warning", word.line, text, cause)
         elif not globs:
-            text = f"{key} has {quoted(written)}, which remit cannot follow: it is no simple expression."
-            draft.tell("note", word.line, text, Cause(f"have {key} that remit cannot follow", written))
+            text = f"{key} has {quoted(written)}, which is not a simple expression; it was ignored."
+            draft.tell(
+                "note",
+                word.line,
+                text,
+                Cause(f"have {key} that are not simple expressions and were ignored", written),
+            )
 
 
 def _read_paths(draft: Draft, tools: list[str], answer: str, node: Node) -> None:
@@ -90,7 +101,7 @@ def _read_paths(draft: Draft, tools: list[str], answer: str, node: Node) -> None
 
 
 def read_rules(draft: Draft, node: Node) -> None:
-    """`permissions`: a list of rules, each with a capability and an effect, perhaps for what matches. Raises Wrong."""
+    """`permissions`: a list of rules, each with a capability, an effect and optional patterns. Raises Wrong."""
     if not isinstance(node.value, list):
         raise Wrong(f"must be a list of rules, not {nodes.kind(node)}", node.line)
     for rule in node.value:
@@ -108,14 +119,16 @@ def _read_rule(draft: Draft, entries: dict[str, Node], line: int) -> None:
         draft.tell(
             "warning" if effect == "deny" else "note",
             line,
-            f"The capability {quoted(capability)} is nothing that remit has; the rule was passed over.",
+            f"remit does not have the capability {quoted(capability)}; the rule was ignored.",
         )
         return
     if "exclude" in entries and effect == "allow":
-        draft.tell("note", line, "A rule that allows with `exclude` was passed over: remit asks instead.")
+        draft.tell(
+            "note", line, "A rule that allows with `exclude` was ignored: remit asks for approval instead."
+        )
         return
     if "exclude" in entries:
-        draft.tell("warning", line, "`exclude` is not followed: the rule holds for everything that matches.")
+        draft.tell("warning", line, "`exclude` was ignored: the rule applies to everything that matches.")
     match = entries.get("match")
     patterns = [""] if match is None else [f"({nodes.text(word)})" for word in nodes.words(match)]
     for tool in tools:

@@ -1,4 +1,4 @@
-"""Limits as they are written in files, in variables and on the command line: `depth=2, usd=0.5, seconds=5m`."""
+"""Limits as written in files, in variables and on the command line: `depth=2, usd=0.5, seconds=5m`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = {"ms": 0.001, "": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "mins": 60, 
 
 
 def seconds(node: Node) -> float | None:
-    """A number of seconds, or a time such as `90s`, `5m`, `1h30m`. Raises Wrong."""
+    """A number of seconds, or a duration such as `90s`, `5m`, `1h30m`. Raises Wrong."""
     value = node.value
     if not isinstance(value, str):
         return number(node)
@@ -29,15 +29,15 @@ def seconds(node: Node) -> float | None:
         return number(node)
     except Wrong:
         raise Wrong(
-            f"must be a number of seconds, or a time such as 90s or 5m, not {kind(node)}", node.line
+            f"must be a number of seconds, or a duration such as 90s or 5m, not {kind(node)}", node.line
         ) from None
 
 
 def read_limit(name: str, node: Node) -> int | float | str | None:
-    """The value of one limit. Raises Wrong for a name that is none and a value that cannot be."""
+    """The value of one limit. Raises Wrong for an unknown name or an invalid value."""
     if name not in NAMES:
         raise Wrong(
-            f"is no limit.{suggest(name, NAMES, OTHER_NAMES)} Limits are {', '.join(NAMES)}", node.line
+            f"is not a limit.{suggest(name, NAMES, OTHER_NAMES)} Limits: {', '.join(NAMES)}", node.line
         )
     value: int | float | str | None
     if name == "when_full":
@@ -49,7 +49,7 @@ def read_limit(name: str, node: Node) -> int | float | str | None:
     try:
         make_limits({name: value})
     except UsageError as error:
-        # It speaks of Python's None, and here that is a word.
+        # The error names Python's None; in a file the word is `unlimited`.
         said = str(error).removeprefix(f"Limits.{name} ").replace("None for unlimited", "unlimited")
         raise Wrong(said.rstrip("."), node.line) from None
     return value
@@ -61,7 +61,7 @@ def make_limits(values: Mapping[str, int | float | str | None]) -> Limits:
 
 
 def parse_limits(written: str, where: str = "limits") -> Limits:
-    """What a person writes in one line, `depth=2,usd=0.5`. Raises UsageError."""
+    """Limits on one line, `depth=2,usd=0.5`. Raises UsageError."""
     try:
         return make_limits(read_pairs(Node(written, 0, plain=True)))
     except Wrong as wrong:
@@ -69,7 +69,7 @@ def parse_limits(written: str, where: str = "limits") -> Limits:
 
 
 def read_pairs(node: Node) -> dict[str, int | float | str | None]:
-    """The same, as values. Raises Wrong."""
+    """The limits of such a line, by name. Raises Wrong."""
     found = dict[str, int | float | str | None]()
     for part in split_list(text(node)):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -80,7 +80,7 @@ def read_pairs(node: Node) -> dict[str, int | float | str | None]:
 
 
 def read_named(name: str, node: Node) -> int | float | str | None:
-    """As `read_limit`, with the name in the message."""
+    """Like `read_limit`, with the limit's name in the error."""
     try:
         return read_limit(name, node)
     except Wrong as wrong:

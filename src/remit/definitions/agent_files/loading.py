@@ -33,44 +33,44 @@ from remit.tools.settings_files import MOST_BYTES, OPENCODE_FILES, ROO_FILE, rem
 _PAPERS = frozenset(
     {"readme", "agents", "claude", "gemini", "qwen", "changelog", "contributing", "index", "license"}
 )
-"""Files that lie beside agents and are none, unless they have front matter."""
+"""Files beside agents that are agents only if they have front matter."""
 
 _TELLING = frozenset(map(plain_key, ("description", "instructions", "prompt", "developerInstructions")))
-"""Keys of which a TOML file has one if it describes an agent."""
+"""A TOML file that describes an agent has at least one of these keys."""
 
 _SEVERAL = (*OPENCODE_FILES, ROO_FILE)
-"""Files with several agents, none of which is called after the file."""
+"""Files that hold several agents. Such an agent is never named after its file."""
 
 MOST_ALL = 10_000_000
-"""Bytes of all agent files of a project, and as many of the user's; no collection of agents has more."""
+"""Bytes of all agent files: the limit applies once to the project's files and once to the user's."""
 MOST_FILES_ALL = 5_000
 
 
 class Given(NamedTuple):
-    """A file or folder of agents that somebody names."""
+    """A file or folder of agents that the caller or a setting names."""
 
     path: Path
     trusted: bool = True
     place: Place = "given"
-    """`user` for those of the user's own settings, which come after the project's."""
+    """`user` for paths in the user's own settings: the project's agents take precedence over them."""
     root: Path | None = None
-    """The project whose settings name it."""
+    """The project whose settings name the path."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """The agents of a workspace by name, and everything there is to tell about their files."""
+    """The agents of a workspace by name, and every problem in their files."""
 
     agents: dict[str, Definition] = field(default_factory=dict[str, Definition])
     problems: list[Problem] = field(default_factory=list[Problem])
-    """Errors (such a file was not used), warnings and notes, in the order of files."""
+    """Errors (the file was not used), warnings and notes, in file order."""
     hidden: list[Definition] = field(default_factory=list[Definition])
-    """Agents whose name a nearer one has."""
+    """Agents that are not used because another agent with the same name takes precedence."""
     _loose: dict[str, Definition] = field(default_factory=dict[str, Definition], repr=False, compare=False)
     _in_loose: int = field(default=0, repr=False, compare=False)
 
     def find(self, name: str) -> Definition | None:
-        """By its name, whatever the case, or by what its file calls it."""
+        """Finds an agent by its name, ignoring case, or by its nickname."""
         if name in self.agents:
             return self.agents[name]
         if self._in_loose != len(self.agents):
@@ -81,10 +81,10 @@ class Loaded:
         return self._loose.get(_loosely(name))
 
     def suggest(self, name: str, hints: Hints | None = None) -> str:
-        """What was probably meant, as a sentence with a blank in front."""
+        """A sentence with the probable name, with a leading space."""
         near = (hints or Hints()).suggest(as_name(name), self.agents)
         return near or (
-            f" There are: {', '.join(sorted(self.agents)[:12])}." if self.agents else " There are none."
+            f" Agents found: {', '.join(sorted(self.agents)[:12])}." if self.agents else " No agents found."
         )
 
     @property
@@ -92,23 +92,23 @@ class Loaded:
         return [problem for problem in self.problems if problem.level == "error"]
 
     def add(self, found: Definition) -> None:
-        """The first of a name has it."""
+        """Adds an agent. The first agent with a name takes precedence."""
         first = self.agents.setdefault(found.name, found)
         self.problems += found.problems
         if first is found:
             return
         self.hidden.append(found)
         same = first.file.parent == found.file.parent
-        # Who calls for an agent of their own should know that a stranger's answers.
+        # A warning, because an untrusted agent replaces the user's own agent of the same name.
         matters = same or (found.trusted and not first.trusted)
         self.problems.append(
             Problem(
                 "warning" if matters else "note",
                 found.file,
                 found.line("name"),
-                f"The agent {found.name!r} of {first.file} comes first; this one is not used."
+                f"The agent {found.name!r} in {first.file} takes precedence; this one is not used."
                 + (" Rename one of them." if same else ""),
-                Cause("are not used, because another one of their name comes first", found.name),
+                Cause("are not used, because another agent with the same name takes precedence", found.name),
                 found.name,
             )
         )
@@ -127,11 +127,11 @@ def load_agents(
     inline: Iterable[Definition] = (),
     trusted: bool = False,
 ) -> Loaded:
-    """Every agent that a workspace has. Never raises over a file: what is wrong is told in `problems`.
+    """Every agent of a workspace. Never raises for a bad file: `problems` lists the errors.
 
-    `extra` are files and folders that the caller names; they come first, and are trusted. `inline` are those of
-    remit.toml; they come next, then the project's files, then all that is the user's. `trusted` says whether the
-    project's files may widen what they say.
+    `extra` are files and folders that the caller names; they take precedence and are trusted. `inline` are the agents
+    of remit.toml; they come next, then the project's files, then the user's. `trusted` says whether the project's files
+    may widen permissions.
     """
     loaded = Loaded()
     given = [one if isinstance(one, Given) else Given(Path(one)) for one in extra]
@@ -139,7 +139,7 @@ def load_agents(
     own = Path.home() if home is None else Path(home)
     folders = list(agent_folders(Path(workspace).resolve(), own.resolve(), environ))
     for is_users in (False, True):
-        # What a project may take up is its own: it leaves the user's files theirs.
+        # The project and the user have separate limits, so that a project cannot crowd out the user's files.
         room = _Room()
         for one in given:
             if (one.place == "user") is is_users:
@@ -159,10 +159,10 @@ def load_agents(
 
 
 def load(path: str | Path, *, trusted: bool = True) -> Loaded:
-    """The agents of one file, or of one folder and those below it. Raises UsageError when there is no such thing."""
+    """The agents of one file, or of one folder and its subfolders. Raises UsageError if the path does not exist."""
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"There is no file or folder {str(path)!r} to read agents from.")
+        raise UsageError(f"No file or folder {str(path)!r} to read agents from.")
     loaded = Loaded()
     _add_all(loaded, _given(Given(path, trusted), loaded.problems), _Room(), trusted=trusted)
     return loaded
@@ -174,12 +174,14 @@ def _given(given: Given, problems: list[Problem]) -> Iterator[tuple[Path, Folder
     inside = None if given.trusted else path.resolve() if path.is_dir() else path.resolve().parent
     folder = Folder(path, given.place, inside, endings_of(path), is_named=True, root=given.root)
     if not path.exists():
-        problems.append(Problem("error", path, 0, "There is no such file or folder."))
+        problems.append(Problem("error", path, 0, "No such file or folder."))
     yield from _found(folder, problems)
 
 
 def _found(folder: Folder, problems: list[Problem]) -> Iterator[tuple[Path, Folder]]:
-    """The files of a folder; a file is itself. A link is looked at, so that it can be told where it leads."""
+    """The files of a folder; a file yields itself. Symlinks are included, so that a link out of the project is
+    reported.
+    """
     if folder.path.is_file() or (folder.is_named and folder.path.exists() and not folder.path.is_dir()):
         yield folder.path, folder
     elif folder.path.is_dir() or folder.path.is_symlink():
@@ -195,10 +197,10 @@ class _Room:
     told: bool = False
 
     configs: dict[Path, Config | None] = field(default_factory=dict["Path", "Config | None"])
-    """Files of opencode, which many agents ask for."""
+    """opencode.json files, which many agents look up."""
 
     def config(self, path: Path, inside: Path | None) -> Config | None:
-        """None for what is not there and what cannot be read, which is told where its own agents are read."""
+        """None if the file is missing or unreadable; the error is reported when the file's own agents are read."""
         if path not in self.configs:
             self.configs[path] = None
             with suppress(Wrong):
@@ -212,7 +214,7 @@ class _Room:
         except OSError:
             size = 0
         self.files -= 1
-        # A file that is too large costs nothing: it is not read.
+        # A file above the size limit is not read, so it counts 0 bytes.
         self.size -= size if size <= MOST_BYTES else 0
         return self.files >= 0 and self.size >= 0
 
@@ -222,8 +224,8 @@ def _add_all(loaded: Loaded, files: Iterable[tuple[Path, Folder]], room: _Room, 
         if not room.take(path):
             if not room.told:
                 text = (
-                    f"There are more than {MOST_FILES_ALL:,} agent files, or {MOST_ALL:,} bytes of them;"
-                    " this one and those behind it were not read."
+                    f"There are more than {MOST_FILES_ALL:,} agent files, or more than {MOST_ALL:,} bytes of them;"
+                    " this file and the files after it were not read."
                 )
                 loaded.problems.append(Problem("warning", path, 0, text))
             room.told = True
@@ -234,7 +236,7 @@ def _add_all(loaded: Loaded, files: Iterable[tuple[Path, Folder]], room: _Room, 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file, which has an agent, or several, or none."""
+    """One file, with any number of agents."""
 
     path: Path
     folder: Folder
@@ -242,7 +244,7 @@ class _File:
     trusted: bool
 
     def read(self, problems: list[Problem]) -> list[Definition]:
-        """The agents that can be used; what is wrong with the others is told."""
+        """The usable agents; errors in the others are added to `problems`."""
         try:
             found = read_text(self.path, None if self.trusted else self.folder.inside)
             drafts = self._drafts(found)
@@ -276,7 +278,7 @@ class _File:
         if self.path.name.lower() in OPENCODE_FILES:
             return read_agents(found.text, self._has_page, self._draft)
         if suffix == ".json":
-            # In Kiro, an agent that lists no tools has none.
+            # In Kiro, an agent without a list of tools has no tools.
             draft.tools = []
             read_table(draft, read_object(found.text))
         elif suffix == ".toml":
@@ -286,18 +288,18 @@ class _File:
         return [draft]
 
     def _is_prompt(self, draft: Draft) -> bool:
-        """Whether a page without front matter is a text for another agent: Kiro's lie beside the JSON files that name them."""
+        """Whether a page without front matter is a prompt: Kiro keeps prompts beside the JSON files that name them."""
         return draft.format == "kiro" and any(self.path.parent.glob("*.json"))
 
     def _has_page(self, name: str) -> bool:
-        """Whether an agent of an opencode.json has a Markdown file beside it."""
+        """Whether an agent in opencode.json also has a Markdown file beside it."""
         folder = self.path.parent
         homes = (folder,) if folder.name in (".opencode", "opencode") else (folder / ".opencode",)
         inner = (home / kind / f"{as_name(name)}.md" for home in homes for kind in ("agents", "agent"))
         return any(path.is_file() for path in inner)
 
     def _with_config(self, entries: Mapping[str, Node]) -> Mapping[str, Node]:
-        """What an agent's Markdown file says, above what an opencode.json beside it says."""
+        """The entries of an agent's Markdown file, with defaults from an opencode.json beside it."""
         for place in places(self.path):
             config = self.room.config(place, None if self.trusted else self.folder.inside)
             entries = entries if config is None else config.under(name_of(self.path), entries)
@@ -306,7 +308,7 @@ class _File:
     def _read_toml(self, draft: Draft, text: str) -> None:
         entries = read_toml(text)
         if self.folder.is_named and self.folder.path != self.path and not _describes_an_agent(entries):
-            draft.tell("note", 0, "This is no agent: it has neither instructions nor a description.")
+            draft.tell("note", 0, "This is not an agent: it has neither instructions nor a description.")
             draft.is_off = True
             return
         read_table(draft, entries)
@@ -314,13 +316,11 @@ class _File:
     def _read_page(self, draft: Draft, text: str) -> None:
         page = take_apart(text, VOCABULARY)
         if not page.has_header and (draft.file.stem.lower() in _PAPERS or self._is_prompt(draft)):
-            draft.tell("note", 0, "There is no front matter, so that this is not taken for an agent.")
+            draft.tell("note", 0, "The file has no front matter, so it was not read as an agent.")
             draft.is_off = True
             return
         if "on" in page.entries:
-            draft.tell(
-                "note", page.entries["on"].line, "This is a workflow, not an agent; it was passed over."
-            )
+            draft.tell("note", page.entries["on"].line, "This is a workflow, not an agent; it was ignored.")
             draft.is_off = True
             return
         for level, line, said in page.told:
@@ -329,14 +329,14 @@ class _File:
             draft.tell(
                 "warning",
                 1,
-                "There is no front matter; all of it was read as instructions. Begin with --- and `name:`.",
-                Cause("have no front matter: all of the file was read as instructions"),
+                "The file has no front matter; all of it was read as instructions. Begin with --- and `name:`.",
+                Cause("have no front matter: the whole file was read as instructions"),
             )
         if not page.has_header and not page.body:
             draft.tell(
                 "error",
                 0,
-                "The file is empty. Write `name` and `description` between --- lines, and instructions below.",
+                "The file is empty. Write `name` and `description` between --- lines, and instructions below them.",
             )
         read_keys(draft, self._with_config(page.entries) if draft.format == "opencode" else page.entries)
         draft.instructions.append(page.body)
@@ -349,6 +349,6 @@ def _describes_an_agent(entries: Mapping[str, Node]) -> bool:
 
 
 def read_table(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "warning") -> None:
-    """A table of TOML or JSON that describes an agent."""
+    """Read a TOML or JSON table that describes an agent."""
     read_keys(draft, entries, unknown=unknown)
     draft.check()

@@ -1,4 +1,4 @@
-"""What agent files call a model, in the form that remit's models have: `provider:name`."""
+"""Model names of agent files, in remit's form: `provider:name`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from remit.errors import UsageError
 
 INHERIT = frozenset({"inherit", "inherited", "default", "parent", "auto", ""})
-"""Words for: the model of whoever delegates."""
+"""Words that mean: inherit the parent's model."""
 
 ALIASES = {
     "sonnet": "anthropic:claude-sonnet-5",
     "opus": "anthropic:claude-opus-5",
     "haiku": "anthropic:claude-haiku-4-5",
 }
-"""What Claude Code's aliases stand for, unless the user has aliases of these names."""
+"""The models behind Claude Code's aliases, unless the user defines aliases with these names."""
 
 _FAMILIES = (
     ("claude", "anthropic"),
@@ -35,12 +35,12 @@ _FAMILIES = (
 _SLASH = re.compile(r"([a-z][a-z0-9-]*)/([^\s/].*)")
 _SUFFIX = re.compile(r"\[\d+m\]$")
 _VENDOR = re.compile(r"(?:\s*\([^()]*\))+$")
-"""What VS Code writes behind a model: `Claude Sonnet 4.5 (Preview) (copilot)`."""
+"""The suffix that VS Code adds to a model: `Claude Sonnet 4.5 (Preview) (copilot)`."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def is_address(name: str) -> bool:
-    """Whether it says where a model is, so that whoever wrote it decides where conversations go."""
+    """Whether the name is an address, so that the file would choose where conversations are sent."""
     return _ADDRESS.match(name) is not None
 
 
@@ -49,7 +49,7 @@ class Meant(NamedTuple):
 
     name: str
     by_alias: bool = False
-    """Whether an alias of the user's chose it."""
+    """Whether one of the user's aliases chose the model."""
 
 
 class Unusable(NamedTuple):
@@ -58,15 +58,15 @@ class Unusable(NamedTuple):
     why: str
     """In a few words: `ANTHROPIC_API_KEY is not set`."""
     cause: str
-    """Which models that is true of, and what to do: `models of Anthropic: set ANTHROPIC_API_KEY`."""
+    """Which models are affected, and what to do: `models of Anthropic: set ANTHROPIC_API_KEY`."""
     message: str = ""
-    """In a sentence, for a person who asked for this very model."""
+    """A full sentence, for a person who asked for exactly this model."""
 
 
 def read_model(written: str, aliases: Mapping[str, str]) -> Meant | None:
-    """What a word means, None for the parent's model; what has no known form is left as it is.
+    """The model that a word means; None for the parent's model. A name in no known form is returned unchanged.
 
-    Raises UsageError for aliases that lead in a circle.
+    Raises UsageError for aliases that form a cycle.
     """
     name = written.strip()
     if name not in aliases:
@@ -78,7 +78,7 @@ def read_model(written: str, aliases: Mapping[str, str]) -> Meant | None:
 
 
 def means_something(name: str) -> bool:
-    """Whether a name stands for a model, or for the parent's, without any alias."""
+    """Whether a name means a model, or the parent's model, without any alias."""
     name = _SUFFIX.sub("", name.strip())
     return ":" in name or name.lower() in (*INHERIT, "offline") or _in_form(name) != name
 
@@ -89,7 +89,7 @@ def _by_alias(name: str, aliases: Mapping[str, str]) -> str | None:
     seen = [name]
     while (target := aliases.get(seen[-1])) is not None:
         if target in seen:
-            raise UsageError(f"The model alias {name!r} leads in a circle: {' -> '.join([*seen, target])}.")
+            raise UsageError(f"The model alias {name!r} refers to itself: {' -> '.join([*seen, target])}.")
         seen.append(target)
     return _in_form(seen[-1])
 
@@ -97,7 +97,7 @@ def _by_alias(name: str, aliases: Mapping[str, str]) -> str | None:
 def _in_form(name: str) -> str:
     if is_address(name) or name == "offline":
         return name
-    # Claude Code's way to ask for a long context: sonnet[1m].
+    # Claude Code's notation for a long context: sonnet[1m].
     name = _SUFFIX.sub("", name)
     if name.lower() in ALIASES:
         return ALIASES[name.lower()]

@@ -1,7 +1,7 @@
-"""opencode.json: agents in it, and what it says about agents in files beside it.
+"""opencode.json: its agents, and its settings for agents in files beside it.
 
-In opencode, what the file says for all agents holds for each, unless the agent says otherwise; so does what it says about
-an agent that has a Markdown file too. A permission that is denied there is denied here.
+As in opencode, the settings for all agents are defaults for each agent, and the settings for one agent are defaults for
+its Markdown file. A permission that is denied there is denied here.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from remit.definitions.syntax.nodes import Node, Wrong, from_python, to_json
 from remit.tools.settings_files import OPENCODE_FILES
 
 MOST_AGENTS = 500
-"""Agents of one file; more is a mistake, or an attack."""
+"""Agents of one file; more is a mistake or an attack."""
 
 _FOR_ALL = ("permission", "tools")
 _OWN = frozenset(("build", "plan", "general", "explore", "scout", "title", "summary", "compaction"))
-"""opencode's own agents, which the file may change."""
+"""opencode's built-in agents, which the file may configure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What an opencode.json says about agents."""
+    """The agents of an opencode.json, and its settings for all agents."""
 
     for_all: Mapping[str, Node]
     agents: Mapping[str, Node]
 
     def under(self, name: str, entries: Mapping[str, Node]) -> dict[str, Node]:
-        """What an agent's own file says, above what is said here. Lines are those of that file, so these have none."""
+        """The entries of an agent's own file, with defaults from here. Line numbers belong to the agent's file, so the
+        defaults have none.
+        """
         said = self.agents.get(name)
         own = said.value if said is not None and isinstance(said.value, dict) else {}
         below = {key: from_python(to_json(node), 0) for key, node in _above(self.for_all, own).items()}
@@ -51,7 +53,7 @@ def read_config(text: str) -> Config:
     """Raises Wrong."""
     entries = read_object(text)
     agents = dict[str, Node]()
-    # `mode` is what opencode called them before.
+    # `mode` is the older name of `agent`.
     for key in ("mode", "agent"):
         table = entries.get(key)
         agents |= table.value if table is not None and isinstance(table.value, dict) else {}
@@ -59,7 +61,7 @@ def read_config(text: str) -> Config:
 
 
 def places(path: Path) -> Iterator[Path]:
-    """Where there may be a file that says more about the agent of a Markdown file; a later one counts more."""
+    """The files that may configure the agent of a Markdown file; later files take precedence."""
     home = next((folder for folder in path.parents if folder.name in (".opencode", "opencode")), None)
     if home is not None:
         for folder in (home.parent, home) if home.name == ".opencode" else (home,):
@@ -67,7 +69,7 @@ def places(path: Path) -> Iterator[Path]:
 
 
 def read_agents(text: str, has_file: Callable[[str], bool], new: Callable[[], Draft]) -> list[Draft]:
-    """A draft for each agent; `has_file` says which have a Markdown file, where they are read. Raises Wrong."""
+    """A draft for each agent. `has_file` says which agents have a Markdown file; those are skipped. Raises Wrong."""
     config = read_config(text)
     drafts = list[Draft]()
     for name, node in config.agents.items():
@@ -77,7 +79,7 @@ def read_agents(text: str, has_file: Callable[[str], bool], new: Callable[[], Dr
         drafts.append(draft)
         if len(drafts) > MOST_AGENTS:
             draft.tell(
-                "warning", node.line, f"There are more than {MOST_AGENTS} agents; the rest was not read."
+                "warning", node.line, f"The file has more than {MOST_AGENTS} agents; the rest was not read."
             )
             draft.is_off = True
             break
@@ -92,7 +94,9 @@ def _read_agent(draft: Draft, name: str, node: Node, config: Config) -> None:
         draft.tell("error", node.line, f"agent.{name} must be an object.")
     elif name in _OWN and "prompt" not in node.value:
         draft.tell(
-            "note", node.line, f"This changes opencode's own agent {name!r}, which remit does not have."
+            "note",
+            node.line,
+            f"This configures opencode's built-in agent {name!r}, which remit does not have.",
         )
         draft.is_off = True
     else:
@@ -101,7 +105,7 @@ def _read_agent(draft: Draft, name: str, node: Node, config: Config) -> None:
 
 
 def _above(below: Mapping[str, Node], entries: Mapping[str, Node]) -> dict[str, Node]:
-    """Entries above others: a mapping is joined with the one below it, anything else takes its place."""
+    """`entries` merged over `below`: mappings are merged recursively, other values are replaced."""
     joined = dict(below)
     for key, node in entries.items():
         old = joined.pop(key, None)

@@ -1,4 +1,4 @@
-"""What agent files say about tools and permissions, in remit's words: tools to have, tools to be without, rules, sandboxes."""
+"""Tools and permissions of agent files, in remit's terms: tools to add, tools to remove, rules, sandboxes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VERDICTS = ("allow", "ask", "deny")
 
 
 def read_tools(draft: Draft, node: Node) -> None:
-    """`tools`: a list, a text with commas, opencode's mapping of names to true and false, or true and false."""
+    """`tools`: a list, text with commas, opencode's mapping of names to true or false, or true or false."""
     if isinstance(node.value, dict):
         _read_switches(draft, node.value)
         return
@@ -65,7 +65,7 @@ def read_without(draft: Draft, node: Node) -> None:
 
 
 def read_mode(draft: Draft, node: Node) -> None:
-    """`permissionMode`. What would widen is not done: files do not give themselves permissions."""
+    """`permissionMode`. Modes that widen permissions are ignored: files cannot grant themselves permissions."""
     word = nodes.text(node).strip()
     meant = _MODES.get(word.lower())
     if meant == "read-only":
@@ -74,16 +74,14 @@ def read_mode(draft: Draft, node: Node) -> None:
         draft.tell(
             "note",
             node.line,
-            f"The permission mode {quoted(word)} is not taken from a file; allow tools with --allow, --yes or your own policy.",
+            f"The permission mode {quoted(word)} was ignored, because a file cannot widen permissions; allow tools with --allow, --yes or your own policy.",
         )
     elif meant is None:
-        draft.tell(
-            "warning", node.line, f"The permission mode {quoted(word)} is not known; it was passed over."
-        )
+        draft.tell("warning", node.line, f"Unknown permission mode {quoted(word)}; it was ignored.")
 
 
 def read_permission(draft: Draft, node: Node) -> None:
-    """opencode's `permission`: a verdict for everything, or one for each tool, or several by pattern."""
+    """opencode's `permission`: one verdict for everything, one for each tool, or several by pattern."""
     if not isinstance(node.value, dict):
         draft.rules.append(WrittenWord(f"{nodes.choice(node, _VERDICTS)} *", node.line))
         return
@@ -96,12 +94,14 @@ def read_permission(draft: Draft, node: Node) -> None:
                 _read_verdicts(draft, tool, inner)
         elif word.kind == "other":
             draft.tell(
-                "note", inner.line, f"The permission for {quoted(name)} is about nothing that remit has."
+                "note",
+                inner.line,
+                f"The permission for {quoted(name)} is about a tool that remit does not have.",
             )
 
 
 def _after_star(draft: Draft, entries: dict[str, Node]) -> Iterable[tuple[str, Node]]:
-    """The entries that count. In opencode the last one that fits decides, so what stands behind `"*": deny` is all there is."""
+    """The entries that apply. In opencode the last match decides, so only entries after `"*": deny` apply."""
     star = entries.get("*")
     if star is None or star.value != "deny":
         return entries.items()
@@ -135,7 +135,7 @@ def _read_verdicts(draft: Draft, tool: str, node: Node) -> None:
     for pattern, verdict in by_pattern.items():
         line = node.value[pattern].line
         if verdict == "allow" and by_pattern.get("*") == "deny":
-            # In opencode the last pattern that fits decides, so this means: these and nothing else.
+            # In opencode the last match decides, so only calls that match these patterns are allowed.
             draft.only.append(ToolWord("tool", tool, pattern, line=line, written=pattern))
         elif pattern != "*" or verdict != "deny" or "allow" not in by_pattern.values():
             draft.rules.append(WrittenWord(f"{verdict} {tool}({pattern})", line))
@@ -158,7 +158,7 @@ def _read_task_permission(draft: Draft, node: Node) -> None:
 
 
 def read_policy(draft: Draft, node: Node) -> None:
-    """remit's `policy`: rules in a list, or lists of tools by answer."""
+    """remit's `policy`: a list of rules, or lists of tools by answer."""
     draft.rules += policy_rules(node)
 
 
@@ -181,7 +181,7 @@ def policy_rules(node: Node) -> list[WrittenWord]:
 
 
 def _checked(rule: WrittenWord) -> WrittenWord:
-    """The rule in the one form that rules have, so that nothing depends on how it was written."""
+    """The rule in normal form, so that its spelling does not matter."""
     try:
         return rule._replace(text=str(parse(rule.text, "policy")))
     except UsageError as error:
@@ -194,7 +194,7 @@ def _renamed(rule: str) -> str:
 
 
 def _tool_rule(written: str) -> str:
-    """`Bash(git *)` as `terminal(git *)`; names that nobody knows, and patterns, stay as they are."""
+    """`Bash(git *)` as `terminal(git *)`; unknown names and patterns are unchanged."""
     word = read_word(written, 0)
     if word.kind != "tool":
         return written.strip()
@@ -206,7 +206,7 @@ def read_sandbox_key(draft: Draft, node: Node) -> None:
 
 
 def sandbox_of(node: Node) -> Sandbox:
-    """remit's words for a sandbox, and Codex's. Raises Wrong."""
+    """A sandbox in remit's words or Codex's. Raises Wrong."""
     word = nodes.text(node).strip().lower().replace("_", "-")
     if word in ("danger-full-access", "full-access", "none", "off"):
         return OPEN
@@ -224,7 +224,7 @@ def read_only(draft: Draft, node: Node) -> None:
 
 
 def removes(word: ToolWord, name: str) -> bool:
-    """Whether an entry of the tools to be without is about this tool."""
+    """Whether an entry of the removed tools covers this tool."""
     if word.kind == "all":
         return True
     if word.kind in ("tool", "other"):

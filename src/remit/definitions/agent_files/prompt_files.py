@@ -1,4 +1,4 @@
-"""Instructions that stand in a file of their own: `{file:./prompt.txt}` of opencode, `file://./prompt.md` of Kiro."""
+"""Instructions in separate files: opencode's `{file:./prompt.txt}`, Kiro's `file://./prompt.md`."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _OPENCODE = re.compile(r"\{(file|env):([^{}\n]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class PromptFiles:
-    """Reads such files for one agent file."""
+    """Reads the prompt files that one agent file names."""
 
     folder: Path
-    """Where the agent file is: names are relative to it."""
+    """The folder of the agent file: paths are relative to it."""
     inside: Path | None
-    """What they may not lead out of, trusted or not: trust is not about texts."""
+    """The folder that prompt files must be in, even if the project is trusted: trust does not cover texts."""
     take: Callable[[Path], bool]
-    """Whether there is room to read one more file."""
+    """Whether one more file may be read."""
 
     def of_kiro(self, written: str, line: int) -> str:
-        """The text, or that of the file it names. Raises Wrong."""
+        """The text, or the content of the file that it names. Raises Wrong."""
         return self._read(written.removeprefix(KIRO_NAME), line) if written.startswith(KIRO_NAME) else written
 
     def of_opencode(self, written: str, line: int) -> str:
-        """The text, with every file it names in its place. Raises Wrong."""
+        """The text, with the content of each file in place of its name. Raises Wrong."""
 
         def fill(found: re.Match[str]) -> str:
-            # A variable may be a key, and the text goes to a model.
+            # A variable may hold a secret, and the text is sent to a model.
             return self._read(found[2].strip(), line) if found[1] == "file" else found[0]
 
         return _OPENCODE.sub(fill, written)
@@ -45,9 +45,9 @@ class PromptFiles:
         except (OSError, RuntimeError, ValueError):
             raise Wrong(f"names {quoted(name)}, which cannot be found", line) from None
         if not is_inside:
-            raise Wrong(f"names {quoted(name)}, which is outside the project and is not read", line)
+            raise Wrong(f"names {quoted(name)}, which is outside the project and was not read", line)
         if not self.take(path):
-            raise Wrong(f"names {quoted(name)}, but no more files are read", line)
+            raise Wrong(f"names {quoted(name)}, but the limit on agent files is reached", line)
         try:
             text = read_text(path, self.inside).text.strip()
         except Wrong as wrong:

@@ -1,4 +1,4 @@
-r"""Simple regular expressions as patterns of rules: `\.(md|txt)$` is `*.md` and `*.txt`."""
+r"""Simple regular expressions as rule patterns: `\.(md|txt)$` becomes `*.md` and `*.txt`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PART = re.compile(r"\\([.\-/_ ])|(\.\*)|\((?:\?:)?([^()]*)\)|([\w/ @:&=%~#-])(\
 
 
 def as_globs(regex: str) -> list[str] | None:
-    """Patterns that match the same texts; None when some part of it has no such form.
+    """Patterns that match the same texts; None if a part of the expression has no equivalent pattern.
 
-    Without ^ it may begin anywhere, without $ it may end anywhere.
+    Without ^ the match may begin anywhere, without $ it may end anywhere.
     """
     if not regex or len(regex) > 1_000:
         return None
@@ -28,7 +28,7 @@ def as_globs(regex: str) -> list[str] | None:
 
 
 def _is_wrapped(regex: str) -> bool:
-    """Whether one pair of brackets is around all of it."""
+    """Whether one pair of brackets encloses the whole expression."""
     depth = 0
     for at, char in enumerate(regex):
         depth += (char == "(") - (char == ")")

@@ -1,4 +1,4 @@
-"""`.roomodes`: the modes of Roo Code, each an agent. The file is YAML, or JSON."""
+"""`.roomodes`: the modes of Roo Code, each an agent. The file is YAML or JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_modes(text: str, new: Callable[[], Draft]) -> list[Draft]:
         drafts.append(draft)
         if len(drafts) > MOST_AGENTS:
             draft.tell(
-                "warning", mode.line, f"There are more than {MOST_AGENTS} modes; the rest was not read."
+                "warning", mode.line, f"The file has more than {MOST_AGENTS} modes; the rest was not read."
             )
             draft.is_off = True
             break
@@ -75,7 +75,7 @@ def _read_mode(draft: Draft, mode: Node) -> None:
 
 
 def _read_groups(draft: Draft, groups: Node | None) -> None:
-    """Which tools a mode has: groups of them, some for certain files only. Every mode may start others."""
+    """The tools of a mode: groups, some for certain files only. Every mode may start others."""
     line = 0 if groups is None else groups.line
     draft.lines["tools"] = line
     draft.tools = [ToolWord("delegate", "new_task", line=line, written="new_task")]
@@ -105,10 +105,12 @@ def _read_group(draft: Draft, name: str, options: dict[str, Node], line: int) ->
 
 
 def _read_files(draft: Draft, name: str, regex: str, line: int) -> None:
-    """A group for certain files. What cannot be said as a pattern would let the agent change any file."""
+    """A group for certain files. Without a matching pattern the agent could change any file, so it does not get the
+    tools.
+    """
     globs = as_globs(regex)
     if globs is None:
-        text = f"{name} is for files that match {quoted(regex)}, which remit cannot follow; the agent goes without it."
+        text = f"{name} is limited to files that match {quoted(regex)}, which is not a simple expression; the agent does not get it."
         draft.tell("warning", line, text)
         return
     assert draft.tools is not None

@@ -1,4 +1,4 @@
-"""Where agent files and configuration are looked for: the project and the folders above it, and the user's own."""
+"""Where agent files and configuration are searched: the project, the folders above it, and the user's folders."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ _ENDINGS = {
 
 MOST_DEEP = 8
 MOST_FILES = 2_000
-"""Agent files of one folder; more is no folder of agents."""
+"""Agent files of one folder."""
 MOST_ENTRIES = 50_000
-"""Names that are looked at in one folder and those below it."""
+"""Directory entries read in one folder and its subfolders."""
 
 _HIGHEST = 64
 
 
 class Folder(NamedTuple):
-    """A folder to look into, or a file with several agents."""
+    """A folder to search, or a file with several agents."""
 
     path: Path
     place: Place
     inside: Path | None
-    """What links may not lead out of."""
+    """The folder that symlinks may not leave."""
     endings: tuple[str, ...] = (".md",)
     is_named: bool = False
-    """Whether somebody named it: then it may be a whole project, with folders of agents of its own."""
+    """Whether the caller or a setting named the folder. It may then be a whole project with its own agent folders."""
     root: Path | None = None
-    """What texts that its files name may not lead out of, where links may."""
+    """The folder that prompt files may not leave, if symlinks may."""
 
 
 def repository(workspace: Path, home: Path) -> Path:
-    """The root of the repository that a folder belongs to; the folder itself where there is none.
+    """The root of the repository that a folder belongs to; the folder itself if there is no repository.
 
-    Without a repository nothing above is looked at: anybody may leave a file in a folder such as /tmp, a .git too. One
-    that belongs neither to the user, nor to the system, nor to whoever has the folder itself, makes no repository.
+    Without a repository no parent folder is searched: anyone can create files, and a .git, in a folder such as /tmp. A
+    .git counts only if it belongs to the user, to the system or to the owner of the workspace.
     """
     folder, owners = workspace, (_user(), _SYSTEM, owner(workspace))
     for _ in range(_HIGHEST):
@@ -71,7 +71,7 @@ _SYSTEM = 0
 
 
 def owner(path: Path) -> int:
-    """The number of the user to whom a file, folder or link belongs; -1 where there is none. 0 on systems without."""
+    """The user id that owns a file, folder or link; -1 if the path does not exist, 0 on systems without user ids."""
     try:
         return path.lstat().st_uid
     except OSError:
@@ -83,7 +83,7 @@ def _user() -> int:
 
 
 def upwards(workspace: Path, root: Path) -> Iterator[Path]:
-    """The folder and those above it, up to the root."""
+    """The folder and its parents, up to the root."""
     folder = workspace
     for _ in range(_HIGHEST):
         yield folder
@@ -93,7 +93,7 @@ def upwards(workspace: Path, root: Path) -> Iterator[Path]:
 
 
 def agent_folders(workspace: Path, home: Path, environ: Mapping[str, str]) -> Iterator[Folder]:
-    """Every place that may have agents, the nearest first, the user's own last."""
+    """Every place that may have agents, nearest first, the user's own last."""
     root = repository(workspace, home)
     for folder in upwards(workspace, root):
         if folder == home:
@@ -112,14 +112,14 @@ def agent_folders(workspace: Path, home: Path, environ: Mapping[str, str]) -> It
 
 
 def endings_of(path: Path) -> tuple[str, ...]:
-    """How agent files end in a folder that somebody names."""
+    """The endings of agent files in a folder that was named explicitly."""
     parts = [part.lower() for part in path.absolute().parts]
     inside = (_ENDINGS.get("/".join(pair), ()) for pair in pairwise(parts))
     return tuple(dict.fromkeys((".md", ".toml", *(ending for endings in inside for ending in endings))))
 
 
 def files_in(folder: Folder, problems: list[Problem]) -> Iterator[Path]:
-    """The agent files of a folder and those below it, in order; what is not looked into is told."""
+    """The agent files of a folder and its subfolders, in order. Skipped files and folders are added to `problems`."""
     seen = set[Path]()
     entries, files = MOST_ENTRIES, MOST_FILES
     todo = [(folder, 0)]
@@ -135,7 +135,7 @@ def files_in(folder: Folder, problems: list[Problem]) -> Iterator[Path]:
         for path in visit.files():
             files -= 1
             if files < 0 or entries < 0:
-                text = f"There are more than {MOST_FILES:,} files here; the rest was not looked at."
+                text = f"There are more than {MOST_FILES:,} files here; the rest was not read."
                 problems.append(Problem("warning", folder.path, 0, text))
                 return
             yield path
@@ -143,7 +143,7 @@ def files_in(folder: Folder, problems: list[Problem]) -> Iterator[Path]:
 
 
 class _Visit:
-    """One folder: which of its files may be agents, and which folders below it may hold some."""
+    """One folder: the files in it that may be agents, and the subfolders to search."""
 
     def __init__(
         self, folder: Folder, depth: int, listed: list[os.DirEntry[str]], problems: list[Problem]
@@ -154,7 +154,7 @@ class _Visit:
         for entry in listed:
             (self._inner if _is_folder(entry) else self._listed).append(entry)
         self._problems = problems
-        # The other files of a skill are its own; agents of a skill are in a folder of that name.
+        # A skill's other files belong to the skill; its agents are in a folder named `agents`.
         self._is_skill = depth > 0 and any(entry.name.lower() == SKILL for entry in self._listed)
 
     def files(self) -> Iterator[Path]:
@@ -181,13 +181,13 @@ class _Visit:
             if name.startswith("."):
                 yield from self._hidden(path, name)
             elif name in COMMAND_FOLDERS:
-                text = "This is a folder of commands, not of agents; it was passed over."
+                text = "This is a folder of commands, not of agents; it was ignored."
                 self._problems.append(Problem("note", path, 0, text))
             elif name != "node_modules" and (not self._is_skill or name in ("agents", "agent")):
                 yield self._folder._replace(path=path), self._depth + 1
 
     def _hidden(self, path: Path, name: str) -> Iterator[tuple[Folder, int]]:
-        """Of hidden folders only those of agents; a project has others, whose files look like agents."""
+        """The hidden folders that hold agents. Files in other hidden folders may look like agents."""
         for place in AGENT_FOLDERS if self._folder.is_named else ():
             outer, inner = place.split("/")
             if outer == name:
@@ -211,9 +211,7 @@ def _real_folder(path: Path, inside: Path | None, problems: list[Problem]) -> Pa
         return None
     if inside is None or real.is_relative_to(inside):
         return real
-    text = (
-        "The folder is a link to a place outside the project, and is not read; put the files themselves here."
-    )
+    text = "The folder is a symlink to a place outside the project and was not read; put the files themselves here."
     problems.append(Problem("error", path, 0, text))
     return None
 

@@ -1,4 +1,6 @@
-"""What tools are called elsewhere, and which of remit's are meant: `Bash(git *)`, `web/fetch`, `@git/log`, `mcp__x__y`."""
+"""Tool names of other systems, and the tools of remit that they mean: `Bash(git *)`, `web/fetch`, `@git/log`,
+`mcp__x__y`.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +62,15 @@ _OF_FORMAT: dict[Format, dict[str, str]] = {
     },
     "kiro": {"read": "read ls glob grep", "write": "write edit"},
 }
-"""Words that are the name of one tool elsewhere, and of several here."""
+"""Words that name one tool elsewhere and several tools here."""
 
 _SETS = frozenset(("read", "edit", "search", "execute", "web", "agent", "todo", "runcommands", "runtasks"))
-"""Sets of tools in VS Code, which stand before a slash; any other word there is a server."""
+"""Tool sets of VS Code, written before a slash; any other word before a slash is a server."""
 _EDITORS = frozenset(("vscode", "browser"))
-"""Sets of which remit has nothing: their `runCommand` is not a shell."""
+"""Tool sets that remit does not have: their `runCommand` is not a shell."""
 
 ALSO = {"edit": ("write",)}
-"""What a permission is about besides: in opencode, `edit` is every change of a file."""
+"""Other tools that a permission covers: in opencode, `edit` covers every change to a file."""
 
 _CALL = re.compile(r"([\w.*?/@-]+)\s*\((.*)\)", re.DOTALL)
 _MCP = re.compile(r"mcp__(.+?)(?:__(.*))?", re.DOTALL)
@@ -82,24 +84,24 @@ class ToolWord:
 
     kind: Kind
     name: str
-    """The tool in remit's words; the server's name for a server; the word as written for `missing` and `other`."""
+    """The tool in remit's words; for a server the server's name; for `missing` and `other` the word as written."""
     within: str = ""
-    """What stands between the brackets: a pattern for a tool, the names of agents for delegating."""
+    """The text between the brackets: a pattern for a tool, names of agents for delegation."""
     tool: str = ""
-    """For a server: the one tool of it that is meant."""
+    """For a server: the single tool that is meant."""
     line: int = 0
     written: str = ""
     asks: bool = False
-    """Whether the pattern only narrows, so that what fits is asked about as ever."""
+    """Whether the pattern only narrows, so that matching calls still need approval."""
 
 
 def read_word(written: str, line: int) -> ToolWord:
-    """What an entry means; it may still be a tool of the user's own (`other`). Of several tools, the first."""
+    """The meaning of an entry; `other` may still be one of the user's tools. For several tools, the first."""
     return read_words(written, line)[0]
 
 
 def read_words(written: str, line: int, form: Format = "plain") -> list[ToolWord]:
-    """The same for a file of some system, where one word may stand for several tools."""
+    """Like `read_word`, for the file of one system, in which a word may mean several tools."""
     name, within = written.strip(), ""
     if found := _CALL.fullmatch(name):
         name, within = found[1], found[2].strip()
@@ -111,7 +113,7 @@ def read_words(written: str, line: int, form: Format = "plain") -> list[ToolWord
     if server is not None:
         return [replace(base, kind="server", name=server[0], tool="" if server[1] == "*" else server[1])]
     plain = _plain(name)
-    # Only VS Code writes edit/editFiles, wherever the file is.
+    # Only VS Code writes edit/editFiles, in any folder.
     form = "copilot" if "/" in name else form
     meant = "missing" if plain is None else _OF_FORMAT.get(form, {}).get(plain) or _BY_WORD.get(plain)
     if meant is None:
@@ -124,7 +126,7 @@ def read_words(written: str, line: int, form: Format = "plain") -> list[ToolWord
 
 
 def _server(name: str) -> tuple[str, str] | None:
-    """A server, and the tool of it that is meant: `mcp__git__log`, `@git/log`, `git/log`, `@mcp` for all of them."""
+    """A server and the tool that is meant: `mcp__git__log`, `@git/log`, `git/log`; `@mcp` for all servers."""
     if found := _MCP.fullmatch(name):
         return found[1], found[2] or ""
     if name == "@mcp":
@@ -138,7 +140,7 @@ def _server(name: str) -> tuple[str, str] | None:
 
 
 def _plain(name: str) -> str | None:
-    """A word without its dress; None for a tool of an editor."""
+    """The word in lower case, without prefixes and separators; None for an editor's tool."""
     prefix, slash, rest = name.lower().partition("/")
     if slash and prefix in _EDITORS:
         return None
@@ -147,5 +149,5 @@ def _plain(name: str) -> str | None:
 
 
 def known_words() -> Iterable[str]:
-    """Words to suggest for a misspelt one."""
+    """Words to suggest for a misspelled name."""
     return _MEANT.keys() | {"task"}

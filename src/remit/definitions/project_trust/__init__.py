@@ -1,1 +1,1 @@
-"""What the files of a project may not decide until the user trusts it."""
+"""Limits on what a project's files may decide before the user trusts the project."""

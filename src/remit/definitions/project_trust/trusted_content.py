@@ -1,6 +1,6 @@
-"""What a project's files say that trust is about: one fact a line, to be compared and shown.
+"""The facts in a project's files that trust covers, one per line, for comparing and showing.
 
-Every setting counts, and of an agent everything but the texts that only models read.
+They include every setting, and every part of an agent except the texts that only models read.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _TEXTS = {"description", "instructions", "nickname"}
 _PROVENANCE = {"name", "file", "format", "place", "trusted", "lines", "problems"}
 _COUNTED = tuple(f.name for f in fields(Definition) if f.name not in _TEXTS | _PROVENANCE)
 _SILENT = Draft(Path("agent.md")).finish("agent", "project", trusted=True)
-"""An agent of which nothing is said."""
+"""An agent with default values."""
 
 _SECRET = ("env", "environment", "headers", "http_headers")
 """Tables of a server whose values are never shown."""
-_REPLACED = "takes the place of your own agent"
+_REPLACED = "replaces your own agent"
 
 
 def setting_lines(layer: Layer, below: Mapping[str, Setting]) -> Iterator[str]:
-    """The facts of a project's settings, agents excepted; `below` are the settings that it is put above."""
+    """The facts of a project's settings, except agents. `below` are the settings that the project's settings override."""
     for key, setting in layer.values.items():
         own = below.get(key)
         if not isinstance(setting.value, Definition):
@@ -48,7 +48,7 @@ def setting_lines(layer: Layer, below: Mapping[str, Setting]) -> Iterator[str]:
 
 
 def agent_lines(loaded: Loaded) -> Iterator[str]:
-    """The facts of a project's agents: of several with one name, those of the first."""
+    """The facts of a project's agents. Of several agents with one name, only the first counts."""
     firsts = dict[str, Definition]()
     everyone = (*loaded.agents.values(), *loaded.hidden)
     for one in everyone:
@@ -65,12 +65,14 @@ def agent_lines(loaded: Loaded) -> Iterator[str]:
 
 
 def tidy(lines: Iterable[str]) -> tuple[str, ...]:
-    """Facts in an order of their own: that of the files does not matter."""
+    """Sorted facts without duplicates: the order in the files does not matter."""
     return tuple(sorted(set(lines)))
 
 
 def server_as_written(table: Mapping[str, object]) -> dict[str, object]:
-    """What a file says of a server, without secrets: of those it is only seen whether they changed."""
+    """A server's entries as the file has them. Secrets are replaced by short hashes, which show only whether they
+    changed.
+    """
     return {
         key: {name: _veiled(each) for name, each in cast("Mapping[str, object]", value).items()}
         if key in _SECRET and isinstance(value, Mapping)
@@ -80,16 +82,16 @@ def server_as_written(table: Mapping[str, object]) -> dict[str, object]:
 
 
 def _veiled(value: object) -> object:
-    # A reference says which variable a server is given, which is what people want to see.
+    # A reference shows which variable a server gets, so it stays readable.
     if not isinstance(value, str) or "${" in value:
         return value
     return f"(hidden, {hashlib.sha256(value.encode('utf-8', 'replace')).hexdigest()[:8]})"
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it, without lines and whatever else does not matter."""
+    """The value as JSON, without lines and other irrelevant parts."""
     if isinstance(value, Path):
-        # A link that leads elsewhere is another path.
+        # Resolved, so that a retargeted symlink counts as a change.
         return str(value.resolve())
     if isinstance(value, Sandbox):
         return str(value)
@@ -122,7 +124,7 @@ def _tool(word: ToolWord) -> str:
 
 def _dumped(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    # Names of files may be no UTF-8.
+    # File names may not be UTF-8.
     return text.encode("utf-8", "backslashreplace").decode()
 
 

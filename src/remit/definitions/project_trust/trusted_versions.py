@@ -1,7 +1,7 @@
-"""Which versions of which projects the user trusts: a file for each project beside the user's configuration.
+"""Which versions of which projects the user trusts: one file per project, in the user's configuration folder.
 
-A version is what a project's files say (`trusted_content.py`). Trust is for one project and covers no other, not even a
-repository below it. Files of other projects, and other versions, may narrow what an agent does, and nothing else.
+A version is the set of facts in a project's files (`trusted_content.py`). Trust covers one project, not repositories
+below it. Other projects and other versions may only narrow what an agent may do.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from remit.errors import UsageError
 from remit.tools.settings_files import config_folder
 
 MOST_VERSIONS = 20
-"""Of one project, the newest first: one for each branch that somebody works on."""
+"""Trusted versions kept for one project, newest first: one for each branch in use."""
 
 
 class Record(Struct):
-    """What is kept of one project."""
+    """The trusted versions of one project."""
 
     project: str
     versions: list[tuple[str, ...]]
@@ -32,18 +32,18 @@ class Record(Struct):
 
 
 def folder_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the records are."""
+    """The folder that holds the records."""
     return config_folder(home, environ) / "remit" / "trusted"
 
 
 def trusted_versions(project: Path, home: Path, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """The lines of every version of a project that the user trusts. Raises UsageError for a record that cannot be read."""
+    """The lines of every trusted version of a project. Raises UsageError for an unreadable record."""
     record = _read(_path(project, home, environ))
     return record.versions if record is not None and record.project == _text(project) else []
 
 
 def trusted_folders(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """The projects of which the user trusts a version. Raises UsageError for a record that cannot be read."""
+    """The projects with a trusted version. Raises UsageError for an unreadable record."""
     try:
         files = sorted(folder_of((home or Path.home()).resolve(), environ).glob("*.json"))
     except OSError:
@@ -55,7 +55,7 @@ def trusted_folders(home: Path | None = None, environ: Mapping[str, str] = os.en
 def add_version(project: Path, lines: Iterable[str], home: Path, environ: Mapping[str, str]) -> None:
     """Trust a version of a project. Raises UsageError."""
     if project == Path(project.anchor) or home.is_relative_to(project):
-        raise UsageError(f"{project} is not a project: it holds your home folder, or everything.")
+        raise UsageError(f"{project} is not a project: it contains your home folder, or everything.")
     new, versions = tuple(lines), trusted_versions(project, home, environ)
     others = [known for known in versions if known != new]
     record = Record(_text(project), [new, *others][:MOST_VERSIONS])
@@ -65,9 +65,11 @@ def add_version(project: Path, lines: Iterable[str], home: Path, environ: Mappin
 def distrust(
     workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> bool:
-    """Forget every version of the project that a folder belongs to; says whether there was one. Raises UsageError."""
+    """Delete every trusted version of the project that a folder belongs to; returns whether there was one. Raises
+    UsageError.
+    """
     own = (home or Path.home()).resolve()
-    # The name as given too: a trusted folder may have become a link.
+    # The path as given too: a trusted folder may have become a symlink.
     gone = (repository(Path(workspace).resolve(), own), Path(os.path.abspath(workspace)))  # noqa: PTH100 - links stay
     paths = [path for path in (_path(project, own, environ) for project in gone) if path.exists()]
     for path in paths:
@@ -85,7 +87,7 @@ def nearest(versions: Iterable[tuple[str, ...]], lines: Iterable[str]) -> tuple[
 
 
 def _text(project: Path) -> str:
-    """A name as text, also one that is no UTF-8."""
+    """A path as text, even if it is not UTF-8."""
     return os.fsencode(project).decode("utf-8", "backslashreplace")
 
 
@@ -103,14 +105,14 @@ def _read(path: Path) -> Record | None:
         raise _trouble(path, "read", error) from None
     except msgspec.MsgspecError:
         raise UsageError(
-            f"{path}: this record of trust is damaged. Delete it, and run `remit trust` again."
+            f"{path}: this trust record is damaged. Delete it, and run `remit trust` again."
         ) from None
 
 
 def _write(record: Record, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In one step: half a record would be a damaged one.
+        # Written in one step, so that a crash does not leave a damaged record.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -125,4 +127,4 @@ def _write(record: Record, path: Path) -> None:
 
 def _trouble(path: Path, what: str, error: OSError) -> UsageError:
     why = (error.strerror or type(error).__name__).lower()
-    return UsageError(f"{path}: this record of trust cannot be {what}: {why}.")
+    return UsageError(f"{path}: this trust record cannot be {what}: {why}.")

@@ -1,6 +1,6 @@
-"""What a file may not decide alone: rules that allow, limits above the defaults, servers, places of models.
+"""Decisions that an untrusted file may not make: rules that allow, limits above the defaults, servers, model addresses.
 
-Files of a project that the user has not trusted only narrow; what they ask for beyond that is set aside and told.
+An untrusted project's files may only narrow. Anything that widens is ignored and reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HARMLESS = (
     *("temperature", "top_p", "top_k", "seed", "thinking", "max_output_tokens", "parallel_tool_calls"),
     *("presence_penalty", "frequency_penalty", "stop_sequences"),
 )
-"""Model settings that choose neither where a request goes nor what else is sent with it."""
+"""Model settings that neither choose where a request is sent nor add data to it."""
 
 MOST_SCHEMA = 20_000
 """Characters of the schema of an answer."""
@@ -43,7 +43,7 @@ CONSENT = "run `remit trust` in the project if you trust its files"
 
 
 def narrow_rules(rules: Sequence[WrittenWord]) -> tuple[list[WrittenWord], list[WrittenWord]]:
-    """Rules that ask or deny, and those that would allow."""
+    """The rules that ask or deny, and the rules that allow."""
     kept, allowing = list[WrittenWord](), list[WrittenWord]()
     for rule in rules:
         (allowing if allows(rule.text) else kept).append(rule)
@@ -51,12 +51,12 @@ def narrow_rules(rules: Sequence[WrittenWord]) -> tuple[list[WrittenWord], list[
 
 
 def allows(rule: str) -> bool:
-    """By what it says, however it is written: any blank may stand behind the answer."""
+    """Whether a rule allows, however it is spelled: any whitespace may follow the answer."""
     return parse(rule, "policy").answer == "allow"
 
 
 def narrow_limits(limits: Limits, outer: Limits = ROOT_DEFAULTS) -> tuple[Limits, list[str]]:
-    """Limits that are not above the outer ones, and the names of those that were."""
+    """The limits, lowered to the outer ones, and the names of those that were lowered."""
     narrowed, wider = dict[str, object](), list[str]()
     for name in NUMBERS:
         wanted, most = cast(object, getattr(limits, name)), cast(object, getattr(outer, name))
@@ -69,15 +69,15 @@ def narrow_limits(limits: Limits, outer: Limits = ROOT_DEFAULTS) -> tuple[Limits
 
 
 def narrow_settings(settings: Mapping[str, Json]) -> tuple[dict[str, Json], list[str]]:
-    """Model settings that are harmless, and the names of the others."""
+    """The harmless model settings, and the names of the others."""
     kept = {key: value for key, value in settings.items() if key in HARMLESS}
     return kept, [key for key in settings if key not in HARMLESS]
 
 
 def why_not_output(schema: Json) -> str:
-    """Why answers may not be checked with the schema of an untrusted file; empty when they may.
+    """Why an untrusted file's schema may not validate answers; empty if it may.
 
-    References that double and patterns that backtrack hold up whoever checks with them, and with it the process.
+    Recursive references and backtracking patterns could block the process.
     """
     if len(json.dumps(schema)) > MOST_SCHEMA:
         return f"it has more than {MOST_SCHEMA:,} characters"
@@ -89,15 +89,15 @@ def why_not_output(schema: Json) -> str:
         elif isinstance(value, dict):
             for key, inner in cast("dict[str, Json]", value).items():
                 if key in _ENDLESS:
-                    return f"checking {key!r} can take for ever"
-                # What stands below these is called what it likes; where it stands for a value, it is no schema.
+                    return f"checking {key!r} may never end"
+                # Keys below these are names, not keywords; literal values are not schemas.
                 by_name = key in _NAMING and isinstance(inner, dict)
                 todo += cast("dict[str, Json]", inner).values() if by_name else [inner] * (key not in _VALUES)
     return ""
 
 
 class Only(Rules):
-    """Rules, and tools that may be used for what their patterns say and for nothing else: `Bash(git *)`."""
+    """Rules, plus tools that may be used only for calls that match their patterns: `Bash(git *)`."""
 
     def __init__(self, rules: Sequence[str], only: Sequence[ToolWord], *, allows: bool, where: str) -> None:
         super().__init__(_compiled(rules, where))

@@ -1,4 +1,6 @@
-"""What a project's settings may not say until the user trusts it. Agent files have the same rules, in `untrusted_agents.py`."""
+"""Settings that a project may not make before the user trusts it. `untrusted_agents.py` has the same rules for agent
+files.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,21 @@ _Models: TypeAlias = "str | tuple[str, ...]"
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Something that a project asks for and does not get without the user's consent."""
+    """A setting of a project that is ignored until the user trusts the project."""
 
     key: str
     origin: str
     why: str
 
     def __str__(self) -> str:
-        return fit(f"{self.origin}: {self.key} was set aside: {self.why}; {CONSENT}.")
+        return fit(f"{self.origin}: {self.key} was ignored: {self.why}; {CONSENT}.")
 
 
 def set_aside(layer: Layer, settings: Settings) -> None:
-    """Take out of an untrusted layer what it may not say, and list it. `settings` are those of the layers below."""
-    # The model last: what it means depends on the aliases that are left.
+    """Remove the settings that an untrusted layer may not make, and list them. `settings` are those of the layers
+    below.
+    """
+    # The model last: its meaning depends on the remaining aliases.
     for key in sorted(layer.values, key=lambda key: key == "model"):
         setting = layer.values[key]
         why = _other_place(layer, settings) if key == "model" else _too_wide(key, setting.value, settings)
@@ -54,7 +58,7 @@ def set_aside(layer: Layer, settings: Settings) -> None:
 
 
 def _too_wide(key: str, value: object, settings: Settings) -> str:
-    """Why an untrusted file may not set this; empty when it may."""
+    """Why an untrusted file may not set this; empty if it may."""
     if key.startswith("models."):
         return _other_name(key.removeprefix("models."), cast(str, value), settings)
     if key.startswith("limits."):
@@ -64,11 +68,11 @@ def _too_wide(key: str, value: object, settings: Settings) -> str:
         wider = cast(Sandbox, value).within(outer) != value
         return f"it is wider than yours, {outer}" if wider else ""
     if key == "journal":
-        return "it says where conversations are kept"
+        return "it chooses where conversations are stored"
     if key.startswith("secrets."):
-        return "it says what the journal leaves out"
+        return "it chooses what the journal leaves out"
     if key.startswith("mcp."):
-        return "it would start a program or send things to a server"
+        return "it would start a program or send data to a server"
     if key == "workspace":
         return "" if _inside(cast(Path, value), settings.project) else "it is outside the project"
     if key == "agents.paths":
@@ -78,7 +82,9 @@ def _too_wide(key: str, value: object, settings: Settings) -> str:
 
 
 def _other_place(layer: Layer, settings: Settings) -> str:
-    """A project may choose another model where the user's is; where conversations go, the user has said."""
+    """Why a project may not choose this model. It may choose among the user's providers, but not where conversations
+    go.
+    """
     wanted, own = cast("_Models", layer.values["model"].value), settings.model
     beginning = "models."
     aliases = {
@@ -90,15 +96,15 @@ def _other_place(layer: Layer, settings: Settings) -> str:
         places = _places(wanted, aliases | settings.models)
         chosen = _places(own, settings.models)
     except UsageError:
-        # Aliases that lead in a circle are told for themselves, and nothing is run.
+        # Cyclic aliases are reported separately, and nothing is run.
         return ""
     if any(map(is_address, _names(wanted))):
-        return "it says where conversations are sent"
-    return "your own model is somewhere else" if chosen and places - chosen else ""
+        return "it chooses where conversations are sent"
+    return "your own model is at another provider" if chosen and places - chosen else ""
 
 
 def _places(models: _Models | None, aliases: Mapping[str, str]) -> set[str]:
-    """Where models are: providers, and addresses."""
+    """The providers and addresses of the models."""
     meant = [read_model(name, aliases) for name in _names(models)]
     return {one.name if is_address(one.name) else one.name.partition(":")[0] for one in meant if one}
 
@@ -108,13 +114,13 @@ def _names(models: _Models | None) -> tuple[str, ...]:
 
 
 def _other_name(name: str, value: str, settings: Settings) -> str:
-    """An alias may give a meaning to a name that has none; the user's names, and those of models, stay what they are."""
+    """Why a project may not define this alias. It may only define new names, not replace the user's or a model's."""
     if is_address(value):
-        return "it says where conversations are sent"
+        return "it chooses where conversations are sent"
     own = settings.models
     if name.lower() in {known.lower() for known in (*own, *own.values())}:
-        return "you have given this name to a model yourself"
-    return "it is the name of a model already" if means_something(name) else ""
+        return "you use this name for a model yourself"
+    return "it is already the name of a model" if means_something(name) else ""
 
 
 def _wider_limit(name: str, value: object, outer: Limits) -> str:

@@ -1,1 +1,1 @@
-"""Front matter, TOML and JSON as people write them, read into values that know their line."""
+"""Readers of front matter, TOML and JSON that keep line numbers and tolerate common mistakes."""

@@ -1,4 +1,4 @@
-"""A Markdown file taken apart: the lines of its front matter, and the text below."""
+"""Splits a Markdown file into the lines of its front matter and the text below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.definitions.syntax.loose_yaml import Told, read_front_matter
 from remit.definitions.syntax.nodes import Node
 
 MOST_HEADER = 100_000
-"""Characters of front matter; more is no front matter."""
+"""Characters of front matter."""
 
 _FENCE = re.compile(r"-{3,}\s*(?:#.*)?")
 _CODE = re.compile(r"(```+|~~~+)\s*(?:markdown|md|yaml|yml)?\s*", re.IGNORECASE)
@@ -19,7 +19,7 @@ _HEADING = re.compile(r"#{1,6}\s")
 
 @dataclass(slots=True)
 class MarkdownFile:
-    """What a file says: entries with their lines, the text below, and what is to be told."""
+    """A file's entries with their lines, the text below, and the problems found."""
 
     entries: dict[str, Node]
     body: str
@@ -28,12 +28,12 @@ class MarkdownFile:
 
 
 def take_apart(text: str, vocabulary: Vocabulary) -> MarkdownFile:
-    """Never fails: what has no front matter is all text."""
+    """Split a file. Never fails: a file without front matter is all text."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     told = list[Told]()
     start = _opening(lines, told)
     if start is None and _has_lost_its_opening(lines, vocabulary):
-        told.append(("warning", 1, "The first line should be ---; the keys were read as if it were there."))
+        told.append(("warning", 1, "The first line should be ---; the file was read as if it were."))
         lines.insert(0, "---")
         start = 0
     if start is None:
@@ -42,7 +42,11 @@ def take_apart(text: str, vocabulary: Vocabulary) -> MarkdownFile:
     header = lines[start + 1 : end]
     if not any(WORD_KEY.match(line.strip()) for line in header):
         told.append(
-            ("warning", start + 1, "There are no keys between the --- lines; all of it was read as text.")
+            (
+                "warning",
+                start + 1,
+                "There are no keys between the --- lines; the whole file was read as text.",
+            )
         )
         return MarkdownFile({}, "\n".join(lines).strip(), told, has_header=False)
     if sum(map(len, header)) > MOST_HEADER:
@@ -62,7 +66,7 @@ def _opening(lines: list[str], told: list[Told]) -> int | None:
     if at < len(lines) and _CODE.fullmatch(lines[at].strip()):
         inside = at + 1
         if inside < len(lines) and _FENCE.fullmatch(lines[inside].strip()):
-            told.append(("warning", at + 1, "The file begins with a code fence; take it away."))
+            told.append(("warning", at + 1, "The file begins with a code fence; remove it."))
             _drop_last_fence(lines)
             return inside
     if at == len(lines) or not _FENCE.fullmatch(lines[at].strip()):
@@ -73,7 +77,7 @@ def _opening(lines: list[str], told: list[Told]) -> int | None:
 
 
 def _has_lost_its_opening(lines: list[str], vocabulary: Vocabulary) -> bool:
-    """Whether the file begins with a key, and a --- stands below: a text does not begin like that."""
+    """Whether the file begins with a key and has a --- further down. Plain text does not begin like that."""
     first = next((line for line in lines if line.strip()), "")
     return bool(_known_key(first, vocabulary)) and any(
         _FENCE.fullmatch(line.rstrip()) for line in lines[:200]
@@ -104,7 +108,7 @@ def _closing(lines: list[str], start: int, vocabulary: Vocabulary, told: list[To
 
 
 def _ran_over(lines: list[str], start: int, fence: int, vocabulary: Vocabulary) -> int | None:
-    """Where the text begins, when the first --- is a ruler in it: behind the last key, a heading or a paragraph."""
+    """Where the text begins, if the first --- is a ruler inside it: after the last key comes a heading or a paragraph."""
     keys = [n for n in range(start + 1, fence) if _known_key(lines[n], vocabulary)]
     if not keys:
         return None
@@ -127,7 +131,7 @@ def _known_key(line: str, vocabulary: Vocabulary) -> str:
 
 
 def _guessed_end(lines: list[str], start: int, vocabulary: Vocabulary) -> int:
-    """Where the text begins when nothing says so: at a heading, or behind an empty line that no known key follows."""
+    """Where the text begins without a closing ---: at a heading, or after an empty line that no known key follows."""
     keys = 0
     for at in range(start + 1, len(lines)):
         line = lines[at].strip()

@@ -1,4 +1,4 @@
-"""The lines of front matter, and what can be said of each: a key, a comment, part of an example."""
+"""The lines of front matter, classified: key, comment, part of an example."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from functools import cached_property
 from typing import NamedTuple
 
 WORD_KEY = re.compile(r"([A-Za-z_][\w.-]{0,60})\s?:(?:\s+|$)")
-"""What is a key beyond doubt: one word and a colon."""
+"""Certainly a key: one word and a colon."""
 GLUED_KEY = re.compile(r"([A-Za-z_][\w-]{0,60}):(?=[^\s:/])")
 COLON = re.compile(r":(?=\s|$)")
 CLOSING_TAG = re.compile(r"</([A-Za-z][\w-]{0,40})>")
 
 
 class Vocabulary(NamedTuple):
-    """What the keys of a file may be, in the form that `plain_key` makes of them."""
+    """The known keys of a file, normalised by `plain_key`."""
 
     known: Collection[str]
     texts: Collection[str]
-    """Those whose value is running text."""
+    """Keys whose value is running text."""
 
 
 def plain_key(key: str) -> str:
@@ -33,13 +33,13 @@ def indent_of(line: str) -> int:
 
 
 def is_void(line: str) -> bool:
-    """Whether a line has nothing on it, or only a comment."""
+    """Whether a line is empty or only a comment."""
     stripped = line.lstrip()
     return not stripped or stripped.startswith("#")
 
 
 class HeaderLines:
-    """The lines, without tabs in front and blanks behind."""
+    """The lines, without leading tabs and trailing spaces."""
 
     def __init__(self, lines: list[str], words: Vocabulary) -> None:
         self.words = words
@@ -73,11 +73,11 @@ class HeaderLines:
         return self._next(self._written, at)
 
     def next_closing(self, tag: str, at: int) -> int | None:
-        """The next line with the end of this tag."""
+        """The next line that closes this tag."""
         return self._next(self._closings.get(tag, []), at)
 
     def next_known(self, at: int) -> int:
-        """The next line with a known key at the top level; the number of lines where there is none."""
+        """The next line with a known top-level key; the number of lines if there is none."""
         found = self._next(self._known, at)
         return len(self.all) if found is None else found
 
@@ -106,10 +106,10 @@ class HeaderLines:
         return places
 
     def is_known(self, at: int) -> bool:
-        """Whether a line begins with a key that some system has."""
+        """Whether a line begins with a key of any known system."""
         match = WORD_KEY.match(self.all[at].strip())
         return match is not None and self.is_key(match[1])
 
     def is_key(self, word: str) -> bool:
-        """Whether a word before a colon is a key. `Output:` is a heading, unless the file writes its keys like that."""
+        """Whether a word before a colon is a key. `Output:` is a heading, unless the file capitalises its keys."""
         return plain_key(word) in self.words.known and (self._in_capitals or not word[0].isupper())

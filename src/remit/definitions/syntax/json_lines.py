@@ -1,6 +1,6 @@
-"""JSON with the line of each key, and with what people write into it: comments, and commas behind the last entry.
+"""JSON with the line of each key. Accepts comments and trailing commas.
 
-The standard library reads every string and number; depth and size are bounded, since the text is untrusted.
+The standard library reads every string and number. Depth and size are bounded, since the text is untrusted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Piece(NamedTuple):
 
 
 def read_json(text: str) -> Node:
-    """The one value of a document. Raises Wrong, with the line."""
+    """The value of a document. Raises Wrong, with the line."""
     return _Reader(_pieces(text)).document()
 
 
@@ -46,7 +46,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
         if kind != "skip":
             count += 1
             if count > 2 * MOST_MARKS:
-                raise Wrong(f"has more than {MOST_MARKS:,} keys and values; make it shorter", line)
+                raise Wrong(f"has more than {MOST_MARKS:,} keys and values; shorten it", line)
             yield _Piece(kind, found[0], line)
         line += found[0].count("\n")
         at = found.end()
@@ -71,11 +71,11 @@ class _Reader:
         return taken
 
     def _wrong(self, expected: str) -> Wrong:
-        here = quoted(self._next.text) if self._next.text else "the file ends"
+        here = quoted(self._next.text) if self._next.text else "the end of the file"
         return Wrong(f"is not valid JSON: expected {expected}, but found {here}", self._next.line)
 
     def _value(self, depth: int, line: int) -> Node:
-        """`line` is that of its key, where it has one."""
+        """`line` is the line of the value's key, if it has one."""
         if depth > DEEPEST:
             raise Wrong(too_deep(), line)
         if self._next.text in _CLOSING and self._next.kind == "mark":
@@ -108,7 +108,7 @@ class _Reader:
         return found
 
     def _passes(self, mark: str) -> bool:
-        """Go behind this mark, if it is the next piece."""
+        """Skip this mark if it is the next piece."""
         if self._next.kind == "mark" and self._next.text == mark:
             self._take()
             return True
@@ -127,5 +127,5 @@ def _scalar(piece: _Piece) -> Scalar:
 
 
 def _refuse(word: str) -> object:
-    """NaN and Infinity, which Python reads and JSON does not have."""
+    """Reject NaN and Infinity, which Python reads but JSON does not have."""
     raise ValueError(word)

@@ -1,7 +1,8 @@
-"""Front matter as people write it. PyYAML reads the values; what it would refuse is first put into quotes, line by line.
+"""Front matter that tolerates common mistakes. PyYAML reads the values; values that it would refuse are quoted first.
 
-Published agent files are often not YAML: of 4,385 different headers in 20 collections PyYAML refuses 275, most for a colon
-in a description. In the other 4,110 it reads what people meant. Reading never fails: what was not understood is told.
+Published agent files are often not valid YAML: of 4,385 different headers in 20 collections PyYAML refuses 275, most
+for a colon in a description. In the other 4,110 it reads what the authors meant. Reading never fails: problems are
+reported.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _ALIAS = re.compile(r"\*[A-Za-z_][\w-]*")
 _PLAIN_WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 WORK = 4
-"""How often each character may be read in search of the ends of values, on average; a hostile file wants more."""
+"""How often each character may be read, on average, to find the ends of values. A hostile file could need more."""
 _LEAST_WORK = 20_000
 
 
 def read_front_matter(
     lines: list[str], first: int, vocabulary: Vocabulary
 ) -> tuple[dict[str, Node], list[Told]]:
-    """The entries of front matter, and what is to be told of it. `first` is the number of its first line."""
+    """The entries of front matter, and its problems. `first` is the number of its first line."""
     header = _Header(lines, first, vocabulary)
     header.mend()
     return header.entries(), header.told
 
 
 class _Entry(NamedTuple):
-    """A key at the top level, and the lines that it and its value take up."""
+    """A top-level key, and the lines of the key and its value."""
 
     key: str
     start: int
@@ -58,16 +59,16 @@ class _Header:
         self.told: list[Told] = []
         self.lines = HeaderLines(lines, vocabulary)
         self.mended = [""] * len(lines)
-        """The same lines as YAML, each in its place."""
+        """The same lines, corrected to valid YAML, each at its index."""
         self.spans: list[_Entry] = []
         self.patience = _LEAST_WORK + WORK * sum(map(len, lines))
         if self.lines.tabbed is not None:
-            self.tell(self.lines.tabbed, "The line is indented with a tab, which YAML forbids; use blanks.")
+            self.tell(self.lines.tabbed, "The line is indented with a tab, which YAML forbids; use spaces.")
 
     def tell(self, at: int, text: str, level: Level = "warning") -> None:
         self.told.append((level, self.first + at, text))
 
-    # --- What the lines say ---------------------------------------------------------------------------
+    # --- Reading the corrected lines ------------------------------------------------------------------
 
     def entries(self) -> dict[str, Node]:
         told = list[Told]()
@@ -79,14 +80,14 @@ class _Header:
         return found.value if isinstance(found.value, dict) else {}
 
     def _one_by_one(self) -> dict[str, Node]:
-        """Each entry alone, so that one that is not YAML does not spoil the others."""
+        """Read each entry separately, so that one invalid entry does not affect the others."""
         found = dict[str, Node]()
         for entry in self.spans:
             node = self._alone(entry)
             if entry.key in found:
                 before = found[entry.key].line
                 self.tell(
-                    entry.start, f"{entry.key} is written twice (also in line {before}); this one counts."
+                    entry.start, f"{entry.key} is written twice (also in line {before}); this line is used."
                 )
             found[entry.key] = node
         return found
@@ -95,7 +96,10 @@ class _Header:
         lines, line = self.mended[entry.start : entry.end], self.first + entry.start
         rest = lines[0].partition(":")[2].strip()
         if _ALIAS.fullmatch(rest):
-            self.tell(entry.start, f"{entry.key} refers to {quoted(rest)}, which is not here; write it out.")
+            self.tell(
+                entry.start,
+                f"{entry.key} refers to {quoted(rest)}, which is not defined; write the value itself.",
+            )
             return Node(None, line)
         why = ""
         for mend in (False, True):
@@ -112,7 +116,7 @@ class _Header:
         text = "\n".join([rest, *(part.strip() for part in lines[1:])])
         return Node(text.strip(), line, plain=True)
 
-    # --- The top level: known keys, and text that ran over --------------------------------------------
+    # --- Correcting the top level: keys and running text ----------------------------------------------
 
     def mend(self) -> None:
         at = 0
@@ -123,7 +127,7 @@ class _Header:
                 continue
             key, rest = self._key(at)
             if key is None:
-                self.tell(at, f"{quoted(line.strip())} is no `key: value`; it was passed over.")
+                self.tell(at, f"{quoted(line.strip())} is not a `key: value` line; it was ignored.")
                 at += 1
                 continue
             end = self._value(at, key, rest)
@@ -138,12 +142,12 @@ class _Header:
             return match[1], line[match.end() :]
         match = GLUED_KEY.match(line)
         if match and plain_key(match[1]) in self.lines.words.known:
-            self.tell(at, f"{match[1]}: has no blank behind the colon.")
+            self.tell(at, f"{match[1]}: needs a space after the colon.")
             return match[1], line[match.end() :]
         return None, ""
 
     def _value(self, at: int, key: str, rest: str) -> int:
-        """Put the value of a key among the mended lines; the number of the line behind it."""
+        """Put a key's value among the corrected lines; returns the number of the line after it."""
         is_text = plain_key(key) in self.lines.words.texts
         if not rest or BLOCK.fullmatch(rest):
             end = self._end_of_block(at)
@@ -154,21 +158,19 @@ class _Header:
             end = self._end_of_marked(at, key, rest)
             if end is not None:
                 return self._keep(at, key, rest, end)
-            self.tell(at, f"{key} has a {rest[0]} that is not closed as YAML wants it; it was read as text.")
+            self.tell(at, f"{key} has a {rest[0]} that is not closed as YAML requires; it was read as text.")
             return self._running(at, key, _unquoted(rest), is_text=is_text, quote=True)
         return self._running(at, key, rest, is_text=is_text, quote=is_text)
 
     def _running(self, at: int, key: str, rest: str, *, is_text: bool, quote: bool) -> int:
-        """A plain value, and the lines below that must belong to it."""
+        """A plain value, and the lines below that belong to it."""
         text = self._uncommented(at, rest, is_text)
         if COLON.search(text):
-            self.tell(
-                at, f"{key} has a colon outside quotes, which other readers refuse; put it into quotes."
-            )
+            self.tell(at, f"{key} has a colon outside quotes, which other programs reject; quote the value.")
         gathered = RunningText(self.lines, at, is_text=is_text)
         value = gathered.gather(text)
         if gathered.loose:
-            self.tell(at, f"{key} runs over lines that are not indented; indent them below `{key}: |`.")
+            self.tell(at, f"{key} continues on lines that are not indented; indent them below `{key}: |`.")
         if is_text:
             value = value.replace("\\n", "\n").replace("\\t", " ").replace('\\"', '"')
         if not (quote or needs_quotes(value)):
@@ -188,13 +190,15 @@ class _Header:
         if cut is not None:
             return rest[: max(cut.start() - 1, 0)].rstrip()
         if is_text and _TIGHT_COMMENT.search(" " + rest):
-            self.tell(at, "There is a # outside quotes, where other readers stop; put the text into quotes.")
+            self.tell(
+                at, "There is a # outside quotes, which other programs read as a comment; quote the text."
+            )
         return rest
 
     # --- Where values end -----------------------------------------------------------------------------
 
     def _end_of_block(self, at: int) -> int:
-        """The number of the line behind all that is indented below this one; list items need not be."""
+        """The number of the line after the block that is indented below this one; list items need no indent."""
         own, end = indent_of(self.lines[at]), at + 1
         for after in range(at + 1, len(self.lines)):
             line = self.lines[after]
@@ -211,15 +215,15 @@ class _Header:
         return after is not None and after < end
 
     def _is_block(self, at: int) -> bool:
-        """Whether a list or a mapping begins below, not a text."""
+        """Whether a list or a mapping begins below, rather than text."""
         after = self.lines.next_solid(at)
         line = "" if after is None else self.lines[after].strip()
         return _is_item(line) or line.startswith(("[", "{"))
 
     def _end_of_marked(self, at: int, key: str, rest: str) -> int | None:
-        """The number of the line behind a value between quotes or brackets; None when it does not end well.
+        """The number of the line after a value in quotes or brackets; None if the value is not closed properly.
 
-        Its lines should be indented; where they are not, it may go on until a key that is known.
+        Its lines should be indented; otherwise the value may extend to the next known key.
         """
         for end in (self._end_of_block(at), self.lines.next_known(at)):
             lines = [f"{_as_key(key)}: {rest}", *self.lines.all[at + 1 : end]]
@@ -249,7 +253,7 @@ def _split_quoted_key(line: str) -> tuple[str, str] | None:
 
 
 def _unquoted(rest: str) -> str:
-    """Text whose quotes do not pair: without the outer ones, if it has both."""
+    """Text with unpaired quotes: without the outer ones, if it has both."""
     mark = rest[0]
     if mark in "'\"" and len(rest) > 1 and rest.endswith(mark):
         return unescape(rest[1:-1]) if mark == '"' else rest[1:-1]

@@ -1,4 +1,4 @@
-"""A value of front matter that runs over its line: which of the lines below still belong to it."""
+"""Values of front matter that continue on further lines, and which of the lines below belong to them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _SPEECH = frozenset(
         "note",
     )
 )
-"""Words in front of a colon that belong to the examples in a description."""
+"""Words before a colon that belong to examples in a description."""
 
 
 class RunningText:
-    """The lines of a plain value at the top level: those that are indented, and those that should have been."""
+    """The lines of a plain top-level value: indented lines, and lines that should have been indented."""
 
     def __init__(self, lines: HeaderLines, at: int, *, is_text: bool) -> None:
         self.lines = lines
         self.at = at + 1
-        """The line behind the value."""
+        """The line after the value."""
         self.loose = False
-        """Whether lines belong to it that are not indented."""
+        """Whether lines that are not indented belong to the value."""
         self._is_text = is_text
         self._parts: list[str] = []
         self._inside_until = -1
@@ -49,7 +49,7 @@ class RunningText:
         return fold(self._parts).strip()
 
     def _look_for_tags(self, text: str, at: int) -> None:
-        """Between <example> and </example> nothing is a key; a tag that is never closed says nothing."""
+        """Between <example> and </example> no line is a key. A tag that is never closed is ignored."""
         if not self._is_text or at < self._inside_until:
             return
         closed = {tag[1]: tag.start() for tag in CLOSING_TAG.finditer(text)}
@@ -72,7 +72,7 @@ class RunningText:
         return True
 
     def _goes_on_below(self) -> bool:
-        """An empty line belongs to the value when what comes next does."""
+        """Whether an empty line belongs to the value: only if the next line does."""
         after = self.lines.next_written(self.at)
         if after is None or not self._is_text:
             return False
@@ -90,7 +90,7 @@ class RunningText:
 
 
 def fold(lines: list[str]) -> str:
-    """Lines as YAML joins them: a line break is a blank, empty lines are line breaks."""
+    """Lines joined as YAML joins them: a line break becomes a space, empty lines become line breaks."""
     if len(lines) == 1:
         return lines[0]
     out, empty = [lines[0].rstrip()], 0

@@ -1,4 +1,4 @@
-"""Lists and mappings below a key that are not YAML: plain values are put into quotes, and crooked lines straightened."""
+"""Corrects lists and mappings below a key that are not valid YAML: quotes plain values and aligns indentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"\s#(?=\s|$)")
 
 
 def mend_nested(lines: Sequence[str], told: list[Told], first: int) -> Iterator[str]:
-    """The same lines, as far as they can be mended; the first of them has the key, and stays."""
+    """The same lines, corrected where possible. The first line holds the key and is unchanged."""
     straight = _Straightener()
     block_above: int | None = None
     yield lines[0]
@@ -27,16 +27,16 @@ def mend_nested(lines: Sequence[str], told: list[Told], first: int) -> Iterator[
         block_above = indent if BLOCK.fullmatch(value) else None
         level = straight.level(indent, is_item=bool(dashes), is_key=bool(key), has_value=bool(value))
         if level != indent:
-            told.append(("warning", first + at, "The line is indented differently from those above it."))
+            told.append(("warning", first + at, "The line is indented differently from the lines above it."))
         yield " " * level + dashes + key + _mended(value)
 
 
 class _Straightener:
-    """A key that is indented further than the `key: value` above it belongs beside it: nothing can stand below a value."""
+    """Aligns a key that is indented further than the `key: value` above it: a scalar cannot have children."""
 
     def __init__(self) -> None:
         self._above: int | None = None
-        """The indent of the line above, if that is a key with its value."""
+        """The indent of the line above, if it is a key with a value."""
 
     def level(self, indent: int, *, is_item: bool, is_key: bool, has_value: bool) -> int:
         if self._above is not None and is_key and not is_item and indent > self._above:

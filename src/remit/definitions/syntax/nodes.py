@@ -1,6 +1,6 @@
-"""Values that know their line: what front matter and TOML are read into, and how a value is asked for.
+"""Values with line numbers, the result of reading front matter, TOML or JSON, and functions that convert them.
 
-Everything here is made of untrusted text, so asking never raises anything but `Wrong`, whose message is for people.
+All of this is untrusted text, so the functions raise nothing but `Wrong`, with a message for people.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value, and the line on which it, or its key, begins."""
+    """A value, and the line on which it or its key begins."""
 
     value: Value
     line: int
     plain: bool = False
-    """Whether it was written without quotes, so that `3` may be a number."""
+    """Whether the value was written without quotes, so that `3` may be a number."""
 
 
 class Cause(NamedTuple):
-    """What several problems have in common, so that they can be told in one line: `12 agents name ...`."""
+    """A cause that several problems share, so that one line can report them: `12 agents name ...`."""
 
     what: str
-    """What is to be said of those agents: `use tools that remit does not have`."""
+    """What these agents have in common: `use tools that remit does not have`."""
     about: str = ""
-    """What differs between them, to be listed behind: the name of the tool."""
+    """The part that differs, listed at the end of the line: the name of the tool."""
     topic: Literal["", "model"] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something to tell about a file: an `error` means that it was not used, a `note` that nothing need be done."""
+    """A problem with a file. An `error` means that the file was not used; a `note` needs no action."""
 
     level: Level
     file: Path | str
     line: int
-    """From 1; 0 when it is about the whole file."""
+    """From 1; 0 for the whole file."""
     text: str
     cause: Cause | None = None
     agent: str = ""
-    """Which agent it is about, where the file has one that can be named."""
+    """The agent that the problem is about, if it has a name."""
 
     @property
     def where(self) -> str:
-        # Names of files are as untrusted as what is in them.
+        # File names are as untrusted as the files.
         file = show(str(self.file))
         return f"{file}:{self.line}" if self.line else file
 
@@ -66,16 +66,16 @@ class Problem:
 
 
 MOST_TOLD = 50
-"""Problems of one file; who has more mends these first."""
+"""Problems reported for one file."""
 
 
 def note_down(problems: list[Problem], problem: Problem) -> None:
-    """Add what is to be told of a file, unless there is too much of it; the first error is always among it."""
+    """Add a problem, unless the limit is reached. The first error is always added."""
     if len(problems) < MOST_TOLD:
         problems.append(problem)
         return
     if len(problems) == MOST_TOLD:
-        text = "There is more to tell about this file; mend these first."
+        text = "There are more problems in this file; fix these first."
         problems.append(Problem("warning", problem.file, 0, text))
     if problem.level == "error" and not any(known.level == "error" for known in problems):
         problems.append(problem)
@@ -91,20 +91,22 @@ class Wrong(Exception):
 
 
 def fit(text: str) -> str:
-    """Text with pieces of files in it, fit to be printed: on one line, without what drives terminals or turns words round."""
+    """Text that quotes files, made safe to print: one line, no control characters, no characters that change the
+    reading direction.
+    """
     return show(one_line(clean(text)))
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """A piece of a file, fit to stand in a message: as `fit`, and cut."""
+    """A quoted excerpt of a file for a message: safe to print, and truncated."""
     text = value if isinstance(value, str) else str(value)
     return "'" + fit(shorten(text, most, most - 3)) + "'"
 
 
 class Hints:
-    """What was probably meant, among names that stay the same, for the first few words that mean nothing.
+    """Suggestions for unknown words, from a fixed set of names, for the first few words only.
 
-    Looking for it is slow, and files are long.
+    A lookup is slow, and files are long.
     """
 
     def __init__(self, most: int = 20) -> None:
@@ -112,7 +114,7 @@ class Hints:
         self._known: dict[str, str | None] = {}
 
     def nearest(self, word: str, known: Iterable[str]) -> str | None:
-        """As the function of that name; None too when there were too many words before this one."""
+        """Like `remit.types.spelling.nearest`; None also if the limit on lookups is reached."""
         if word not in self._known and self._left:
             self._left -= 1
             self._known[word] = nearest(word, known)
@@ -133,7 +135,9 @@ _WORDS: dict[str, bool | None] = {
 
 
 def scalar(node: Node) -> Scalar:
-    """The value of a plain word as YAML's core schema has it; any other scalar itself. Raises Wrong for no scalar."""
+    """The value of an unquoted word by YAML's core schema; other scalars unchanged. Raises Wrong for a list or a
+    mapping.
+    """
     value = node.value
     if isinstance(value, (list, dict)):
         raise Wrong(f"must be one value, not {kind(node)}", node.line)
@@ -154,7 +158,7 @@ def _number(text: str) -> int | float | None:
 
 
 def kind(node: Node) -> str:
-    """What a value is, in words."""
+    """A description of the value for a message."""
     value = node.value
     if isinstance(value, dict):
         return "a mapping"
@@ -164,7 +168,7 @@ def kind(node: Node) -> str:
 
 
 def text(node: Node) -> str:
-    """Any scalar as the text it was written as. Raises Wrong."""
+    """Any scalar as the text that was written. Raises Wrong."""
     value = node.value
     if isinstance(value, (list, dict)):
         raise Wrong(f"must be text, not {kind(node)}", node.line)
@@ -195,7 +199,7 @@ def number(node: Node) -> int | float | None:
 
 
 def flag(node: Node) -> bool:
-    """Yes or no, in YAML's older words too. Raises Wrong."""
+    """True or false, including YAML 1.1's words. Raises Wrong."""
     value = node.value
     if isinstance(value, str):
         value = _WORDS.get(value.strip().lower())
@@ -205,13 +209,13 @@ def flag(node: Node) -> bool:
 
 
 MOST_WORDS = 2_000
-"""Entries of one list; more is a mistake, or an attack."""
+"""Entries of one list; more is a mistake or an attack."""
 
 
 def words(node: Node) -> list[Node]:
-    """The entries of a list, or of text with commas (or line breaks) between. Raises Wrong.
+    """The entries of a list, or of text separated by commas or line breaks. Raises Wrong.
 
-    Commas inside brackets do not count: `Bash(git add, git commit), Read` has two entries.
+    Commas inside brackets do not separate: `Bash(git add, git commit), Read` has two entries.
     """
     if isinstance(node.value, dict):
         raise Wrong(f"must be a list, not {kind(node)}", node.line)
@@ -232,7 +236,7 @@ def _item(item: Node) -> Iterator[Node]:
 
 
 def split_list(written: str) -> list[str]:
-    """Words with commas or line breaks between, brackets kept together; `[a, b]` and quotes are taken off."""
+    """Words separated by commas or line breaks outside brackets; an enclosing `[a, b]` and quotes are removed."""
     written = written.strip()
     if written.startswith("[") and written.endswith("]"):
         written = written[1:-1]
@@ -251,7 +255,7 @@ def split_list(written: str) -> list[str]:
 
 
 def fields(node: Node) -> dict[str, Node]:
-    """The entries of a mapping; none for nothing. Raises Wrong."""
+    """The entries of a mapping; empty for an empty value. Raises Wrong."""
     if isinstance(node.value, dict):
         return node.value
     if node.value is None or node.value == "":
@@ -270,7 +274,7 @@ def to_json(node: Node) -> Json:
 
 
 def choice(node: Node, allowed: Sequence[str]) -> str:
-    """One of some words, whatever its case. Raises Wrong."""
+    """One of the allowed words, ignoring case. Raises Wrong."""
     word = text(node).strip()
     for one in allowed:
         if word.lower() == one.lower():
@@ -281,7 +285,7 @@ def choice(node: Node, allowed: Sequence[str]) -> str:
 
 
 def from_python(value: object, line: int) -> Node:
-    """What TOML or JSON was read into, every part of it on one line."""
+    """A Python value as a node, with the same line for every part."""
     if isinstance(value, dict):
         pairs = cast("dict[object, object]", value)
         return Node({str(key): from_python(inner, line) for key, inner in pairs.items()}, line)

@@ -1,4 +1,4 @@
-"""Reading files that may be anything: not text, too large, a pipe, a link to somewhere else."""
+"""Reads untrusted files, which may be binary, too large, a pipe, or a symlink."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from remit.tools.settings_files import MOST_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a file, and what is to be told of how it was read."""
+    """The text of a file, and the problems found while reading it."""
 
     text: str
     told: tuple[tuple[Level, int, str], ...] = ()
 
 
 def read_text(path: Path, inside: Path | None) -> Text:
-    """Raises Wrong, in words, for what cannot be read. With `inside`, links that lead out of that folder are refused."""
+    """Read a file. Raises Wrong for an unreadable file. With `inside`, symlinks that leave that folder are refused."""
     try:
         real = path.resolve(strict=True)
     except RuntimeError:
-        raise Wrong("is a link that leads in a circle; remove it", 0) from None
+        raise Wrong("is a symlink that points to itself; remove it", 0) from None
     except OSError as error:
         raise Wrong(_in_words(error), 0) from None
     if inside is not None and not real.is_relative_to(inside):
-        raise Wrong("is a link to a place outside the project, and is not read; put the file itself here", 0)
+        raise Wrong(
+            "is a symlink to a place outside the project and was not read; put the file itself here", 0
+        )
     return _decoded(_read_bytes(real))
 
 
 def _read_bytes(path: Path) -> bytes:
-    # Neither waiting for a pipe nor following a link that was put there after the check.
+    # Do not block on a pipe, and do not follow a symlink that was created after the check.
     flags = (
         os.O_RDONLY
         | getattr(os, "O_NONBLOCK", 0)
@@ -46,13 +48,13 @@ def _read_bytes(path: Path) -> bytes:
         raise Wrong(_in_words(error), 0) from None
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise Wrong("is no ordinary file", 0)
+            raise Wrong("is not a regular file", 0)
         try:
             data = file.read(MOST_BYTES + 1)
         except OSError as error:
             raise Wrong(_in_words(error), 0) from None
     if len(data) > MOST_BYTES:
-        raise Wrong(f"is larger than {MOST_BYTES:,} bytes; make it shorter", 0)
+        raise Wrong(f"is larger than {MOST_BYTES:,} bytes; shorten it", 0)
     return data
 
 
@@ -75,5 +77,5 @@ def _decoded(data: bytes) -> Text:
     text = data.decode("utf-8", "replace")
     if text.count("\ufffd") * 10 > len(text):
         raise Wrong("is not UTF-8 text; save it as UTF-8", line)
-    told = ("warning", line, "The file is not all UTF-8; what could not be read is shown as \ufffd.")
+    told = ("warning", line, "The file is not valid UTF-8; invalid bytes were read as \ufffd.")
     return Text(text.removeprefix("\ufeff"), (told,))

@@ -1,4 +1,4 @@
-"""TOML with the line of each key. The standard library reads the values; the lines are found by looking through the text."""
+"""TOML with the line of each key. The standard library reads the values; a scan of the text finds the lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONG = ('"""', "'''")
 
 
 def read_toml(text: str) -> dict[str, Node]:
-    """The entries of a document. Raises Wrong, with the line where there is one."""
+    """The entries of a document. Raises Wrong, with the line if it is known."""
     try:
         values = parse(text)
     except TooLarge as error:
@@ -26,10 +26,10 @@ def read_toml(text: str) -> dict[str, Node]:
         said = str(error)
         found = _AT_LINE.search(said)
         line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else 0
-        raise Wrong(f"is no valid TOML: {_AT_LINE.sub('', said).strip()}", line) from None
+        raise Wrong(f"is not valid TOML: {_AT_LINE.sub('', said).strip()}", line) from None
     except (ValueError, RecursionError):
         raise Wrong(
-            "is no valid TOML: it is nested too deeply, or has a number that is too long", 0
+            "is not valid TOML: it is nested too deeply, or has a number that is too long", 0
         ) from None
     return _with_lines(values, (), key_lines(text), 0)
 
@@ -41,7 +41,7 @@ def _with_lines(
 
 
 def _node(value: object, path: KeyPath, lines: dict[KeyPath, int], line: int) -> Node:
-    """A value; what has no line of its own is on that of the table or list that holds it."""
+    """A value; without a known line it gets the line of the table or list that holds it."""
     line = lines.get(path, line)
     if len(path) > DEEPEST:
         raise Wrong(too_deep(), line)
@@ -56,7 +56,7 @@ def _node(value: object, path: KeyPath, lines: dict[KeyPath, int], line: int) ->
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line of each key and table header of a document that is valid."""
+    """The line of each key and table header of a valid document."""
     found = dict[KeyPath, int]()
     table: KeyPath = ()
     counts = dict[KeyPath, int]()
@@ -81,7 +81,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _placed(header: KeyPath, counts: dict[KeyPath, int], *, repeated: bool) -> KeyPath:
-    """Where a table is: below the newest entry of each list of tables that its name leads through."""
+    """The path of a table: below the newest entry of each list of tables in its name."""
     path: KeyPath = ()
     for part in header[:-1]:
         path = (*path, part)
@@ -107,7 +107,7 @@ def _split(line: str) -> tuple[KeyPath, int]:
 
 
 class _Scan:
-    """Follows a value over its lines: inside long strings and brackets there are no keys of tables."""
+    """Tracks a value over several lines: long strings and brackets contain no keys."""
 
     def __init__(self) -> None:
         self._mark = ""
@@ -141,7 +141,7 @@ class _Scan:
             elif line.startswith(self._mark, at):
                 quote, at = self._mark[0], at + 3
                 self._mark = ""
-                # Up to two quotes may stand in front of the closing ones.
+                # A long string may end with up to two quotes before the closing ones.
                 while line[at : at + 1] == quote:
                     at += 1
                 return at

@@ -1,6 +1,6 @@
-"""YAML through PyYAML's nodes, which know their line. The text is untrusted, so depth and size are bounded.
+"""YAML through PyYAML's nodes, which have line numbers. The text is untrusted, so depth and size are bounded.
 
-Only `compose` is used: no tag makes an object. A value that aliases would make large is refused, not expanded.
+Only `compose` is used, so tags create no objects. A value that aliases would make large is refused, not expanded.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 Told = tuple[Level, int, str]
 
 MOST_VALUES = 20_000
-"""Values of one document, those behind aliases counted each time."""
+"""Values of one document; aliased values are counted at each use."""
 
 _STANDARD = "tag:yaml.org,2002:"
 _TAGS = frozenset(
     _STANDARD + name
     for name in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value", "map", "seq")
 )
-# PyYAML refuses a document that has one of these characters anywhere.
+# PyYAML refuses a document that contains one of these characters.
 _UNREADABLE = re.compile("[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# YAML ends a line at these three; nobody else does.
+# YAML treats these three as line breaks; other formats do not.
 _LINE_ENDS = str.maketrans(dict.fromkeys("\x85\u2028\u2029", " "))
 _CONTROLS = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)))
 
 
 class Unreadable(Exception):
-    """Raised for what is not YAML, or too much of it; the message is for people."""
+    """Raised for invalid YAML, or for too much of it; the message is for people."""
 
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
         self.text = text
         self.line = line
-        """Counted as `read_yaml` was told to; 0 where it is not known."""
+        """Counted from `first` of `read_yaml`; 0 if unknown."""
 
 
 def read_yaml(text: str, told: list[Told], first: int = 1) -> Node:
-    """The one document of a text. `first` is the number of its first line. Raises Unreadable."""
+    """The document of a text. `first` is the number of its first line. Raises Unreadable."""
     try:
         root = _Loader(_readable(text)).get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -58,7 +58,7 @@ def read_yaml(text: str, told: list[Told], first: int = 1) -> Node:
 
 
 def is_yaml(text: str) -> bool:
-    """Whether a text has the form of YAML, whatever its aliases stand for."""
+    """Whether a text is syntactically valid YAML; aliases are not resolved."""
     try:
         events = cast("Callable[..., Iterator[object]]", yaml.parse)(_readable(text), Loader=_Loader)  # pyright: ignore[reportUnknownMemberType]  # its stubs give it no type
         deque(events, maxlen=0)
@@ -72,7 +72,7 @@ def _readable(text: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at what is nested too deeply while it is scanned: its time would grow with the square of the depth."""
+    """Stops scanning at a nesting limit: scanning time grows with the square of the depth."""
 
     def fetch_more_tokens(self) -> None:
         if max(self.flow_level, len(self.indents)) > DEEPEST:
@@ -81,7 +81,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Reading:
-    """PyYAML's nodes as ours, counted."""
+    """Converts PyYAML's nodes to ours and counts them."""
 
     def __init__(self, first: int, told: list[Told]) -> None:
         self._first = first
@@ -89,14 +89,14 @@ class _Reading:
         self._left = MOST_VALUES
 
     def node(self, found: yaml.Node, depth: int, line: int = 0) -> Node:
-        """`line` is that of its key, where it has one."""
+        """`line` is the line of the value's key, if it has one."""
         own = self._first + found.start_mark.line
         self._left -= 1
         if self._left < 0 or depth > DEEPEST:
-            raise Unreadable(f"it has more than {MOST_VALUES:,} values, or one inside itself", own)
+            raise Unreadable(f"it has more than {MOST_VALUES:,} values, or a value that contains itself", own)
         if found.tag not in _TAGS:
             tag = quoted(found.tag.replace(_STANDARD, "!!"))
-            self._told.append(("warning", own, f"The tag {tag} means nothing here and was left out."))
+            self._told.append(("warning", own, f"The tag {tag} is not supported and was ignored."))
         if isinstance(found, yaml.MappingNode):
             return Node(self._pairs(found, depth), line or own)
         if isinstance(found, yaml.SequenceNode):
@@ -108,11 +108,11 @@ class _Reading:
         for key, value in found.value:
             line = self._first + key.start_mark.line
             if not isinstance(key, yaml.ScalarNode):
-                self._told.append(("warning", line, "A key must be one word; the entry was passed over."))
+                self._told.append(("warning", line, "A key must be one word; the entry was ignored."))
                 continue
             if key.value in pairs:
                 text = (
-                    f"{key.value} is written twice (also in line {pairs[key.value].line}); this one counts."
+                    f"{key.value} is written twice (also in line {pairs[key.value].line}); this line is used."
                 )
                 self._told.append(("warning", line, text))
             pairs[key.value] = self.node(value, depth + 1, line)
@@ -133,7 +133,7 @@ def _scalar(found: yaml.Node, line: int) -> Node:
 
 
 def _joined(items: list[Node]) -> list[Node]:
-    """`[Bash(git add, git commit), Read]` has two entries, whatever YAML says about commas."""
+    """`[Bash(git add, git commit), Read]` has two entries: commas inside brackets do not separate."""
     found = list[Node]()
     for item in items:
         if found and item.plain and _is_open(found[-1]):

@@ -1,4 +1,4 @@
-"""Single values of YAML: which of them need quotes, a text between quotes, and what escapes stand for."""
+"""Single YAML values: whether they need quotes, how to quote them, and how to resolve escapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from remit.definitions.syntax.header_lines import COLON
 
 BLOCK = re.compile(r"([|>])[-+0-9]{0,3}\s*(?:#.*)?")
-"""What announces a text over the lines below."""
+"""Announces a block of text on the lines below."""
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\n", "0": "", "a": "", "b": "", "e": "", "f": "", "v": "", "_": " "}
@@ -19,19 +19,19 @@ _QUOTED = str.maketrans(
 
 
 def as_yaml(text: str) -> str:
-    """A text between quotes, on one line."""
+    """The text in quotes, on one line."""
     return f'"{text.translate(_QUOTED)}"'
 
 
 def needs_quotes(text: str) -> bool:
-    """Whether YAML refuses a plain value, or takes it for something else; references and tags are meant."""
+    """Whether YAML would refuse or misread a plain value. References and tags are left as they are."""
     if COLON.search(text):
         return True
     return text[:1] in tuple("@`%*&!|>,]}") and not _REFERENCE.match(text)
 
 
 def unescape(written: str) -> str:
-    """What the escapes of double quotes stand for; control characters are left out."""
+    """The text with the escapes of double quotes resolved; control characters are removed."""
     return _ESCAPE.sub(_meant, written)
 
 

@@ -1,4 +1,4 @@
-"""The accounts of runs, what is held for their calls in flight, and places in the queue for more."""
+"""The accounts of runs, the reservations of their calls in flight, and the queue for more."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from remit.types.limits import NO_CAP, Caps, Limits, caps_of
 from remit.types.ports import Price
 
 LEAST_OUTPUT = 64
-"""A call is not sent for fewer tokens of answer than this (or than its own maximum)."""
+"""A call needs at least this many output tokens, or its own maximum if that is less."""
 
 LAST_WORD_TOKENS = 1024
 RESULT_TOKENS = 100
-"""What is withheld for a last word; for each result that it has to read, so much more."""
+"""Tokens withheld for a run's last word; each result that the last word has to read adds `RESULT_TOKENS`."""
 
 
 class Amount(NamedTuple):
-    """A vector of what model calls use."""
+    """What model calls use, as a vector."""
 
     requests: int = 0
     tokens: int = 0
@@ -32,9 +32,9 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 
 
-# Not looked at by the garbage collector, since one is made for each call and nothing in it can lead back to it.
+# Hidden from the garbage collector: one is made per call, and it cannot be part of a reference cycle.
 class Want(Struct, frozen=True, gc=False):
-    """What one model call needs: its estimated input, and the most and the least it may say."""
+    """What one model call needs: its estimated input and its maximum output."""
 
     input_tokens: int
     output_tokens: int
@@ -66,7 +66,7 @@ def cost(price: Price | None, input_tokens: int, output_tokens: int) -> int:
 
 
 class Over(Struct, frozen=True):
-    """What stands in the way: the owner of the account, the resource, its cap and what is used up."""
+    """The limit that blocks a call: the owner of the account, the resource, its cap and what is used up."""
 
     owner: str
     resource: str
@@ -74,23 +74,22 @@ class Over(Struct, frozen=True):
     used: int
     overran: bool = False
     need: int = 0
-    """What was asked for, where it is more than one."""
+    """The amount needed, if it is more than one."""
 
     @property
     def words(self) -> str:
         if self.overran:
-            return f"a provider used more {self.resource} than was reserved, so nothing more is sent (limit of {self.owner})"
+            return f"a model call used more {self.resource} than was reserved, so no more are sent (limit set on {self.owner})"
         cap, used = (
             (_usd(self.cap), _usd(self.used))
             if self.resource == "usd"
             else (f"{self.cap:,}", f"{self.used:,}")
         )
-        gone = "used" if self.resource in ("calls", "delegations") else "used or kept back"
+        gone = "used" if self.resource in ("calls", "delegations") else "used or reserved"
         needs = _usd(self.need) if self.resource == "usd" else f"{self.need:,}"
         more = f", {needs} needed" if self.need else ""
-        if self.resource == "usd":
-            return f"{used} of {cap} {gone}{more} (usd limit of {self.owner})"
-        return f"{used} of {cap} {self.resource} {gone}{more} (limit of {self.owner})"
+        kind = "usd" if self.resource == "usd" else self.resource.removesuffix("s")
+        return f"{kind} limit reached: {used} of {cap} {gone}{more} (set on {self.owner})"
 
 
 class Overrun(Struct, frozen=True, order=True):
@@ -102,21 +101,23 @@ class Overrun(Struct, frozen=True, order=True):
 
     @property
     def words(self) -> str:
-        unit = "" if self.resource == "usd" else f" {self.resource}"
+        unit, kind = (
+            ("", "usd") if self.resource == "usd" else (f" {self.resource}", self.resource.removesuffix("s"))
+        )
         used, reserved = (
             _usd(amount) if self.resource == "usd" else f"{amount:,}" for amount in (self.used, self.reserved)
         )
         return (
-            f"A model call used {used}{unit}, more than the {reserved} that were reserved for it, so limits of"
-            f" {self.resource} let no new calls through but a last word that still fits."
+            f"A model call used {used}{unit}, more than the {reserved} reserved for it. Runs with a {kind} limit now make no"
+            " more calls, except one last reply if it fits."
         )
 
 
 class Book:
-    """What an account with a cap, and everything below it, may still have, and where the rest went.
+    """What an account with a cap, and everything below it, may still use, and where the rest went.
 
-    Plain numbers, since they are what every model call reads and writes. Without a cap, what is free is a number
-    that nothing uses up.
+    Plain numbers, because every model call reads and writes them. Without a cap, the free amount is too large to be used
+    up.
     """
 
     __slots__ = (
@@ -165,7 +166,7 @@ class Book:
 
     @property
     def reserved(self) -> Amount:
-        """What calls in flight hold: all that is not free and has no other name."""
+        """Reserved by calls in flight: what is neither free, spent, withheld nor spare."""
         caps = self.caps
         return Amount(
             caps.requests
@@ -179,7 +180,7 @@ class Book:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is free of something that every model call takes."""
+        """Whether some resource that every model call needs is used up."""
         return self.free_requests < 1 or self.free_tokens < 1 or self.free_micros < 1
 
     def has_room(self, amount: Amount) -> bool:
@@ -200,7 +201,7 @@ class Book:
         self.free_micros += amount.micros
 
     def hold(self, spare: Amount) -> None:
-        """Take it as spare."""
+        """Reserve an amount as spare."""
         self.take(spare)
         self.spare_requests += spare.requests
         self.spare_tokens += spare.tokens
@@ -218,7 +219,7 @@ class Book:
         heapq.heappush(self.waiting, ticket)
 
     def first(self) -> Ticket | None:
-        """The first that still waits here."""
+        """The first ticket that still waits here."""
         while self.waiting and self.waiting[0].gone:
             heapq.heappop(self.waiting)
         return self.waiting[0] if self.waiting else None
@@ -233,7 +234,7 @@ class Book:
 
 
 def in_the_way(b: Book) -> Over | None:
-    """What keeps a child from starting. What calls in flight hold may come free, except their requests."""
+    """The limit that keeps a child from starting. Calls in flight may free tokens and money, but not requests."""
     caps, spent, withheld = b.caps, b.spent, b.withheld
     if b.free_delegations < 1:
         return Over(b.owner, "delegations", caps.delegations, b.delegations)
@@ -254,7 +255,7 @@ def overrun_of(b: Book) -> Over:
 
 
 def least_free(books: tuple[Book, ...]) -> tuple[int, int, int, int, int]:
-    """The least that is free of each resource; after an overrun, nothing of what is reserved for calls."""
+    """The smallest free amount of each resource; 0 after an overrun for what model calls reserve."""
     delegations = requests = tokens = micros = calls = NO_CAP
     for b in books:
         shut, caps = bool(b.overran), b.caps
@@ -273,16 +274,16 @@ def _usd(micros: int) -> str:
 _orders = count()
 
 
-# Not looked at by the garbage collector, since one is made for each call and no account leads to it.
+# Hidden from the garbage collector: one is made per call, and no account refers to it.
 class Reservation(Struct, frozen=True, gc=False):
-    """Head-room held for one call in flight: a request, and so much besides. `output_tokens` is what it may say."""
+    """Budget held for one call in flight: one request, tokens and money. `output_tokens` is its maximum output."""
 
     account: Account
     tokens: int
     micros: int
     output_tokens: int
     spares: bool = False
-    """Whether a last word is held besides, as long as the call is in flight: it is kept if the reply delegates."""
+    """Whether a last word is held too while the call is in flight; it is kept if the reply delegates."""
     spare_tokens: int = 0
     spare_micros: int = 0
 
@@ -296,7 +297,7 @@ class Reservation(Struct, frozen=True, gc=False):
 
 
 class Ticket:
-    """A place in the queue for head-room. `verdict` is set, and `wake` called, once it is known."""
+    """A place in the queue for budget. Once there is a decision, `verdict` is set and `wake` is called."""
 
     __slots__ = ("account", "before", "gone", "keep", "order", "spare", "verdict", "wake", "want")
 
@@ -310,7 +311,7 @@ class Ticket:
         self.wake = wake
         self.order = next(_orders)
         self.before = NOTHING
-        """The last word as it was before this was granted, so that it can be undone."""
+        """The last word before this ticket was granted, to restore on withdrawal."""
         self.gone = False
         self.verdict: Reservation | Over | None = None
 
@@ -331,17 +332,17 @@ class Account:
         self.has_word = False
         """Whether this run has withheld a last word for itself, in every book of `capped`."""
         self.word_full = False
-        """Whether it was as large as it should be when the last reply that delegates was settled."""
+        """Whether the last word had its full size when the last delegating reply was settled."""
         self.word_tokens = self.word_micros = 0
         self.capped: tuple[Book, ...] = () if parent is None else parent.capped
-        """The books that can say no: its own, if it has one, and its ancestors'."""
+        """The books that can refuse: its own, if it has a cap, and its ancestors'."""
         self.book: Book | None = None
         caps = caps_of(limits)
         if caps is not None:
             self.book = Book(owner, caps)
             self.capped = (self.book, *self.capped)
 
-    # To look at. Without a book nothing is counted.
+    # For inspection. Without a book nothing is counted.
 
     @property
     def last_word(self) -> Amount:

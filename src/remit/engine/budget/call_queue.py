@@ -1,6 +1,6 @@
-"""Which ordinary calls of a turn execute and which wait: `Limits(calls_at_once=...)`.
+"""Which ordinary calls of a turn run and which wait: `Limits(calls_at_once=...)`.
 
-One queue for each turn. A call has a place from its start to its end, except while it only waits for a person or a child.
+One queue per turn. A call holds a place from its start to its end, except while it waits for a person or a child.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from remit.tasks.cancel import Phase, Stopped, wake
 
 
 class CallQueue:
-    """The places of one turn. Everything here is called on the loop's thread."""
+    """The places of one turn. Use it only on the event loop's thread."""
 
     __slots__ = ("_free", "_returning", "_waiting")
 
@@ -21,10 +21,10 @@ class CallQueue:
         self._free = most
         self._waiting: deque[Callable[[], None]] = deque()
         self._returning: deque[Callable[[], None]] = deque()
-        """Calls that have begun and want their place back: they come before those that have not begun."""
+        """Calls that have begun and want their place back; they come before calls that have not begun."""
 
     def enter(self, start: Callable[[], None]) -> None:
-        """Start a call when there is a place for it: at once, or after the calls before it."""
+        """Start a call when a place is free: at once, or after the calls before it."""
         if self._free > 0:
             self._free -= 1
             start()
@@ -32,7 +32,7 @@ class CallQueue:
             self._waiting.append(start)
 
     def leave(self) -> None:
-        """A call has ended, or only waits for somebody else from now on: the next one has its place."""
+        """Free a place, because a call has ended or only waits; the next call gets the place."""
         queue = self._returning or self._waiting
         if queue:
             queue.popleft()()
@@ -40,7 +40,7 @@ class CallQueue:
             self._free += 1
 
     async def come_back(self, phase: Phase) -> None:
-        """A call that left goes on, with a place again. Raises Stopped; the call then counts as having one."""
+        """Take a place again for a call that left. Raises Stopped; the call then counts as having a place."""
         if self._free > 0:
             self._free -= 1
             return
@@ -56,11 +56,11 @@ class CallQueue:
             raise
 
     def count(self) -> None:
-        """A call that left counts again without waiting: it is about to end."""
+        """Count a call again that left, without waiting: the call is about to end."""
         self._free -= 1
 
     def drop(self) -> int:
-        """Start none of the calls that wait; how many there were."""
+        """Drop the calls that wait; returns how many there were."""
         dropped = len(self._waiting)
         self._waiting.clear()
         return dropped

@@ -1,8 +1,8 @@
-"""Accounts: reserve before, settle after, reject what does not fit. Pure: no I/O, no clock, no tasks.
+"""The ledger: reserve before a call, settle after it, reject what does not fit. Pure: no I/O, no clock, no tasks.
 
-Accounts form the same tree as runs. A model call reserves its worst case in its own account and in
-every ancestor's before it is sent, and settles what it really used afterwards. Only accounts with a
-cap keep a book, and only books are ever touched, so a tree without caps pays nothing.
+Accounts form the same tree as runs. Before a model call is sent, it reserves its worst case in its own account and in
+every ancestor's; afterwards it settles what it used. Only accounts with a cap have a book, and only books are updated,
+so a tree without caps pays nothing.
 
 For one capped resource of one book::
 
@@ -10,9 +10,9 @@ For one capped resource of one book::
     | spent | withheld for last words | reserved | spare | free |
                                       |<--------- room -------->|
 
-`free` can be had now; `room` can be had once the calls in flight have settled. `spare` belongs to them
-too: the last word of a run whose call in flight may come back with delegations. What fits neither is
-over budget. Nothing but calls in flight is ever waited for, so waiting cannot deadlock.
+`free` is available now; `room` is available once the calls in flight have settled. `spare` also belongs to calls in
+flight: each holds a last word for its run in case the reply delegates. An amount larger than `room` is over budget.
+Tickets wait only for calls in flight, so waiting cannot deadlock.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from remit.engine.budget.account import (
 from remit.types.limits import NO_CAP, Left
 
 ROOMY_OUTPUT = 256
-"""A call that may delegate gives up output down to this, so that its last word is safe."""
+"""A call that may delegate gives up output down to this, to leave room for its last word."""
 
 
 def weigh(ticket: Ticket) -> Verdict | Ticket:
-    """The verdict on what does not simply fit, or a place in the queue."""
+    """Decide on a ticket that does not simply fit: a verdict, or a place in the queue."""
     account, verdict = ticket.account, _judge(ticket)
     if isinstance(verdict, Book):
         verdict.line_up(ticket)
@@ -56,12 +56,12 @@ def weigh(ticket: Ticket) -> Verdict | Ticket:
 
 
 def _judge(ticket: Ticket) -> Verdict | Book:
-    """Grant it, refuse it, or name the book whose calls in flight must settle first."""
+    """Grant the ticket, refuse it, or name the book whose calls in flight must settle first."""
     account, own, taken = ticket.account, ticket.account.last_word, False
     fitting = _fit(ticket, NOTHING) if account.has_word or not ticket.spare else _fit_beside_spare(ticket)
     short = not isinstance(fitting, int) or (fitting < ticket.want.output_tokens and not ticket.keep)
     if account.has_word and short:
-        # The last word goes ahead of the queue, and is used before an answer is cut short for lack of room.
+        # The last word goes ahead of the queue, and is used before an answer is shortened for lack of room.
         ahead = _fit(ticket, own, ahead=True)
         if isinstance(ahead, int) and not (isinstance(fitting, int) and ahead <= fitting):
             taken = True
@@ -84,7 +84,7 @@ def _judge(ticket: Ticket) -> Verdict | Book:
 
 
 def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
-    """As `_fit`, but a call that has to be shrunk is shrunk a little more where that leaves room for its spare."""
+    """Like `_fit`, but shrink a call a little more if that leaves room for its spare last word."""
     want, spare = ticket.want, ticket.spare
     assert spare is not None
     beside = spare.input_tokens + spare.output_tokens
@@ -95,7 +95,7 @@ def _fit_beside_spare(ticket: Ticket) -> int | Over | Book:
 
 
 def _hold_spare(ticket: Ticket) -> Amount:
-    """Hold the last word that a delegating reply would need, if there is room for it right now."""
+    """Hold the last word that a delegating reply would need, if there is room for it now."""
     account = ticket.account
     if ticket.spare is None or ticket.keep or account.has_word:
         return NOTHING
@@ -108,7 +108,7 @@ def _hold_spare(ticket: Ticket) -> Amount:
 
 
 def _fit(ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool = False) -> int | Over | Book:
-    """How many tokens of output fit in every book, or what stands in the way."""
+    """How many output tokens fit in every book, or the limit or book that blocks the call."""
     want = want or ticket.want
     output = want.output_tokens
     blocked: Book | None = None
@@ -128,10 +128,10 @@ def _fit(ticket: Ticket, own: Amount, want: Want | None = None, *, ahead: bool =
 
 
 def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> int | Over | None:
-    """The output that fits in this book now, for somebody whose own withheld part is `own`; None: later; Over: never."""
+    """The output that fits in this book for an account that withholds `own`; None: wait; Over: never fits."""
     least, caps = want.amount(want.least_output), b.caps
     requests = b.free_requests + own.requests
-    # A request in flight will be spent whatever happens, so it is not waited for; what is spare may come free.
+    # A request in flight is always spent, so do not wait for it; a spare one may be released.
     if requests + b.spare_requests < 1:
         return Over(b.owner, "requests", caps.requests, caps.requests - requests - b.spare_requests)
     if requests < 1:
@@ -150,7 +150,7 @@ def _fit_one(b: Book, want: Want, output: int, own: Amount, *, ahead: bool) -> i
 
 
 def look_again(account: Account) -> None:
-    """Serve the queues of these books in order, until one's first waiter must go on waiting."""
+    """Serve the queues of these books in order, until the first ticket must keep waiting."""
     for b in account.capped:
         if not b.waiting:
             continue
@@ -167,7 +167,7 @@ def look_again(account: Account) -> None:
 
 
 def set_last_word(account: Account, has: bool, tokens: int, micros: int) -> None:
-    """Withhold this in the place of what was withheld."""
+    """Withhold this amount instead of the previous one."""
     requests = has - account.has_word
     more_tokens, more_micros = tokens - account.word_tokens, micros - account.word_micros
     account.has_word, account.word_tokens, account.word_micros = has, tokens, micros
@@ -182,21 +182,21 @@ def set_last_word(account: Account, has: bool, tokens: int, micros: int) -> None
 
 
 ENDLESS = NO_CAP // 2
-"""What is free of something with a cap is less."""
+"""Free amounts with a cap are always smaller."""
 
 
 def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool = False) -> Verdict | Ticket:
-    """Head-room for one model call: now, never, or later (then `wake` is called).
+    """Reserve budget for one model call: a reservation, a refusal, or a ticket (then `wake` is called later).
 
-    A last word to `spare` is held besides where it fits, and never waited for: see `Reservation.spares`.
+    With `spare`, a last word is also held if it fits; it is never waited for: see `Reservation.spares`.
     """
     inputs, output, price = want.input_tokens, want.output_tokens, want.price
-    # As `cost` has it, without the call: this is for every turn.
+    # `cost`, inlined: this runs on every turn.
     tokens, micros = inputs + output, 0
     if price is not None:
         micros = ceil(inputs * price.input + output * price.output)
     spare_tokens = spare_micros = 0
-    # With a last word withheld already, no other is held.
+    # At most one last word is withheld.
     if spare and account.capped and not account.has_word:
         spare_tokens, spare_micros = inputs + LEAST_OUTPUT, cost(price, inputs, LEAST_OUTPUT)
     both_tokens, both_micros = tokens + spare_tokens, micros + spare_micros
@@ -218,9 +218,9 @@ def reserve(account: Account, want: Want, wake: Callable[[], None], spare: bool 
 
 
 def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict | Ticket:
-    """Keep one call for the run's last word. For everyone else it counts as spent.
+    """Withhold one call for the run's last word. For all other calls it counts as spent.
 
-    It stays withheld until `reserve` takes it, or `release`. Asking again replaces the amount.
+    It stays withheld until `reserve` uses it or `release` frees it. Another call replaces the amount.
     """
     inputs, output = want.input_tokens, want.output_tokens
     tokens, micros = inputs + output, cost(want.price, inputs, output)
@@ -235,10 +235,10 @@ def withhold(account: Account, want: Want, wake: Callable[[], None]) -> Verdict 
 def settle(
     reservation: Reservation, used_tokens: int, used_micros: int, word: Want | None = None
 ) -> tuple[Overrun, ...]:
-    """Put what was really used, besides the request, in the place of what was reserved; look again at who waits.
+    """Replace the reserved amount by the used amount, then serve the queues.
 
-    When the reply delegates, `word` is the last word that its run should have. What was spare is withheld for it in the
-    same step, before anybody can take it, and more if that fits: see `Account.word_full`.
+    If the reply delegates, `word` is the last word that its run should have. The spare amount is withheld for it in the
+    same step, before another call can take it, and more if that fits: see `Account.word_full`.
     """
     account, tokens, micros = reservation.account, reservation.tokens, reservation.micros
     waited = False
@@ -262,7 +262,7 @@ def settle(
 
 
 def release(account: Account) -> None:
-    """Give back what was withheld for the run's last word."""
+    """Free the amount withheld for the run's last word."""
     if not account.has_word:
         return
     set_last_word(account, False, 0, 0)
@@ -273,8 +273,8 @@ def release(account: Account) -> None:
 
 
 def withdraw(ticket: Ticket) -> None:
-    """Leave the queue. A verdict that came in the meantime is undone."""
-    # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
+    """Leave the queue. A verdict that came meanwhile is undone."""
+    # The ticket stays in the heap until it comes to the front, so that a thousand can leave cheaply.
     ticket.gone = True
     account, verdict = ticket.account, ticket.verdict
     if isinstance(verdict, Reservation):
@@ -298,7 +298,7 @@ def give_back(reservation: Reservation) -> None:
 
 
 def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | None:
-    """Count calls and delegations in one step: all of them, or none and what stood in the way."""
+    """Count calls and delegations in one step: all of them, or none, with the limit that blocked them."""
     for b in account.capped:
         if calls > b.free_calls:
             return Over(b.owner, "calls", b.caps.calls, b.calls)
@@ -312,13 +312,13 @@ def charge(account: Account, calls: int = 0, delegations: int = 0) -> Over | Non
 
 
 def restore(account: Account, spent: Amount, *, calls: int, delegations: int, overran: str) -> None:
-    """Put a resumed run's account, and no other, where the journal left it."""
+    """Set a resumed run's own account to the recorded amounts."""
     if account.book is not None:
         account.book.restore(spent, calls, delegations, overran)
 
 
 def look(account: Account) -> Over | None:
-    """Whether a new child of this account could do anything at all. Takes nothing."""
+    """The limit that blocks any new child of this account, if there is one. Reserves nothing."""
     for b in account.capped:
         if b.free_delegations < 1 or b.overran or b.is_empty:
             over = in_the_way(b)
@@ -327,26 +327,20 @@ def look(account: Account) -> Over | None:
     return None
 
 
-def admit(account: Account, *, calls: int = 1) -> Over | None:
-    """Count one child and the calls that ask for it, if there is anything that it could do."""
-    return look(account) or charge(account, calls, 1)
-
-
 def is_at_its_last_word(account: Account) -> bool:
-    """Whether only what was withheld for the run's last word is left of something."""
+    """Whether the run can only afford its withheld last word."""
     if account.has_word:
-        # Not by a generator: it is asked after every delegation.
+        # A plain loop, faster than a generator: this runs after every delegation.
         for b in account.capped:
             if b.free_requests < 1 or b.free_tokens < 1 or b.free_micros < 1:
                 return True
     return False
 
 
-def left(account: Account, *, own_word: bool = True) -> Left:
-    """The smallest remainder of each resource over the account and its ancestors, its own last word included or not."""
+def left(account: Account, less: Amount = NOTHING) -> Left:
+    """The smallest remainder of each resource over the account and its ancestors, `less` what is taken off."""
     delegations, requests, tokens, micros, calls = remainders(account)
-    if account.has_word and not own_word:
-        requests, tokens, micros = requests - 1, tokens - account.word_tokens, micros - account.word_micros
+    requests, tokens, micros = requests - less.requests, tokens - less.tokens, micros - less.micros
     return Left(
         delegations=None if delegations > ENDLESS else max(0, delegations),
         requests=None if requests > ENDLESS else max(0, requests),
@@ -357,14 +351,14 @@ def left(account: Account, *, own_word: bool = True) -> Left:
 
 
 def limits_money(account: Account) -> bool:
-    """Whether a limit of money holds for the account."""
+    """Whether a money limit applies to the account."""
     return any(b.caps.micros < NO_CAP for b in account.capped)
 
 
 def remainders(account: Account) -> tuple[int, int, int, int, int]:
-    """The same as plain numbers, for whoever asks often: with micro-dollars, far too many where there is no cap.
+    """`left` as plain numbers, for frequent use: money in micro-dollars, and a huge number where there is no cap.
 
-    What calls in flight have taken too much of is below zero.
+    Negative if calls in flight used more than was reserved.
     """
     books = account.capped
     if not books:
@@ -394,9 +388,9 @@ def _free_spare(reservation: Reservation) -> None:
 
 
 def _keep_word(reservation: Reservation, word: Want) -> None:
-    """What was spare becomes the run's last word, as large as it should be if that fits without a wait."""
+    """Turn the spare amount into the run's last word, at full size if that fits without waiting."""
     account, books = reservation.account, reservation.account.capped
-    # With a last word withheld already, no other was spare.
+    # If a last word was already withheld, none was spare.
     account.word_full = not books
     if not reservation.spares:
         return
@@ -423,7 +417,7 @@ def _keep_word(reservation: Reservation, word: Want) -> None:
 
 
 def _overruns(reservation: Reservation, tokens: int, micros: int) -> tuple[Overrun, ...]:
-    """Close the accounts with a cap on what was used more of than was reserved."""
+    """Close the accounts that cap a resource of which more was used than reserved."""
     overruns: dict[str, Overrun] = {}
     for b in reservation.account.capped:
         if tokens > reservation.tokens and b.caps.tokens < NO_CAP:

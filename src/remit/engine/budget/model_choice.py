@@ -1,4 +1,4 @@
-"""Which model an agent uses: its own, else its parent's; strings are looked up before anything runs."""
+"""Which model an agent uses: its own, or its parent's. Names are looked up before anything runs."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from remit.types.ports import EMPTY_MODEL, Emit, Model, ModelChoice, Price, is_m
 from remit.types.text import FOREIGN, clean
 
 ModelSource = Mapping[str, "str | Model"] | Callable[[str], Model]
-"""What names stand for: a mapping to models or to other names, or a function."""
+"""Looks up model names: a mapping to models or to other names, or a function."""
 
 
 class Known(Struct, frozen=True):
-    """A model, and what a tree has to know of it: read once, before anything runs."""
+    """A model and its attributes, read once before anything runs."""
 
     model: Model
     name: str
     ask: Callable[[Request, Emit], Coroutine[object, object, object]]
-    """Its `reply`. Calling this runs nothing of the model yet, and raises nothing."""
+    """Its `reply`. Calling this only creates the coroutine; it raises nothing."""
     price: Price | None = None
-    """If it has one that can be counted with."""
+    """None if the model has no usable price."""
     streams: bool = False
-    """Whether its silence counts from the start of a call."""
+    """Whether the stall timeout counts from the start of a call."""
     window: int | None = None
-    """Tokens of conversation that it says it can take."""
+    """The model's context window in tokens, if it gives one."""
     lane: str = ""
-    """Which requests count together."""
+    """Requests with the same lane share a rate limit."""
     in_flight: int | None = None
-    """How many of them there may be at once; None is any number."""
+    """How many requests may be in flight at once; None is unlimited."""
 
 
 Chain = tuple[Known, ...]
-"""Models in order of preference; most agents have one."""
+"""Models in order of preference; usually one."""
 
 
 class Named(Protocol):
-    """Finds models of providers by their names."""
+    """Finds providers' models by name."""
 
     @property
     def close(self) -> Callable[[], Awaitable[None]] | None:
-        """Closes what was opened to find them, if anything was."""
+        """Closes resources opened to find models; None if there are none."""
         ...
 
     def find(self, name: str) -> Model: ...
 
 
 class Models:
-    """The models of one tree. Made before the run, so that a missing one is the caller's error.
+    """The models of one tree. Created before the run, so that a missing model is a UsageError.
 
-    A name is looked up in `source` first, and then, unless that is a function, among the providers, by what `open_named`
-    makes for the first of them.
+    A name is looked up in `source` first. Unless `source` is a function, the providers come next; `open_named` is called
+    for the first such name.
     """
 
     __slots__ = ("_chains", "_default", "_found", "_named", "_open_named", "_source")
@@ -76,16 +76,16 @@ class Models:
         self._found: dict[str, Model] | None = None
         """By name."""
         self._chains: dict[Agent, Chain] = {}
-        """Of agents with models of their own."""
+        """For agents that have their own models."""
         self._default = None if default is None else self._look_up(default, None)
 
     @property
     def close(self) -> Callable[[], Awaitable[None]] | None:
-        """Closes what was opened to find models, if anything was."""
+        """Closes resources opened to find models; None if there are none."""
         return None if self._named is None else self._named.close
 
     def find(self, agent: Agent, parent: Chain | None) -> Chain:
-        """The agent's own models, else its parent's, else the run's default. Raises UsageError."""
+        """The agent's own models, else its parent's, else the run's default. Raises UsageError if there are none."""
         choice = agent.model
         if choice is not None:
             found = self._chains.get(agent)
@@ -93,35 +93,38 @@ class Models:
                 if isinstance(choice, (str, list, tuple)):
                     found = self._look_up(choice, agent)
                 else:
-                    found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - seen when the agent was made
+                    found = (look_at(choice),)  # pyright: ignore[reportArgumentType] - checked by Agent()
                 self._chains[agent] = found
             return found
         chain = parent or self._default
         if chain is None and agent.program is not None:
-            # A program asks no model itself.
+            # A program calls no model itself.
             return ()
         if chain is None:
             raise UsageError(
-                f"Agent {agent.name!r} has no model. Give it one, Agent(model=...), or give one for all: run(..., model=...),"
+                f"Agent {agent.name!r} has no model. Pass Agent(model=...), or a default for all agents: run(..., model=...)"
                 " or resume(..., model=...)."
             )
         return chain
 
-    def check(self, agent: Agent, *, needs_price: bool) -> None:
-        """Look up every model below, and see that each has a price where money is limited. Raises UsageError."""
-        chain = self.find(agent, None)
-        check_chain(agent, chain, needs_price or _limits_money(agent))
+    def check(self, agent: Agent, *, needs_price: bool, above: Chain | None = None) -> None:
+        """Look up every model below, and see that each has a price where money is limited. Raises UsageError.
+
+        `above`: the models of the run that it is a child of.
+        """
+        chain = self.find(agent, above)
+        _check(agent, chain, needs_price or _limits_money(agent))
         if agent.subagents:
             for one in _below(agent):
                 models = self.find(one.agent, chain) if one.owner is None else self.find(one.owner, None)
-                check_chain(one.agent, models, needs_price or one.limited)
+                _check(one.agent, models, needs_price or one.limited)
 
     def _look_up(self, choice: ModelChoice, agent: Agent | None) -> Chain:
         where = "run(model=...)" if agent is None else f"Agent {agent.name!r}"
         if not isinstance(choice, (list, tuple)):
             return (look_at(self._one(cast("str | Model", choice), where)),)
         if not choice:
-            raise UsageError(f"{where}: model is an empty list. Name at least one, or leave it out.")
+            raise UsageError(f"{where}: model is an empty list. Name at least one model, or omit model=.")
         return tuple(look_at(self._one(model, where)) for model in choice)
 
     def _one(self, model: str | Model, where: str) -> Model:
@@ -149,42 +152,44 @@ class Models:
             if not isinstance(found, str):
                 return self._given(found, name, where)
             if found in seen:
-                raise UsageError(f"{where}: models goes in a circle: {' -> '.join([*seen, found])}.")
+                raise UsageError(f"{where}: models= is circular: {' -> '.join([*seen, found])}.")
             seen.append(found)
         if self._named is None:
             self._named = self._open_named()
         try:
             return self._named.find(seen[-1])
         except UsageError as error:
-            listed = f" models has {', '.join(map(repr, source)) or 'nothing'}." if source is not None else ""
+            listed = (
+                f" models= has {', '.join(map(repr, source)) or 'nothing'}." if source is not None else ""
+            )
             raise UsageError(f"{where}: {error}{listed}") from None
 
     def _given(self, found: object, name: str, where: str) -> Model:
         if not is_model(found):
             raise UsageError(
-                f"{where}: models gave {type(found).__name__} for {name!r}, which is not a model.{model_hint(found)}"
+                f"{where}: models= returned {type(found).__name__} for {name!r}, not a model.{model_hint(found)}"
             )
         return found
 
 
 class _Below(Struct, frozen=True):
-    """An agent somewhere below another one, and whose models it has."""
+    """An agent below another one, and the agent whose models it uses."""
 
     agent: Agent
     owner: Agent | None
-    """None: it has those of the agent that it is below."""
+    """None: it inherits the models of the agent at the top."""
     limited: bool
-    """Whether any agent from there down to it limits money."""
+    """Whether any agent from the top down to this one limits money."""
 
 
 _found_below: WeakKeyDictionary[Agent, tuple[_Below, ...]] = WeakKeyDictionary()
 
 
 def _below(agent: Agent) -> tuple[_Below, ...]:
-    """All agents below one, each before those below it, and once for each way in which it gets its models."""
+    """All agents below an agent, parents first, each once per set of models it can inherit."""
     found = _found_below.get(agent)
     if found is None:
-        # Shared subagents are met again and again: 20 levels of pairs would be a million visits.
+        # Without this, shared subagents are visited again and again: a million visits for 20 levels of pairs.
         seen: dict[tuple[Agent, Agent | None, bool], _Below] = {}
         limited = _limits_money(agent)
         todo: list[_Below] = [_Below(child, None, limited) for child in reversed(agent.subagents)]
@@ -201,20 +206,20 @@ def _below(agent: Agent) -> tuple[_Below, ...]:
     return found
 
 
-def check_chain(agent: Agent, chain: Chain, needs_price: bool) -> None:
+def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
     settings = agent.settings
     for known in chain:
         if settings:
             _check_settings(agent, settings, known.model)
         if known.price is None and needs_price:
             raise UsageError(
-                f"Agent {agent.name!r}: a usd limit holds for it, but the price of its model {known.name!r} is"
+                f"Agent {agent.name!r}: a usd limit applies, but the price of its model {known.name!r} is"
                 " not known. Limit tokens instead, or give the model a `price`."
             )
 
 
 def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) -> None:
-    """Have the model look at the agent's settings, where it can. Raises UsageError."""
+    """Let the model check the agent's settings, if it can. Raises UsageError."""
     look: object = getattr(model, "check_settings", None)
     if callable(look):
         try:
@@ -225,15 +230,15 @@ def _check_settings(agent: Agent, settings: Mapping[str, Json], model: Model) ->
 
 async def _no_reply(request: Request, emit: Emit) -> object:
     del emit
-    raise AssertionError(f"a program asks no model, but {request.agent} did")
+    raise AssertionError(f"a program has no model, but {request.agent} called one")
 
 
 NO_MODEL = Known(model=cast(Model, None), name="", ask=_no_reply)
-"""In the place of the model of a program that has none."""
+"""Stands in for the model of a program without one."""
 
 
 def look_at(model: Model) -> Known:
-    """What there is to know of a model. Raises UsageError for a price that cannot be counted with, or an unusable `reply`."""
+    """Read a model's attributes. Raises UsageError for an invalid price or an unusable `reply`."""
     name = _name_of(model)
     price, lane = _attribute(model, "price"), _attribute(model, "lane")
     window, most = _attribute(model, "context_window"), _attribute(model, "in_flight")
@@ -251,7 +256,7 @@ def look_at(model: Model) -> Known:
 
 
 def _attribute(owner: object, name: str) -> object:
-    """An attribute of somebody else's object; one that cannot be read is not there."""
+    """An attribute of a foreign object; None if it cannot be read."""
     try:
         return getattr(owner, name, None)
     except FOREIGN:
@@ -273,11 +278,11 @@ def _name_of(model: Model) -> str:
 
 
 _good_replies: WeakSet[CodeType] = WeakSet()
-"""The code of methods that take what they are called with: models are looked at for every tree."""
+"""The code of `reply` methods that passed the check: models are checked for every tree."""
 
 
 def _check_reply(model: Model, name: str) -> None:
-    """See that a `reply` which is a method or a function takes a request and a way to emit. Raises UsageError."""
+    """Check that `reply` takes a request and `emit`, if it is a method or a function. Raises UsageError."""
     reply = _attribute(model, "reply")
     function = reply.__func__ if isinstance(reply, MethodType) else reply
     if not isinstance(function, FunctionType) or function.__code__ in _good_replies:
@@ -289,7 +294,7 @@ def _check_reply(model: Model, name: str) -> None:
     except TypeError:
         listed = ", ".join(_written(signature))
         raise UsageError(
-            f"The model {name!r} has reply({listed}), but it is called with a request and a way to emit."
+            f"The model {name!r} has reply({listed}), but remit calls reply(request, emit)."
             " Write `async def reply(self, request, emit)`."
         ) from None
     if function is not reply:
@@ -297,7 +302,7 @@ def _check_reply(model: Model, name: str) -> None:
 
 
 def _written(signature: inspect.Signature) -> Iterator[str]:
-    """The names of the parameters, with `*` before those that are given by name."""
+    """The parameter names, with `*` before keyword-only ones."""
     starred = False
     for name, parameter in signature.parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
@@ -312,8 +317,8 @@ async def _reply(model: Model, request: Request, emit: Emit) -> object:
         what = type(answer).__name__
         meant = "Write `async def reply(self, request, emit)`."
         if isinstance(answer, (AsyncIterator, Iterator)):
-            meant = "It yields: hand pieces to `emit(text)` instead, and return one `Reply` at the end."
-        raise TypeError(f"its `reply` gave {what} at once. {meant}")
+            meant = "It yields: pass pieces to `emit(text)` instead, and return one `Reply` at the end."
+        raise TypeError(f"`reply` must be an async function, but it returned {what}. {meant}")
     return await cast("Awaitable[object]", answer)
 
 
@@ -321,14 +326,14 @@ def _sound_price(price: object, name: str) -> Price:
     if isinstance(price, Price) and _is_amount(price.input) and _is_amount(price.output):
         return price
     raise UsageError(
-        f"The price of the model {name!r} must be a Price of two numbers from 0 up, not {price!r}."
+        f"The price of the model {name!r} must be a Price with two numbers, 0 or more, not {price!r}."
     )
 
 
 def window_of(model: Known, limits: Limits, learnt: int | None) -> int | None:
-    """Tokens of conversation that it can take; None where nobody knows, or nothing is to be shortened.
+    """The context window in tokens; None if unknown, or if conversations are not to be shortened.
 
-    `learnt` is what a provider said by refusing.
+    `learnt` is a window that the provider revealed by refusing a request.
     """
     window, own = limits.context_tokens, model.window
     if window is None:

@@ -1,9 +1,9 @@
-"""How many requests of a tree one model gets at once, and how fast, learnt from what its provider refuses.
+"""How many requests of a tree one model gets at once, learnt from the provider's rate-limit errors.
 
-A lane begins wide open, or as wide as the model says (`in_flight`). When the provider refuses a request for
-the rate, the lane becomes as narrow as what it was working on at that moment, and closed for as long as the
-provider asked; everybody else of the tree waits in order instead of being refused too. It widens again by
-one after a stretch without a refusal, and each time that was too early the next stretch is twice as long.
+A lane starts with unlimited width, or with the model's `in_flight`. When the provider refuses a request for its rate, the
+lane's width becomes the number of requests still in flight, and the lane closes for as long as the provider asked. The
+tree's other requests wait in order instead of being refused too. The lane widens by one after a series of answers
+without a refusal; after each refusal that follows a widening, the required series is twice as long.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections import deque
 from collections.abc import Callable
 
 STRETCH = 2
-"""Answers per place of the lane before it is widened by one."""
+"""Answers per unit of width before the lane widens by one."""
 
 LONGEST_STRETCH = 64
 
 FIRST_WAIT_S = 0.25
 MOST_WAIT_S = 60.0
-"""How long a lane is closed in which everything is refused and the provider does not say for how long."""
+"""How long a lane closes if every request is refused and the provider does not say how long to wait."""
 
 
 class Place:
-    """Somebody waiting for a lane. `wake` is called once `granted` is true."""
+    """A request that waits for a lane. `wake` is called once `granted` is true."""
 
     __slots__ = ("gone", "granted", "wake")
 
@@ -41,11 +41,11 @@ class Lane:
         self._most = most
         self.in_flight = 0
         self.width = most
-        """How many may be in flight; None is any number."""
+        """How many requests may be in flight; None is unlimited."""
         self.was_closed = False
-        """Whether a request was ever refused in it."""
+        """Whether a request was ever refused in this lane."""
         self.why = ""
-        """What the provider said when it last refused."""
+        """The provider's last refusal message."""
         self._open_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._answers = 0
@@ -57,19 +57,19 @@ class Lane:
         self._in_front: deque[Place] = deque()
         self._waiting: deque[Place] = deque()
         self._aside: deque[Place] = deque()
-        """Granted to runs that have no slot yet; a run with a slot may take such a place."""
+        """Places granted to runs that wait for a slot; a run with a slot may take such a place."""
 
     def stand_in_line(self, wake: Callable[[], None], *, front: bool) -> Place:
-        """Wait for a place; what gives a last word stands in front."""
+        """Wait for a place; with `front` (for last words), before ordinary requests."""
         place = Place(wake)
         (self._in_front if front else self._waiting).append(place)
         self._look()
         return place
 
     def step_in(self, front: bool) -> bool:
-        """Take a place if one can be had now."""
+        """Take a place if one is free now."""
         if self.width is None:
-            # As most lanes are: nothing was ever refused, so nobody waits.
+            # The usual case: no request was ever refused, so none waits.
             self.in_flight += 1
             return True
         now = self._loop.time()
@@ -79,10 +79,9 @@ class Lane:
         return True
 
     def lay_aside(self, place: Place) -> None:
-        """Leave a place that was granted to whoever can use it first: its owner still waits for a slot.
+        """Offer a granted place to other runs while its owner waits for a slot.
 
-        Whoever stands in line is sent to wait for a slot too: who has one takes it, so that it never goes round among
-        those who have none.
+        Wakes all waiters, so that a run that holds a slot takes the place.
         """
         self._aside.append(place)
         self._send_away()
@@ -96,7 +95,7 @@ class Lane:
                 place.wake()
 
     def take_up(self, place: Place) -> bool:
-        """Use a place that was laid aside; False when somebody else does."""
+        """Use a place that was laid aside; False if another run took it."""
         if place.granted:
             self._aside.remove(place)
         return place.granted
@@ -108,11 +107,11 @@ class Lane:
         return True
 
     def opens_in(self) -> float:
-        """Seconds until anybody is let in; 0 when it is open."""
+        """Seconds until the lane opens; 0 if it is open."""
         return max(0.0, self._open_at - self._loop.time())
 
     def withdraw(self, place: Place) -> None:
-        """Stop waiting; a place that was given meanwhile goes back."""
+        """Stop waiting, and give back a place granted meanwhile."""
         place.gone = True
         if place.granted:
             self.in_flight -= 1
@@ -121,11 +120,11 @@ class Lane:
         self._look()
 
     def leave(self, answered: bool = True) -> None:
-        """A request has ended, and it was not refused for the rate; only one that was answered says that there is room."""
+        """Free the place of a request that was not refused for its rate; only answers widen the lane."""
         self.in_flight -= 1
         width = self.width
         if width is None:
-            # Nothing was ever refused, so nobody waits and there is nothing to learn.
+            # No request was ever refused, so none waits and there is nothing to learn.
             return
         if answered:
             self._answers += 1
@@ -138,7 +137,7 @@ class Lane:
             self._look()
 
     def refused(self, wait_s: float | None, why: str = "") -> None:
-        """A request was refused for the rate: nobody is sent for as long as was asked, and fewer at once after that."""
+        """Close the lane for as long as the provider asked, and narrow it: a request was refused for its rate."""
         self.why = why
         if self._widened:
             self._widened = False
@@ -148,13 +147,13 @@ class Lane:
         self._refusals += 1
         working = max(1, self.in_flight)
         self.width = working if self.width is None else min(self.width, working)
-        # With others in flight one of them makes room; with none, only time does.
+        # With other requests in flight, one of them will make room; without, only time helps.
         alone = 0.0 if self.in_flight else min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._refusals, 10))
         wait_s = wait_s or alone
         self._open_at = max(self._open_at, self._loop.time() + wait_s)
         self.was_closed = self._open_at > 0.0
         if wait_s > MOST_WAIT_S:
-            # Too long to stand in line: whoever waits looks again at what else it can do.
+            # Too long to wait in line: wake the waiters, so that they consider another model.
             self._send_away()
         self._look()
 
@@ -162,10 +161,10 @@ class Lane:
         return (self.width is None or self.in_flight < self.width) and now >= self._open_at
 
     def _look(self) -> None:
-        """Let in whoever may go; come back when the lane opens."""
+        """Admit the requests that fit; set a timer if the lane is closed."""
         if not self._waiting and not self._in_front:
             return
-        # One read for both decisions: a lane that opened between two reads would let nobody in and set no timer.
+        # One clock read for both decisions: a lane that opens between two reads would admit no request and set no timer.
         now = self._loop.time()
         while queue := self._in_front or self._waiting:
             if queue[0].gone:

@@ -1,11 +1,10 @@
-"""At most N runs of a tree work at once: pools of slots, queues in order, and `Seat`: the slots of one run.
+"""At most N runs of a tree work at once: pools of slots, ordered queues, and `Seat`, the slots of one run.
 
-A pool belongs to a run with a `concurrency` limit and holds for it and everything below. A run needs
-a slot in every pool above it, at once or not at all. A run that waits gives its slots back, so N = 1
-finishes any tree.
+A pool belongs to a run with a `concurrency` limit and covers that run and everything below it. A run needs a slot in every
+pool above it, all at once. A run that waits gives its slots back, so any tree can finish with N = 1.
 
-Those who need the same pools stand in one queue. Somebody blocked by a full pool is overtaken only by
-those who do not need that pool.
+Runs that need the same pools share one queue. A run blocked by a full pool is overtaken only by runs that do not need
+that pool.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class Pool:
         self.size = size
         self.working = working
         self.parked: list[tuple[Order, Queue]] = []
-        """Queues by their first place. In the outermost pool: those that no inner pool is known to block."""
+        """Queues by their first place. In the outermost pool: the queues not known to be blocked by an inner pool."""
         self.queues: dict[tuple[Pool, ...], Queue] = {}
-        """In the outermost pool only: all queues of the tree, by what they wait for."""
+        """In the outermost pool only: all queues of the tree, by the pools they wait for."""
         self.waiting = 0
-        """In the outermost pool only: how many wait in the tree."""
+        """In the outermost pool only: how many runs of the tree wait."""
 
 
 class Place:
-    """Somebody waiting for a slot in each of `pools`. `wake` is called once `granted` is true."""
+    """A run that waits for a slot in each of `pools`. `wake` is called once `granted` is true."""
 
     __slots__ = ("gone", "granted", "order", "pools", "wake")
 
@@ -56,7 +55,7 @@ class Place:
 
 
 class Queue:
-    """Places that wait for the same pools. It is parked at one pool, under its first place's order."""
+    """Places that wait for the same pools. The queue is parked at one pool, under its first place's order."""
 
     __slots__ = ("at", "key", "places", "pools")
 
@@ -72,7 +71,7 @@ class Queue:
         return self.places[0] if self.places else None
 
     def park(self, pool: Pool) -> None:
-        """Stand at this pool. An entry left elsewhere, or under another key, no longer counts."""
+        """Park at this pool. An entry at another pool, or under another key, no longer counts."""
         first = self.first()
         if first is None:
             self.at = None
@@ -86,7 +85,7 @@ class Queue:
 
 
 def take(pools: tuple[Pool, ...], wake: Callable[[], None], *, front: bool = False) -> Place | None:
-    """Take a slot in every pool and return None, or wait for them: at the front for who comes back."""
+    """Take a slot in every pool and return None, or wait for them: with `front`, before other runs."""
     if step_in(pools):
         return None
     place = Place(pools, front=front, wake=wake)
@@ -112,34 +111,34 @@ def step_in(pools: tuple[Pool, ...]) -> bool:
 
 
 def is_full(pools: tuple[Pool, ...]) -> bool:
-    """Whether somebody new would have to wait. Those who wait already wait for a full pool, so they need no look."""
+    """Whether a new run would have to wait. Runs that wait already do so for a full pool, so the pools tell."""
     return any(p.working >= p.size for p in pools)
 
 
 def waiting(pools: tuple[Pool, ...]) -> int:
-    """How many wait in the tree that these pools belong to."""
+    """How many runs wait in the tree that these pools belong to."""
     return pools[-1].waiting if pools else 0
 
 
 def give_back(pools: tuple[Pool, ...]) -> None:
-    """Return a slot to every pool, and let the next ones in."""
+    """Return a slot to every pool, and admit the next runs."""
     for p in pools:
         p.working -= 1
         if p.waiting:
-            # This is the outermost, and so the last of them.
+            # Only the outermost pool counts `waiting`, and it is the last in the tuple.
             _unpark(pools)
             _serve(p)
 
 
 def leave(place: Place) -> None:
-    """Stop waiting; slots granted in the meantime go back."""
+    """Stop waiting, and give back slots granted meanwhile."""
     if place.granted:
         give_back(place.pools)
     elif not place.gone:
         top = place.pools[-1]
         queue = top.queues[place.pools]
         first = queue.first() is place
-        # It stays in the heap until it comes to the front: a thousand leaving at once stay cheap.
+        # The place stays in the heap until it comes to the front, so that a thousand can leave cheaply.
         place.gone = True
         top.waiting -= 1
         if first:
@@ -149,7 +148,7 @@ def leave(place: Place) -> None:
 
 
 def _serve(top: Pool) -> None:
-    """Let in whoever fits, in order, until the outermost pool is full or nobody fits."""
+    """Admit every run that fits, in order, until the outermost pool is full."""
     while top.waiting and top.working < top.size and (queue := _next(top)):
         place, blocker = queue.first(), _blocker(queue.pools)
         if place is not None and blocker is top:
@@ -161,12 +160,12 @@ def _serve(top: Pool) -> None:
             place.wake()
         queue.park(blocker)
         _unpark(queue.pools)
-    # A queue in front of pools where nobody works would never move again.
+    # A queue in front of idle pools would never move again.
     assert not top.waiting or top.working, "remit: runs wait for a slot and none is working"
 
 
 def _next(pool: Pool) -> Queue | None:
-    """Take the first queue that stands here; entries that no longer count are dropped on the way."""
+    """Take the first queue parked here; drops entries that no longer count."""
     while pool.parked:
         key, queue = heapq.heappop(pool.parked)
         if queue.at is not pool or queue.key != key:
@@ -174,7 +173,7 @@ def _next(pool: Pool) -> Queue | None:
         first = queue.first()
         if first is not None and first.order == key:
             return queue
-        # Who was first has left; who is first now has a later turn.
+        # The first place has left, and the next one has a later turn.
         queue.park(pool)
         if pool is queue.pools[-1]:
             _unpark(queue.pools)
@@ -182,7 +181,7 @@ def _next(pool: Pool) -> Queue | None:
 
 
 def _unpark(pools: tuple[Pool, ...]) -> None:
-    """From each inner pool with room, one queue goes to the outermost, to be served in its turn; more follow it."""
+    """Move one queue from each inner pool with room to the outermost pool, where it is served in order."""
     top = pools[-1]
     for p in pools[:-1]:
         while p.working < p.size and (queue := _next(p)):
@@ -192,12 +191,12 @@ def _unpark(pools: tuple[Pool, ...]) -> None:
 
 
 def _blocker(pools: tuple[Pool, ...]) -> Pool:
-    """The inner pool that is full, or the outermost."""
+    """The first full inner pool, or the outermost pool."""
     return next((p for p in pools[:-1] if p.working >= p.size), pools[-1])
 
 
 async def wait_for(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False) -> None:
-    """Wait in order for a slot in every pool. Raises Stopped; then nothing is held."""
+    """Wait in order for a slot in every pool. Raises Stopped; then no slot is held."""
     if step_in(pools):
         return
     future: asyncio.Future[None] = phase.loop.create_future()
@@ -212,7 +211,7 @@ async def wait_for(pools: tuple[Pool, ...], phase: Phase, *, front: bool = False
 
 
 class Seat:
-    """The slots of one run, and how many of its own things are in flight."""
+    """The slots of one run, and how many of its activities (turns, calls) are in flight."""
 
     __slots__ = ("_coming_back", "held", "pools", "queue", "work")
 
@@ -221,28 +220,28 @@ class Seat:
         self.held = True
         self.work = 1
         self.queue: CallQueue | None = None
-        """Of the ordinary calls of this turn, while there are several."""
+        """The queue of this turn's ordinary calls, if there are several."""
         self._coming_back: list[asyncio.Future[None]] | None = None
-        """While it waits for its slots: who else wants to go on with them."""
+        """While the run waits for its slots: other activities that wait for the same slots."""
 
     def leave(self) -> None:
-        """One thing less in flight; the last one out gives the slots back."""
+        """One activity less; the last one gives the slots back."""
         self.work = work = self.work - 1
         if not work and self.held:
             self.held = False
             give_back(self.pools)
 
     def count(self) -> None:
-        """Count a thing as in flight again that left, without a slot: it is only about to end."""
+        """Count an activity that left as in flight again, without a slot: it is about to end."""
         self.work += 1
 
     async def enter(self, phase: Phase) -> None:
-        """One thing more in flight. Raises Stopped; it then counts as in flight all the same."""
+        """One activity more. Raises Stopped; the activity then still counts as in flight."""
         if not self.enter_at_once():
             await self.come_back(phase)
 
     def enter_at_once(self) -> bool:
-        """One thing more in flight. False: it has still to `come_back`."""
+        """One activity more. If this returns False, call `come_back` next."""
         self.work += 1
         if not self.held and self._coming_back is None:
             self.held = step_in(self.pools)
@@ -265,13 +264,13 @@ class Seat:
             self._coming_back = None
 
     async def return_to_one(self, phase: Phase) -> None:
-        """After a stop, whatever was in flight: only the run itself is, from now on."""
+        """After a stop, only the run itself counts as in flight."""
         self.work = 1
         if not self.held:
             await self.come_back(phase)
 
     def close(self) -> None:
-        """The run has ended: whatever it held goes back."""
+        """The run has ended: give back the slots it held."""
         self.work = 0
         if self.held:
             self.held = False

@@ -1,4 +1,4 @@
-"""Whether a child may start: checks in order, the charge last, so that there is nothing to give back."""
+"""Whether a child may start: checks in order, and the charge last, so that no charge has to be undone."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from remit.types.limits import Limits
 from remit.types.outcome import Rejection
 
 Admitted = tuple[Pool, ...]
-"""A child that may start: it holds a slot in each of these pools."""
+"""The pools in which an admitted child holds a slot."""
 
 
 def refused(delegation: Delegation) -> Rejection | None:
-    """Why a child cannot start, as far as that is known before it waits for a place: depth, cancelled, no time or budget."""
+    """Why a child cannot start, as far as that is known before it waits for a place: depth, cancelled, time, budget."""
     parent, life = delegation.parent, delegation.parent.node.life
     if not parent.node.bounds.may_delegate:
         return _too_deep(parent, delegation.plan)
     if life.phase.stopped or delegation.phase.stopped:
         return _cancelled(parent)
-    if parent.turn.no_children or life.deadline.soft_left() <= 0:
+    # Code may ask again and again, each time for a child with less time.
+    left = life.deadline.useful_left() if delegation.key else life.deadline.soft_left()
+    if parent.turn.no_children or left <= 0:
         return _no_use(parent)
-    return None
+    over = ledger.look(parent.node.means.account)
+    return None if over is None else _over(over)
 
 
 async def admit(delegation: Delegation) -> Admitted | Rejection:
-    """Depth, cancelled, a first look at the budget, a slot, cancelled again, the charge. Raises nothing."""
+    """Check depth and cancellation, the budget, wait for a slot, check again, charge. Raises nothing."""
     if (rejected := refused(delegation)) is not None:
         return rejected
     parent, account = delegation.parent, delegation.parent.node.means.account
     above = parent.node.means.seat.pools
-    if not slots.step_in(above):
-        # A first look, so that no child queues for nothing.
-        if (over := ledger.look(account)) is not None:
-            return _over(over)
-        if (rejected := await _slot(delegation, above)) is not None:
-            return rejected
+    # It was a first look, so that no child queues for nothing.
+    if not slots.step_in(above) and (rejected := await _slot(delegation, above)) is not None:
+        return rejected
     # From here to the end nothing is awaited: what is held is charged, or given back. A call of a model is charged with
     # its child; code that delegates was charged when its own call began.
     rejected = refused(delegation)
-    if rejected is None and (over := ledger.admit(account, calls=0 if delegation.key else 1)) is not None:
+    if rejected is None and (over := ledger.charge(account, 0 if delegation.key else 1, 1)) is not None:
         rejected = _over(over)
     if rejected is not None:
         slots.give_back(above)
@@ -56,7 +56,7 @@ async def admit(delegation: Delegation) -> Admitted | Rejection:
 
 
 async def readmit(delegation: Delegation) -> Admitted | Rejection:
-    """A place for a child that was admitted, and charged, before its tree was resumed. Raises nothing."""
+    """Wait for a slot for a child that was admitted and charged before its tree was resumed. Raises nothing."""
     parent, above = delegation.parent, delegation.parent.node.means.seat.pools
     if delegation.phase.stopped:
         return _cancelled(parent)
@@ -73,7 +73,7 @@ def _too_deep(parent: Run, plan: Plan) -> Rejection:
     depth = parent.node.depth
     return Rejection(
         "depth",
-        f"The recursion limit is reached: this run is at depth {depth} and max_depth is {depth}, so"
+        f"Recursion limit reached (depth exceeded): this run is at depth {depth} with max_depth {depth}, so"
         f" {plan.agent.name!r} cannot be started. Do the work yourself.",
         limit=depth,
         used=depth,
@@ -82,22 +82,22 @@ def _too_deep(parent: Run, plan: Plan) -> Rejection:
 
 def _cancelled(parent: Run) -> Rejection:
     cause = parent.node.life.cause
-    why = cause.words if cause else "the run is being wrapped up"
+    why = cause.words if cause else "the run is wrapping up"
     return Rejection("cancelled", f"Cancelled before it started: {why}.")
 
 
 def _no_use(parent: Run) -> Rejection:
-    why = parent.turn.no_children or "there is no time left"
-    return Rejection("budget", f"The budget is exhausted: {why}. Answer with what you have.")
+    why = parent.turn.no_children or "no time is left"
+    return Rejection("budget", f"Not started, budget exhausted: {why}. Answer with what you have.")
 
 
 def _over(over: Over) -> Rejection:
-    message = f"The budget is exhausted: {over.words}. Answer with what you have."
+    message = f"Not started, budget exhausted: {over.words}. Answer with what you have."
     return Rejection("budget", message, limit=over.cap, used=over.used)
 
 
 def _with_own(limits: Limits | None, above: tuple[Pool, ...]) -> tuple[Pool, ...]:
-    """The pools above and the child's own, if it has one; there it works already, so it is not waited for."""
+    """The pools above, and the child's own if it limits concurrency; the child holds its own pool's first slot."""
     own = None if limits is None else limits.concurrency
     if not isinstance(own, int):
         return above
@@ -111,7 +111,7 @@ async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool 
         if node.bounds.limits.when_full == "reject" and not queue:
             return Rejection(
                 "busy",
-                f"{full.working} of {full.size} runs are working and none may be added. Try again later.",
+                f"Not started: {full.working} of {full.size} runs are working (concurrency limit). Try again later.",
                 limit=full.size,
                 used=full.working,
             )
@@ -120,7 +120,7 @@ async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool 
             *node.stamp(), call=delegation.call, child=name, waiting=place, key=delegation.key
         )
         node.emit(queued)
-    # Code gets its rejection while it still has time to use what it has; a model's calls end with its turn anyway.
+    # Code is rejected early enough to still use its results; a model's calls end with its turn anyway.
     timer = _Patience(delegation) if delegation.key else None
     try:
         await slots.wait_for(pools, delegation.phase)
@@ -129,32 +129,34 @@ async def _slot(delegation: Delegation, pools: tuple[Pool, ...], *, queue: bool 
             return _no_use(parent)
         if node.life.phase.stopped:
             return _cancelled(parent)
-        return Rejection("cancelled", "Cancelled while it waited for a place.")
+        return Rejection("cancelled", "Cancelled while waiting for a slot.")
     finally:
         if timer is not None:
             timer.close()
     return None
 
 
+LEAST_PATIENCE_S = 0.01
+"""The shortest wait between two looks at the time left: a remainder that rounds to no time at all would never end."""
+
+
 class _Patience:
-    """Ends the wait for a place at the deadline that the child would have had when it was asked for."""
+    """Ends the wait for a place when there is no time left for the child."""
 
     def __init__(self, delegation: Delegation) -> None:
         self._delegation = delegation
-        self._deadline = delegation.parent.node.life.deadline
-        left = self._deadline.soft_left()
-        self._kept = left - self._deadline.share()
-        """How much of the parent's time is left then."""
         self._timer: asyncio.TimerHandle | None = None
         self._arm()
 
     def _arm(self) -> None:
-        left = self._deadline.soft_left() - self._kept
+        left = self._delegation.parent.node.life.deadline.useful_left()
         if left <= 0:
             self._delegation.late = True
             self._delegation.phase.stop()
         elif left < inf:
-            self._timer = self._delegation.phase.loop.call_later(left, self._arm)
+            # The run's time may pause meanwhile, so the time left is read again.
+            wait = max(left, LEAST_PATIENCE_S)
+            self._timer = self._delegation.phase.loop.call_later(wait, self._arm)
 
     def close(self) -> None:
         if self._timer is not None:

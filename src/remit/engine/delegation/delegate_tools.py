@@ -1,7 +1,6 @@
-"""The three tools a model sees when it delegates: `task`, `subagent`, `subagent_<name>`.
+"""The three tools with which a model delegates: `task`, `subagent`, `subagent_<name>`.
 
-Thin: each reads its input, names a plan, and renders what came of it its seed's way (`report.py`).
-Everything that matters happens on the one path in `spawn.py`.
+Each tool checks its input, makes a plan, and formats the result (`report.py`). The child itself is started in `spawn.py`.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ ADHOC_TURNS = 10
 MOST_ADHOC_TURNS = 50
 ADHOC_BYTES = 4096
 MOST_SHARES = 64
-"""Different sets of tools handed on that are remembered."""
+"""How many different tool sets for ad hoc children are cached."""
 
 NO_PROFILES = "(none declared)"
 NO_DESCRIPTION = "(no description provided)"
 
 WORKER = (
-    "You are a worker that was given one task by another agent. You see only the task, not the conversation it came"
-    " from. Do the task with the tools you have, then answer with what you found. You cannot ask questions: say what"
-    " is unclear and what you assumed."
+    "You are a worker with one task from another agent. You see only the task, not the conversation it came from. Do the"
+    " task with the tools you have, then answer with what you found. You cannot ask questions: say what is unclear and"
+    " what you assumed."
 )
 
 
 class TaskTool(DelegateTool):
-    """`task`: one tool for all the agents declared at a level."""
+    """`task`: one tool for all declared agents."""
 
     FIELDS = (
         Field("agent", ("subagent_type", "agent_type", "agent_name", "agentId", "agent_id")),
@@ -59,7 +58,7 @@ class TaskTool(DelegateTool):
 
     def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
         try:
-            return self._sort_out(args)
+            return self._plan(args)
         except Bad as bad:
             return report.rejected(run, _reject(run, self.name, call_id, bad))
 
@@ -67,19 +66,19 @@ class TaskTool(DelegateTool):
         del plan
         return report.task(run, done)
 
-    def _sort_out(self, args: JsonObject) -> Plan:
-        """What was meant, or words about what is wrong. Raises Bad."""
+    def _plan(self, args: JsonObject) -> Plan:
+        """The plan that the arguments ask for. Raises Bad."""
         values = fields.gather(args, self.FIELDS)
         name = fields.text(values, "agent", MOST_LABEL)
         prompt = fields.text(values, "prompt")
         label = fields.optional_text(values, "description", MOST_LABEL)
         agent = self.agents.get(name)
         if agent is None:
-            raise Bad(f"there is no agent called {name!r}.{self._meant(name)}", "unknown_agent")
+            raise Bad(f"agent {name!r} is not declared.{self._known_agents(name)}", "unknown_agent")
         return _plan_for(agent, prompt, label)
 
-    def _meant(self, name: str) -> str:
-        from remit.types.spelling import suggest  # noqa: PLC0415 - only models that make names up need it
+    def _known_agents(self, name: str) -> str:
+        from remit.types.spelling import suggest  # noqa: PLC0415 - only for unknown names
 
         return (
             f"{suggest(name, self.agents)} Known agents: {', '.join(map(repr, self.agents)) or NO_PROFILES}."
@@ -88,14 +87,14 @@ class TaskTool(DelegateTool):
     def _spec(self) -> ToolSpec:
         lines = [f'- "{a.name}": {a.description.strip() or NO_DESCRIPTION}' for a in self.agents.values()]
         description = (
-            "Delegate a task to a subagent. It works on its own with fresh context and its own tools, and returns one"
-            " final answer. Use it only when one of the declared agents suits the task. Several calls in one reply run"
-            " at the same time.\n\nAgents:\n" + ("\n".join(lines) or NO_PROFILES)
+            "Delegate a task to a subagent. It works alone, with a fresh context and its own tools, and returns one final"
+            " answer. Use it only if one of the declared agents suits the task. Several calls in one reply run at the same"
+            " time.\n\nAgents:\n" + ("\n".join(lines) or NO_PROFILES)
         )
         agent = {"type": "string", "description": "The name of one of the declared agents."}
         prompt = {
             "type": "string",
-            "description": "The task. The subagent sees this text and not your history, so say all it needs to know.",
+            "description": "The task. The subagent sees only this text, not your history, so include all it needs to know.",
         }
         return ToolSpec("task", description, _schema({"agent": agent, "prompt": prompt}, ["agent", "prompt"]))
 
@@ -111,10 +110,10 @@ class NamedTool(DelegateTool):
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         description = (
-            f"Have the subagent {agent.nickname or agent.name} do a task. It works independently and returns only its"
+            f"Delegate a task to the subagent {agent.nickname or agent.name}. It works independently and returns only its"
             f" final response. {agent.description.strip()}"
         ).strip()
-        task = {"type": "string", "description": "The task. The subagent sees this text and nothing else."}
+        task = {"type": "string", "description": "The task. The subagent sees only this text."}
         spec = ToolSpec(f"subagent_{agent.name}", description, _schema({"task": task}, ["task"]))
         super().__init__(spec.name, display_name=f"Subagent: {agent.name}", tier=Tier.CONFIRM, spec=spec)
 
@@ -178,7 +177,7 @@ class AdhocTool(DelegateTool):
 
 
 def _share(run: Run, values: dict[str, Json]) -> Kit:
-    """The kit of an ad hoc child: some of its parent's ordinary tools, and a fresh `subagent`. Raises Bad."""
+    """The tools of an ad hoc child: some of its parent's ordinary tools, and a new `subagent`. Raises Bad."""
     allowed = fields.names(values, "allowed_tools")
     denied = fields.names(values, "denied_tools") or []
     mine = [t.name for t in run.kit.tools.values() if not isinstance(t, RuntimeTool)]
@@ -207,18 +206,16 @@ def _check_tool(run: Run, field: str, name: str, mine: list[str]) -> None:
     known = ", ".join(mine) or "none"
     if name == "subagent" or tool is not None:
         raise Bad(
-            f"{field} may not list {name[:60]!r}: tools that delegate are never handed on; a child gets its own"
-            f" 'subagent' while depth allows. Tools you can hand on: {known}."
+            f"{field} must not list {name[:60]!r}: delegate tools are not shared; a child gets its own 'subagent' while the"
+            f" depth limit allows. Tools you can share: {known}."
         )
-    raise Bad(
-        f"{field} has {name[:60]!r}, which is not one of your tools. Your tools: {known}.", "unknown_tool"
-    )
+    raise Bad(f"{field}: {name[:60]!r} is not one of your tools. Your tools: {known}.", "unknown_tool")
 
 
 def make_kit(
     agent: Agent, delegates: Sequence[DelegateTool], own: Sequence[Tool], *, may_delegate: bool
 ) -> Kit:
-    """Delegate tools come first and win every name; they are only offered to a run that can use them."""
+    """Delegate tools take precedence over tools of the same name; only a run that may delegate is offered them."""
     long = any(t.inline_chars is not None for t in own)
     reading: list[Tool] = [READ_ARTIFACT] if delegates or long else []
     runtime: list[Tool] = [*delegates, *reading]
@@ -254,31 +251,31 @@ def _schema(properties: JsonObject, required: list[Json]) -> JsonObject:
 
 
 _NOTHING_DECLARED = TaskTool(())
-"""What answers a run that calls `task` although it has nobody to delegate to."""
+"""Answers a call of `task` in a run without subagents."""
 
 _ADHOC_AGENT = Agent("subagent", instructions=WORKER, adhoc=True, summary="always")
 
 _ADHOC_SPEC = ToolSpec(
     "subagent",
-    "Start a subagent for one task of your own making. It works on its own in a fresh conversation with your tools, or"
-    " with those you allow, and returns a summary of what it found. Several calls in one reply run at the same time.",
+    "Start a subagent for a task that you define. It works alone in a fresh conversation with your tools, or only those"
+    " you allow, and returns a summary of its findings. Several calls in one reply run at the same time.",
     _schema(
         {
-            "label": {"type": "string", "description": "What the subagent is for, in a few words."},
+            "label": {"type": "string", "description": "The subagent's purpose, in a few words."},
             "task_prompt": {
                 "type": "string",
-                "description": "The task. The subagent sees this text and not your history.",
+                "description": "The task. The subagent sees only this text, not your history.",
             },
-            "summary_prompt": {"type": "string", "description": "How to sum up at the end, if it matters."},
+            "summary_prompt": {"type": "string", "description": "How to summarise at the end (optional)."},
             "allowed_tools": {
                 "type": ["array", "null"],
                 "items": {"type": "string"},
-                "description": "Only these of your tools; null or left out: all of them.",
+                "description": "Only these of your tools (default: all).",
             },
             "denied_tools": {
                 "type": ["array", "null"],
                 "items": {"type": "string"},
-                "description": "None of these of your tools.",
+                "description": "All your tools except these.",
             },
             "max_turns": {
                 "type": "integer",
@@ -293,11 +290,11 @@ _ADHOC_SPEC = ToolSpec(
 
 
 class _Shelf:
-    """Tools that agents may name instead of carrying them. Made when the first one is named."""
+    """Tools that agents may refer to by name. Created when the first name is used."""
 
     def __init__(self) -> None:
         self.source: Callable[[], Mapping[str, Tool]] = dict
-        """Says which there are; set where adapters are wired."""
+        """Returns the tools; set in `start.py`."""
         self._tools: Mapping[str, Tool] | None = None
 
     def tools(self) -> Mapping[str, Tool]:
@@ -312,11 +309,11 @@ _Kits: TypeAlias = "WeakKeyDictionary[Agent, Kit]"
 
 _whole: _Kits = WeakKeyDictionary()
 _narrow: _Kits = WeakKeyDictionary()
-"""Of runs that may delegate, and of those that may not."""
+"""For runs that may delegate, and for runs that may not."""
 
 
 def kit_for(agent: Agent, may_delegate: bool) -> Kit:
-    """The kit of an agent. Raises UsageError for a tool that cannot be had."""
+    """The tools of an agent. Raises UsageError for an unknown tool name."""
     made = _whole if may_delegate else _narrow
     if agent not in made:
         made[agent] = wider_kit(agent, (), may_delegate=may_delegate)
@@ -324,24 +321,24 @@ def kit_for(agent: Agent, may_delegate: bool) -> Kit:
 
 
 def wider_kit(agent: Agent, opened: Sequence[Tool], *, may_delegate: bool) -> Kit:
-    """The kit of an agent with the tools that its sources turned out to have."""
+    """The tools of an agent, including those from its sources."""
     own = [resolve(agent, t) for t in agent.tools if isinstance(t, (Tool, str))]
     return make_kit(agent, list(_delegates(agent)), [*own, *opened], may_delegate=may_delegate)
 
 
 def resolve(agent: Agent, tool: Tool | str) -> Tool:
-    """The tool itself. Raises UsageError for a name that nothing has."""
+    """The tool itself. Raises UsageError for an unknown name."""
     if isinstance(tool, Tool):
         return tool
     tools = built_in.tools()
     if tool in tools:
         return tools[tool]
-    from remit.types.spelling import suggest  # noqa: PLC0415 - only for those who mistype
+    from remit.types.spelling import suggest  # noqa: PLC0415 - only for unknown names
 
     known = ", ".join(sorted(tools)) or "none"
     raise UsageError(
-        f"Agent {agent.name!r}: there is no tool called {tool!r}.{suggest(tool, tools)} Built-in tools: {known}; your own are functions"
-        " decorated with @remit.tool."
+        f"Agent {agent.name!r}: no tool named {tool!r}.{suggest(tool, tools)} Built-in tools: {known}. For your own tools, pass"
+        " functions decorated with @remit.tool."
     )
 
 

@@ -1,7 +1,7 @@
-"""What the parent reads of a child: one outcome, rendered the way each surface's seed does it.
+"""The results that a parent's model reads about a child: one outcome, in the format of each delegate tool.
 
-The child's words are `content`; the runtime's own words (what was cut, what is left) are `note`, so that
-a child cannot forge them.
+`content` holds the child's text; `note` holds remit's own text (what was cut, what is left), so that a child cannot forge
+it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from remit.types.text import cut_bytes, cut_chars
 
 NO_TEXT = "(subagent returned no text)"
 CUT_MARK = "\n... [truncated]"
-HAD = "What it had:\n"
+PARTIAL = "Partial answer:\n"
 MANY = 10_000
 MANY_TOKENS = 10_000_000
 MUCH_MICROS = 1_000_000_000
-"""A model is told how much it has left up to here: it plans with no more than that, and reads this after every child."""
+"""Larger remainders are not counted: a model does not plan that far, and it reads this note after every child."""
 
 PREFIX_BYTES = 800
-"""Most of the words before a partial text; `spawn.py` keeps what they push out."""
+"""The longest text before a partial answer; `spawn.py` keeps what that text displaces."""
 
 
 class SubagentResult(Struct, frozen=True, omit_defaults=True):
-    """What `subagent_<name>` gives to people and programs: everything about one child."""
+    """What `subagent_<name>` returns to people and programs: everything about one child."""
 
     name: str
     final_response: str
@@ -52,7 +52,7 @@ class SubagentResult(Struct, frozen=True, omit_defaults=True):
 
 
 def task(run: Run, done: Outcome | Rejection) -> ToolResult:
-    """One text block; a child that did not complete is a failed result that still has its partial text."""
+    """One text block. A child that did not complete is a failed result with its partial text."""
     if isinstance(done, Rejection):
         return rejected(run, done)
     ok = done.status is Status.COMPLETED
@@ -64,13 +64,13 @@ def task(run: Run, done: Outcome | Rejection) -> ToolResult:
     elif done.reason == "empty" and not text:
         content = NO_TEXT
     else:
-        had = "" if text == done.reason else f"\n\n{_had(text)}"
+        had = "" if text == done.reason else f"\n\n{_partial(text)}"
         content = f"The subagent {done.agent} {_ended(done)}.{had}"
     return ToolResult(content, ok, {}, _note(run, done, cut))
 
 
 def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
-    """The seed's result as JSON for programs; for the model its response and, if there is one, the partial one."""
+    """A full record for programs; for the model, the response and the partial response if there is one."""
     if isinstance(done, Rejection):
         return _named_rejection(run, agent, done)
     most = run.node.bounds.limits.result_chars
@@ -106,7 +106,7 @@ def named(run: Run, agent: Agent, done: Outcome | Rejection) -> ToolResult:
 
 
 def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
-    """Success flag, output, error, truncated flag and a map of strings; cut to 4096 bytes, last of all."""
+    """Success flag, output, error, truncated flag and a map of strings; the output is cut to 4096 bytes at the end."""
     if isinstance(done, Rejection):
         return adhoc_rejected(run, plan.label, done)
     limited = done.status is Status.INCOMPLETE and done.reason in ("turns", "repeating")
@@ -115,7 +115,7 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
     error = "" if success else f"The subagent {plan.label!r} {_ended(done)}."
     head = cut_bytes(error, PREFIX_BYTES)
     if error:
-        head = f"{head}\n\n{HAD if text.strip() else NO_TEXT}"
+        head = f"{head}\n\n{PARTIAL if text.strip() else NO_TEXT}"
     room = (plan.inline_bytes or 0) - len(head.encode())
     most = run.node.bounds.limits.result_chars
     shown = cut_chars(text, most) if isinstance(most, int) else text
@@ -135,13 +135,13 @@ def adhoc(run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
 
 
 def rejected(run: Run, rejection: Rejection) -> ToolResult:
-    """A delegation that never started: a failed result with the kind and the numbers."""
+    """A delegation that did not start: a failed result with the kind and the numbers."""
     details = {"rejection": msgspec.to_builtins(rejection)}
     return ToolResult(rejection.message, ok=False, details=details, note=f"[remit] {_left(run)}")
 
 
 def adhoc_rejected(run: Run, label: str, rejection: Rejection) -> ToolResult:
-    """The same with the fields of the ad hoc surface."""
+    """Like `rejected`, with the fields of the `subagent` tool."""
     details = {
         "success": False,
         "output": "",
@@ -177,7 +177,7 @@ def _counts(usage: Usage) -> dict[str, Json]:
 
 
 def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
-    """The seed's fixed texts for each way to end, and the details beside them."""
+    """The fixed text for each status, and the details."""
     who = f"Subagent {agent.name!r}"
     if done.status is Status.COMPLETED:
         return done.text, None
@@ -194,13 +194,13 @@ def _final_response(agent: Agent, done: Outcome) -> tuple[str, str | None]:
     words = {
         Status.STALLED: "Subagent stalled",
         Status.OVER_BUDGET: "Subagent ran out of budget",
-        Status.INCOMPLETE: NO_TEXT if done.reason == "empty" else "Subagent stopped before it was done",
+        Status.INCOMPLETE: NO_TEXT if done.reason == "empty" else "Subagent stopped before it finished",
     }
     return words[done.status], f"{who} {_ended(done)}"
 
 
 def _time_given(agent: Agent, done: Outcome) -> float:
-    """Its own number if that is what ended it; what it had of its parent's time otherwise."""
+    """The agent's own time limit if that ended the run; otherwise the time the run took."""
     own = agent.limits.seconds if agent.limits else None
     return own if isinstance(own, (int, float)) and done.duration_s >= own * 0.85 else done.duration_s
 
@@ -221,7 +221,7 @@ def _metadata(run: Run, plan: Plan, done: Outcome) -> dict[str, str]:
 
 
 def _ended(done: Outcome) -> str:
-    """How it ended, after its name: "failed: no key", "was cancelled by the caller: too slow"."""
+    """How the run ended, after its name: "failed: no key", "was cancelled by the caller: too slow"."""
     verbs = {
         Status.CANCELLED: "was",
         Status.FAILED: "failed:",
@@ -249,12 +249,12 @@ def _why(done: Outcome) -> str:
     return reasons.get(done.reason, done.reason.rstrip(".")) or "no reason given"
 
 
-def _had(text: str) -> str:
-    return f"{HAD}{text}" if text.strip() else NO_TEXT
+def _partial(text: str) -> str:
+    return f"{PARTIAL}{text}" if text.strip() else NO_TEXT
 
 
 def _inline(done: Outcome, text: str, most: object) -> tuple[str, str]:
-    """As much of a text as the parent reads inline, and words about what was cut."""
+    """The part of a text that the parent reads inline, and a note about the cut."""
     if not isinstance(most, int) or len(text) <= most:
         return text, ""
     return cut_chars(text, most), _cut_words(done, most, len(text))
@@ -265,14 +265,14 @@ def _cut_words(done: Outcome, shown: int, whole: int) -> str:
     how = (
         f'Read on with read_artifact(artifact="{kept.id}", start={shown}).'
         if kept
-        else "The rest was not kept."
+        else "The rest was not stored."
     )
-    return f"Cut: the first {shown:,} of {whole:,} characters. {how}"
+    return f"Truncated to the first {shown:,} of {whole:,} characters. {how}"
 
 
 def _answer_words(done: Outcome) -> str:
     kept = _kept(done, "answer")
-    return f'Its own answer, before the summary: read_artifact(artifact="{kept.id}").' if kept else ""
+    return f'The answer before the summary: read_artifact(artifact="{kept.id}").' if kept else ""
 
 
 def _kept(done: Outcome, name: str) -> Artifact | None:
@@ -290,7 +290,7 @@ def _note(run: Run, done: Outcome, cut: str) -> str:
 
 
 def _left(run: Run) -> str:
-    """What the parent can still spend, for its model to plan with. What is plenty is not counted out."""
+    """What the parent can still spend, for its model to plan with. Large remainders are not counted."""
     node, said, end = run.node, "", "."
     depth, account, seconds = node.bounds.depth_left, node.means.account, node.life.deadline.left()
     delegations, requests, tokens, micros, calls = ledger.remainders(account)
@@ -317,7 +317,7 @@ def _counted_out(requests: int, tokens: int, micros: int, calls: int) -> str:
     if calls <= MANY:
         said += f", calls {max(0, calls)}"
     if micros <= MUCH_MICROS:
-        # All of it where it is little: rounded up, it could look like the whole.
+        # Small amounts in full: rounded up, they could look like the whole limit.
         usd = max(0, micros) / 1_000_000
         said += f", ${usd:.4f}" if usd >= 1 else f", ${usd:.6f}"
     return said

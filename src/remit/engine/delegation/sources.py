@@ -1,4 +1,4 @@
-"""How a run comes by the tools of its sources: borrowed when it begins, given back when it has ended."""
+"""How a run gets the tools of its sources: borrowed when the run begins, given back when it has ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from remit.tools.tool import Tier, Tool
 from remit.types.events import ToolsOpened
 from remit.types.messages import user
 
-MISSING = "[remit] Some of your tools are missing. {why} Do not make up what they would have said."
+MISSING = "[remit] Some of your tools are missing. {why} Do not invent their results."
 
 MOST_TOLD = 5
 
 
 async def borrow_tools(run: Run) -> None:
-    """Give a run the tools of its sources. What is missing is said by name, and the rest works. Raises Stopped."""
+    """Give a run the tools of its sources. Tools that are missing are named to the model. Raises Stopped."""
     node, found, missing = run.node, list[Tool](), list[str]()
     for source in run.agent.sources:
         choice = await _choose(run, source)
@@ -41,9 +41,9 @@ async def borrow_tools(run: Run) -> None:
 
 
 async def _choose(run: Run, source: ToolSource) -> Choice:
-    """What a run gets of a source: in a read-only sandbox only tools that observe. Raises Stopped."""
+    """The tools that a run gets from a source: in a read-only sandbox, only tools with tier OBSERVE. Raises Stopped."""
     node = run.node
-    # A source's tools run outside the sandbox, and so does what is opened for them.
+    # A source's tools, and whatever is opened for them, run outside the sandbox.
     read_only = node.bounds.sandbox.files == "read-only"
     if read_only and not source.observes:
         return Choice((), "not opened: its tools may change things, and the sandbox is read-only")
@@ -63,7 +63,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
-    """The tools whose names are free, and what is said of the others: a request with two of one name is refused."""
+    """The tools with unused names, and a note about the others: providers refuse requests with duplicate names."""
     new: dict[str, Tool] = {}
     twice: list[str] = []
     for tool in tools:
@@ -71,7 +71,7 @@ def _apart(tools: Sequence[Tool], taken: set[str]) -> tuple[list[Tool], str]:
             twice.append(tool.name)
         else:
             new[tool.name] = tool
-    return list(new.values()), f"names that other tools have: {_named(twice)}" if twice else ""
+    return list(new.values()), f"names already used by other tools: {_named(twice)}" if twice else ""
 
 
 def _widen(run: Run, found: Sequence[Tool]) -> None:

@@ -1,6 +1,6 @@
-"""The one path a run takes: admit, spawn, drive, end. The root takes it too, without a parent to ask.
+"""The one path of every run: admit, spawn, drive, end. The root takes it too, without admission.
 
-Whatever ends a run, a bug in here included, becomes one `Outcome`.
+However a run ends, even by a bug in remit, it becomes one `Outcome`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 import remit.engine.budget.ledger as ledger
 import remit.engine.budget.slots as slots
 from remit.agent import Agent
-from remit.engine.budget.model_choice import Chain, Models, check_chain
+from remit.engine.budget.model_choice import Chain, Models
 from remit.engine.budget.slots import Pool
 from remit.engine.delegation.admission import Admitted, admit, readmit, refused
 from remit.engine.delegation.delegate_tools import kit_for
-from remit.engine.delegation.report import HAD, PREFIX_BYTES
+from remit.engine.delegation.report import PARTIAL, PREFIX_BYTES
 from remit.engine.delegation.sources import borrow_tools
 from remit.engine.run.artifacts import keep
 from remit.engine.run.loop import drive
@@ -28,17 +28,17 @@ from remit.engine.run.loop_ending import Ending
 from remit.engine.run.program import run_program
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run, new_run
-from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants
+from remit.engine.run.state_restored import count_lost, interrupt, restore, restore_grants, with_output
 from remit.engine.tree.bounds import Bounds, Kit
 from remit.engine.tree.context import TreeContext
 from remit.engine.tree.node import Node, current_run, new_node
 from remit.engine.tree.tracing import UNTRACED
 from remit.errors import UsageError
-from remit.history.fold import apply, can_go_on
+from remit.history.fold import apply
 from remit.history.records import REOPENED, RunRecord, Spending, elapsed, is_within
 from remit.tasks.cancel import Stopped
 from remit.tools.policy import PolicyFunction, Rules
-from remit.tools.schema import output_schema, parse_output
+from remit.tools.schema import output_schema
 from remit.types.events import RunEnded, RunResumed, RunStarted, Terms
 from remit.types.limits import OWN, Limits, total
 from remit.types.messages import Json, Message
@@ -57,7 +57,7 @@ class Engine:
         self.models = models
         self.outcomes: dict[str, Outcome] = {}
         self.spending: dict[str, Spending] = {}
-        """Of the runs that the journal has, when the tree was resumed."""
+        """What the recorded runs had spent when the tree was resumed."""
 
     def root(
         self,
@@ -69,9 +69,9 @@ class Engine:
         history: Sequence[Message] = (),
         record: RunRecord | None = None,
     ) -> Coroutine[object, object, Outcome]:
-        """Make the root, at once, so that it can be stopped from now on. The coroutine that is returned runs it.
+        """Create the root at once, so that it can be cancelled, and return the coroutine that runs it.
 
-        Nothing admits a root; otherwise it is a run like any other. `record` is its recorded part when it is resumed.
+        `record` is the recorded part of a resumed root.
         """
         tree, agent, most = self.tree, plan.agent, limits.concurrency
         bounds = self._bounds(
@@ -101,71 +101,86 @@ class Engine:
 
     async def delegate(self, delegation: Delegation) -> Outcome | Rejection:
         """Let a child do the plan for its parent. Raises nothing."""
-        parent = delegation.parent
-        if (trouble := self._model_trouble(delegation)) is not None:
-            return trouble
-        record, goes_on = self._past(delegation)
-        if record is not None and not goes_on:
-            return self._recorded(parent, record, delegation.plan.agent)
-        admitted = await (admit if record is None else readmit)(delegation)
-        if not isinstance(admitted, Rejection):
-            return await self._execute(self._spawn(delegation, admitted, record), delegation)
-        return admitted if record is None else self._recorded(parent, record, delegation.plan.agent)
+        # Code has looked already.
+        recorded = None if delegation.key else self.recall(delegation)
+        if recorded is not None:
+            return recorded
+        enter = admit if delegation.record is None else readmit
+        admitted = self._model_trouble(delegation) or await enter(delegation)
+        if isinstance(admitted, Rejection):
+            return self.decline(delegation, admitted)
+        return await self._execute(self._spawn(delegation, admitted), delegation)
 
-    def _past(self, delegation: Delegation) -> tuple[RunRecord | None, bool]:
-        """What the journal has of the child, and whether the child is resumed, if its parent is a resumed run."""
+    def decline(self, delegation: Delegation, rejection: Rejection) -> Outcome | Rejection:
+        """The rejection of a child; for one that the journal has and that cannot be resumed, what is recorded of it."""
+        if delegation.record is None:
+            return rejection
+        return self._recorded(delegation.parent, delegation.record, delegation.plan.agent)
+
+    def recall(self, delegation: Delegation) -> Outcome | None:
+        """The recorded outcome of a child that is not resumed; None for any other child."""
         parent, runs = delegation.parent, self.tree.past.runs
         if parent.replay is None:
-            return None, False
+            return None
         if delegation.key:
             record = parent.replay.code.get(delegation.call, {}).pop(delegation.key, None)
-            died = runs[parent.node.run_id].died
-            return record, record is not None and can_go_on(self.tree.past, record.id, died=died)
-        call = parent.recorded(delegation.call)
-        return (None, False) if call is None else (runs.get(call.child), call.goes_on)
+            # A program's run cannot go on as a conversation of a model, nor the other way round.
+            is_program = delegation.plan.agent.program is not None
+            goes_on = record is not None and record.goes_on and record.start.program == is_program
+        else:
+            call = parent.recorded(delegation.call)
+            record = None if call is None else runs.get(call.child)
+            goes_on = call is not None and call.goes_on
+        if goes_on:
+            delegation.record = record
+        if record is None or goes_on:
+            return None
+        return self._recorded(parent, record, delegation.plan.agent)
 
     def _model_trouble(self, delegation: Delegation) -> Rejection | None:
         """Why a child that code asks for has no usable model. The agents that models delegate to were checked before."""
-        if not delegation.key:
-            return None
         above, agent = delegation.parent.node, delegation.plan.agent
+        if not delegation.key or (agent, None, None) in above.bounds.below:
+            return None
         try:
-            models = self.models.find(agent, above.bounds.models)
-            limited = ledger.limits_money(above.means.account)
-            check_chain(agent, models, needs_price=limited)
+            self.models.check(
+                agent, needs_price=ledger.limits_money(above.means.account), above=above.bounds.models
+            )
         except UsageError as error:
             return Rejection("invalid_input", str(error))
         return None
 
     def give_up(self, parent: Run, call: str) -> list[Outcome]:
-        """Take over the recorded children of a call or program that code did not ask for again: their outcomes."""
+        """Add the recorded children that a call or program did not ask for again, and return their outcomes."""
         left = {} if parent.replay is None else parent.replay.code.pop(call, {})
         return [self._recorded(parent, record, None) for record in left.values()]
 
     def _recorded(self, parent: Run, record: RunRecord, agent: Agent | None) -> Outcome:
-        """How a child ended that is not resumed: as recorded, or interrupted if the journal has no end of it.
-
-        The journal has no structured answers: that of an `agent` is parsed again from its text.
-        """
+        """How a child of the agent ended that is not resumed: as recorded, or interrupted if the journal has no end of it."""
         if parent.replay is not None:
             parent.replay.left_open.pop(record.id, None)
+        # Whatever has ended has nothing open below it; recorded children may be thousands.
+        if record.outcome is None:
+            self._interrupt(record)
+        outcome = self.outcomes[record.id]
+        if agent is not None:
+            outcome = with_output(outcome, agent)
+        parent.children.append(outcome)
+        return outcome
+
+    def _interrupt(self, record: RunRecord) -> None:
+        """Write down the end of a run that is not resumed, and of what is open below it."""
         outcomes = self.outcomes
         below = [r for r in self.tree.past.runs.values() if r.outcome is None and is_within(r.id, record.id)]
-        # Its own end comes last, as in any tree.
+        # Parents after their children, as in any tree.
         for one in reversed(below):
             children = tuple([outcomes[child] for child in one.children])
             known = msgspec.structs.replace(outcomes[one.id], children=children)
             outcomes[one.id] = interrupt(self.tree, one, known)
-        outcome = outcomes[record.id]
-        if agent is not None and agent.output is not None and outcome.ok:
-            value, _ = parse_output(agent.output, outcome.text)
-            outcome = msgspec.structs.replace(outcome, output=value)
-        parent.children.append(outcome)
-        return outcome
 
-    def _spawn(self, delegation: Delegation, admitted: Admitted, record: RunRecord | None) -> Run:
+    def _spawn(self, delegation: Delegation, admitted: Admitted) -> Run:
         """Narrow the bounds and make the child. From here on the child holds the slots."""
-        parent, plan = delegation.parent, delegation.plan
+        parent, plan, record = delegation.parent, delegation.plan, delegation.record
         above, agent = parent.node, plan.agent
         try:
             key = agent, plan.kit, plan.turns
@@ -250,7 +265,7 @@ class Engine:
         return run
 
     def _revive(self, run: Run, record: RunRecord) -> None:
-        """Put a run back where the journal left it."""
+        """Restore a run from the journal."""
         tree, node = self.tree, run.node
         if tree.tracing is not None:
             tree.tracing.begin(record.start, run.agent.description, resumed=True)
@@ -263,7 +278,7 @@ class Engine:
         restore(run, record, self.outcomes, self.spending[record.id])
 
     async def _execute(self, run: Run, delegation: Delegation | None) -> Outcome:
-        """Run it to its end. However it ends, there is one outcome."""
+        """Run to the end. However the run ends, there is one outcome."""
         node = run.node
         before = current_run.get()
         current_run.set(node.run_id)
@@ -275,7 +290,7 @@ class Engine:
         node.life.ended, node.hears = True, False
         self._warn_at_end(node, ending)
         try:
-            # A model reads only the head of a long answer, code the whole.
+            # A model reads only the beginning of a long answer; code reads all of it.
             if delegation is not None and not delegation.key and _is_long(run, ending, delegation.parent):
                 await keep(run, "text", ending.text or run.talk.text)
             outcome = self._end(run, ending)
@@ -289,13 +304,13 @@ class Engine:
     async def _drive(self, run: Run, delegation: Delegation | None) -> Ending:
         try:
             if run.replay is None:
-                _tell_started(run, delegation)
+                _emit_started(run, delegation)
             tracing = self.tree.tracing
             with UNTRACED if tracing is None else tracing.in_run(run.node.run_id):
                 if run.agent.program is not None:
                     return await run_program(run)
                 if run.plan.kit is None and run.agent.sources:
-                    # The loop meets a stop again and says what it comes to.
+                    # `drive` sees the stop again and turns it into an ending.
                     with suppress(Stopped):
                         await borrow_tools(run)
                 return await drive(run)
@@ -305,20 +320,20 @@ class Engine:
             return Ending(Status.FAILED, run.talk.text, what, error=what)
 
     def _warn_at_end(self, node: Node, ending: Ending) -> None:
-        """Warn of messages that joined no turn and, at the root, of calls that the store kept from running."""
+        """Warn of messages that joined no turn and, at the root, of calls refused because of the store."""
         kept = self.tree.journal.shared and ending.status in REOPENED
         late = sum(sent.origin == "sent" for sent in node.inbox)
         if late:
-            node.warn(_came_too_late(late, "", kept=kept), until_resumed=kept)
+            node.warn(_too_late(late, "", kept=kept), until_resumed=kept)
         if node.parent is None:
             for run_id, mail in self.tree.waiting.items():
                 if mail:
-                    node.warn(_came_too_late(len(mail), f" to {run_id}", kept=kept), until_resumed=kept)
+                    node.warn(_too_late(len(mail), f" to {run_id}", kept=kept), until_resumed=kept)
             if refusals := self.tree.journal.refusals():
                 node.warn(refusals)
 
     async def _stored(self, outcome: Outcome) -> Outcome:
-        """The root's outcome, once its last event is stored: that may be the event that is not."""
+        """The root's outcome, with a warning if its last events could not be stored."""
         journal = self.tree.journal
         trouble = await journal.finish() if journal.shared else ""
         if not trouble:
@@ -326,7 +341,7 @@ class Engine:
         return msgspec.structs.replace(outcome, warnings=(*outcome.warnings, trouble))
 
     def _end(self, run: Run, ending: Ending) -> Outcome:
-        """Whatever ended it: one outcome, and an event that has it."""
+        """Create the outcome and its event."""
         node = run.node
         if run.replay is not None:
             for child in tuple(run.replay.left_open):
@@ -339,7 +354,7 @@ class Engine:
         return outcome
 
 
-def _tell_started(run: Run, delegation: Delegation | None) -> None:
+def _emit_started(run: Run, delegation: Delegation | None) -> None:
     node, plan, agent, tracing = run.node, run.plan, run.agent, run.node.tree.tracing
     start = RunStarted(
         *node.stamp(),
@@ -392,13 +407,13 @@ def _outcome(run: Run, ending: Ending) -> Outcome:
     )
 
 
-def _came_too_late(count: int, whom: str, *, kept: bool) -> str:
+def _too_late(count: int, whom: str, *, kept: bool) -> str:
     what = "1 message" if count == 1 else f"{count} messages"
-    return f"{what}{whom} came too late to join a turn{', unless this run is resumed' if kept else ''}."
+    return f"{what}{whom} arrived too late to join a turn{', unless this run is resumed' if kept else ''}."
 
 
 def _is_long(run: Run, ending: Ending, parent: Run) -> bool:
-    """Whether its parent will only see the head of its answer, so that the whole is to be kept."""
+    """Whether the parent sees only the beginning of the answer, so that the whole must be stored."""
     said, most, inline = (
         ending.text or run.talk.text,
         parent.node.bounds.limits.result_chars,
@@ -408,8 +423,8 @@ def _is_long(run: Run, ending: Ending, parent: Run) -> bool:
         return True
     if inline is None:
         return False
-    # The words before a partial text take room away from it.
-    before = 0 if ending.status is Status.COMPLETED else PREFIX_BYTES + len(HAD) + len("\n\n")
+    # The text before a partial answer takes some of the room.
+    before = 0 if ending.status is Status.COMPLETED else PREFIX_BYTES + len(PARTIAL) + len("\n\n")
     return len(said.encode()) > inline - before
 
 
@@ -427,19 +442,19 @@ def _terms(root: Node) -> Terms | None:
 
 
 def _place(child: Outcome) -> int:
-    """A child's number among its siblings: the order in which they were started."""
+    """A child's number among its siblings, in the order they started."""
     return int(child.run_id.rpartition(".")[2])
 
 
 def root_limits(agent: Agent, limits: Limits | None, defaults: Limits) -> Limits:
-    """What holds at the root: the smaller of the caller's and the agent's, then the defaults."""
+    """The root's limits: the smaller of the caller's and the agent's, then the defaults."""
     return _joined(limits or _UNSET, agent.limits, defaults)
 
 
 _UNSET = Limits()
 
 
-# Few limits serve many trees, so each combination is computed once.
+# Few different limits occur, so each combination is computed once.
 @functools.lru_cache(maxsize=256)
 def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
     return asked.tighter(own).over(defaults)
@@ -447,7 +462,7 @@ def _joined(asked: Limits, own: Limits | None, defaults: Limits) -> Limits:
 
 @functools.lru_cache(maxsize=256)
 def _narrowed_limits(above: Limits, own: Limits | None, turns: int | None) -> Limits:
-    """A child's limits: its own shared numbers (the parent's hold anyway), and its parent's where it has none."""
+    """A child's limits: its own shared limits (its parent's apply anyway), and per-run limits inherited where unset."""
     own = own or _UNSET
     fields: dict[str, object] = {f: getattr(above, f) for f in OWN if getattr(own, f) is msgspec.UNSET}
     if turns is not None:

@@ -1,4 +1,4 @@
-"""Texts too long to be read inline, kept whole in the store, and the tool that reads them back."""
+"""Texts too long to be read inline: stored whole as artifacts, and the tool that reads them."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from remit.types.outcome import Artifact
 from remit.types.text import describe_error
 
 SAVE_S = 5.0
-"""How long a store may take to keep one text; the run does not wait longer for it."""
+"""How long a store may take to save one text; the run does not wait longer."""
 
 SAVE_CHARS = 5_000_000
-"""Characters of a long text for which a store may take one more second."""
+"""A store gets one more second per this many characters."""
 
 SAVE_STOPPED_S = 1.0
-"""The same for a run that was stopped."""
+"""How long a store may take if the run was stopped."""
 
 SAVE_GRACE_S = 0.5
 
 COUNTED_CHARS = 1_000_000
-"""Characters whose bytes are counted before everybody else on the event loop has a turn."""
+"""How many characters are counted before the event loop gets a turn."""
 
 ARTIFACT_ID = r"[A-Za-z0-9_-]+(\.[0-9]+)*/[a-z0-9_]+"
 
 MOST_READ = 20_000
-"""Characters `read_artifact` gives at once."""
+"""The most characters that `read_artifact` returns at once."""
 
 
 async def keep(run: Run, name: str, text: str) -> Artifact | None:
-    """Put a text in the store. None, with a warning in the outcome, when the store fails. Never raises."""
+    """Store a text as an artifact. If the store fails, returns None and adds a warning. Never raises."""
     node, life = run.node, run.node.life
     artifact_id = f"{node.run_id}/{name}"
-    # A phase of its own: the text of a stopped run is worth keeping too, for a short time.
+    # A separate phase: the text is worth storing, briefly, even if the run was stopped.
     phase = Phase(node.tree.alarm)
     phase.grace_s = SAVE_GRACE_S
     most = SAVE_STOPPED_S if life.cause is not None else SAVE_S + len(text) / SAVE_CHARS
@@ -59,8 +59,8 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
     except Stopped:
         return None
     if ended.how != "returned":
-        why = "it did not answer in time" if ended.error is None else describe_error(ended.error)
-        node.warn(f"The artifact {artifact_id} ({len(text):,} characters) was not kept: {why}.")
+        why = "the store did not respond in time" if ended.error is None else describe_error(ended.error)
+        node.warn(f"The artifact {artifact_id} ({len(text):,} characters) was not stored: {why}.")
         return None
     artifact = Artifact(artifact_id, name, len(text), cast(int, ended.value))
     run.artifacts = [a for a in run.artifacts if a.id != artifact.id] + [artifact]
@@ -69,7 +69,7 @@ async def keep(run: Run, name: str, text: str) -> Artifact | None:
 
 
 async def _save(run: Run, artifact_id: str, text: str) -> int:
-    """Its size in bytes of UTF-8."""
+    """The text's size in UTF-8 bytes."""
     store = await run.node.tree.journal.store()
     await store.save_artifact(run.node.tree.root, artifact_id, text)
     if text.isascii():
@@ -82,7 +82,7 @@ async def _save(run: Run, artifact_id: str, text: str) -> int:
 
 
 class ReadArtifact(RuntimeTool):
-    """`read_artifact`: reads what a run, or a run below it, had to leave out."""
+    """`read_artifact`: reads a text that this run, or a run below it, had to truncate."""
 
     FIELDS = (
         Field("artifact", ("id", "artifact_id")),
@@ -104,7 +104,7 @@ class ReadArtifact(RuntimeTool):
         except Bad as bad:
             return ToolResult(f"{self.name}: {bad.problem}", ok=False)
         owner, mine = artifact.partition("/")[0], run.node.run_id
-        # Only ids as `keep` makes them reach a store: what else a model writes could be a path.
+        # Only ids in the format of `keep` reach a store: anything else from a model could be a path.
         if not re.fullmatch(ARTIFACT_ID, artifact):
             return _missing(artifact)
         if owner != mine and not owner.startswith(f"{mine}."):
@@ -123,11 +123,11 @@ async def _load(run: Run, artifact: str, start: int, length: int) -> ToolResult:
         on_abandoned=run.node.left_behind,
     )
     if ended.error is not None or ended.how == "timed_out":
-        return failure(ended.error or TimeoutError("the store did not answer"))
+        return failure(ended.error or TimeoutError("the store did not respond"))
     if not isinstance(ended.value, str):
         return _missing(artifact)
     text = ended.value
-    more = f" Go on with start={start + len(text)}." if len(text) == length else " This is the end of it."
+    more = f" Continue with start={start + len(text)}." if len(text) == length else " This is the end."
     return ToolResult(text, note=f"[remit] Characters {start} to {start + len(text)} of {artifact}.{more}")
 
 
@@ -137,18 +137,18 @@ async def _read(run: Run, artifact: str, start: int, length: int) -> object:
 
 
 def _missing(artifact: str) -> ToolResult:
-    return ToolResult(f"There is no artifact {artifact[:100]!r} in this run or below it.", ok=False)
+    return ToolResult(f"No artifact {artifact[:100]!r} in this run or below it.", ok=False)
 
 
 _SPEC = ToolSpec(
     "read_artifact",
-    "Read a text that was too long to be shown whole.",
+    "Read a text that was truncated.",
     {
         "type": "object",
         "properties": {
             "artifact": {
                 "type": "string",
-                "description": "The artifact's id, as given where the text was cut.",
+                "description": "The artifact's id, from the note about the truncated text.",
             },
             "start": {"type": "integer", "minimum": 0, "description": "The first character to read, from 0."},
             "length": {

@@ -1,7 +1,7 @@
-"""Conversations that would not fit: into what is left of a budget, or into the model's context window.
+"""Shortens conversations that do not fit the remaining budget or the model's context window.
 
-Old results are shortened first, their whole text kept as artifacts; if that is not enough, the old part of
-the conversation gives way to a summary of it. A call is never parted from its result.
+Old results are shortened first, with their whole text stored as artifacts. If that is not enough, the old part of the
+conversation is replaced by a summary. A call is never separated from its result.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from remit.types.messages import AssistantMessage, Message, ToolMessage, UserMes
 from remit.types.text import cut_chars
 
 LEAST_RESULT_TOKENS = 10
-"""What a result is cut to for a last word, if there is no room for `RESULT_TOKENS`."""
+"""A result is cut to this for a last word if `RESULT_TOKENS` do not fit."""
 
 CUT = "[cut]"
 SHORTENED = "[remit] Shortened"
-"""Begins the note of a result that was shortened; only the runtime writes notes."""
+"""Start of the note on a shortened result; only remit writes notes."""
 
 LONG_RESULT = 1200
 SHORT_RESULT = 400
-"""Characters from which on an old result is shortened, and to how many."""
+"""An old result longer than the first number of characters is shortened to the second."""
 
 NOTE_TOKENS = 60
-"""What is said about a shortened result."""
+"""Tokens for the note on a shortened result."""
 
 LEAST_WINDOW = 500
-"""A model that takes less than this is not worth shortening for."""
+"""A conversation is not shortened for a smaller window than this."""
 
 FRESH_TURNS = 2
-"""The last turns, whose results stay whole."""
+"""The results of this many last turns stay whole."""
 
 ROOMY = 0.6
-"""How much of the window is to be filled after making room."""
+"""The part of the window to fill after making room."""
 
 SUMMARISE_ALL = (
-    "[remit] This conversation is about to outgrow what you can read. Everything before your last turn will be replaced"
-    " by what you write now, and you will go on from it. Write down all you need: the task and its terms, what was done"
+    "[remit] This conversation is about to exceed your context window. Everything before your last turn will be replaced by"
+    " what you write now, and you will continue from it. Write down all you need: the task and its terms, what was done"
     " and found (with names, numbers and paths), what was decided and why, and what is still to do."
 )
 SUMMARY = "[remit] The earlier part of this conversation was replaced by your own summary of it:\n\n"
 
 
 async def fit(run: Run) -> bool:
-    """Make room before a turn that would not fit the model's window; whether any was made. Raises Stopped."""
+    """Make room before a turn that would exceed the model's window; returns whether any was made. Raises Stopped."""
     window, before = run.asking.window, run.talk.tokens
     if window is None or before <= (most := _most(run, window)):
         return False
@@ -65,7 +65,7 @@ async def fit(run: Run) -> bool:
 
 
 async def squeeze(run: Run) -> None:
-    """Make room for a last word or a summary without asking the model for anything. Raises Stopped."""
+    """Make room for a last word or a summary, without asking the model. Raises Stopped."""
     window = run.asking.window
     if window is not None and run.talk.tokens > _most(run, window):
         await _shorten_old(run, int(window * ROOMY))
@@ -74,7 +74,7 @@ async def squeeze(run: Run) -> None:
 
 
 def learn_window(run: Run) -> bool:
-    """The provider said that the conversation is too long; whether anything can be done about it."""
+    """The provider refused the conversation as too long: assume a smaller window. Returns whether shortening can help."""
     if run.node.bounds.limits.context_tokens is None:
         return False
     run.asking.learnt = run.talk.tokens // 2
@@ -83,12 +83,12 @@ def learn_window(run: Run) -> bool:
 
 
 def _most(run: Run, window: int) -> int:
-    """What the conversation may have, so that there is room for an answer."""
+    """The largest conversation that leaves room for an answer."""
     return window - max(min(run.asking.output_tokens, window // 4), window // 10)
 
 
 async def _shorten_old(run: Run, enough: int) -> None:
-    """Shorten results from before the last turns, the oldest first, until the rest is small enough."""
+    """Shorten results from before the last turns, oldest first, until the conversation is small enough."""
     fresh = _turn_before(run.talk.messages, FRESH_TURNS)
     for place in range(fresh):
         message = run.talk.messages[place]
@@ -99,7 +99,7 @@ async def _shorten_old(run: Run, enough: int) -> None:
 
 
 async def _shorten_fresh(run: Run, most: int) -> None:
-    """Shorten the last turns' results too, the longest first, each to its share of the room there is."""
+    """Shorten the last turns' results too, longest first, each to its share of the room."""
     fresh = [
         (message_tokens(m), place)
         for place, m in enumerate(run.talk.messages)
@@ -118,7 +118,7 @@ async def _shorten_fresh(run: Run, most: int) -> None:
 async def _shorten(run: Run, place: int, message: ToolMessage, chars: int = SHORT_RESULT) -> None:
     content = f"{cut_chars(message.content, chars)}{CUT}"
     if message.note.startswith(SHORTENED):
-        # The whole is kept already, and its note says where.
+        # The whole text is already stored, and the note says where.
         _put(run, place, message, content, message.note)
         return
     kept = await keep(run, f"result_{len(run.artifacts) + 1}", message.content)
@@ -137,14 +137,14 @@ def _put(run: Run, place: int, message: ToolMessage, content: str, note: str) ->
 
 
 async def _summarise(run: Run, most: int) -> None:
-    """Have the model write down what it needs, and put that in the place of the old part."""
+    """Let the model write a summary, and replace the old part of the conversation with it."""
     kept_from, began = _turn_before(run.talk.messages, 1), len(run.talk.messages)
     left = run.talk.base + sum(
         map(message_tokens, [run.talk.messages[run.talk.task_at], *run.talk.messages[kept_from:]])
     )
     requests = ledger.left(run.node.means.account).requests
-    # Without an old part, where even the rest is too long, or with no request left for the turn itself, a summary
-    # would be paid for in vain.
+    # A summary would be wasted if there is no old part, if even the rest is too long, or if no request would be left for
+    # the turn itself.
     if kept_from <= run.talk.task_at + 1 or left > most or (requests is not None and requests < 2):
         return
     before = run.talk.unsummarised = run.talk.tokens
@@ -178,7 +178,7 @@ async def _summarise(run: Run, most: int) -> None:
 
 
 def _forget(run: Run, began: int) -> None:
-    """A summary that did not come about leaves no trace in the conversation."""
+    """Remove a failed summary from the conversation."""
     gone = run.talk.messages[began:]
     run.tally.replies -= sum(isinstance(m, AssistantMessage) for m in gone)
     run.talk.tokens = max(0, run.talk.tokens - sum(map(message_tokens, gone)))
@@ -186,7 +186,7 @@ def _forget(run: Run, began: int) -> None:
 
 
 def _turn_before(messages: list[Message], turns: int) -> int:
-    """Where the last so many turns begin."""
+    """Where the last `turns` turns begin."""
     for place in reversed(range(len(messages))):
         if isinstance(messages[place], AssistantMessage):
             turns -= 1
@@ -196,7 +196,7 @@ def _turn_before(messages: list[Message], turns: int) -> int:
 
 
 def _last_results(run: Run) -> list[int]:
-    """Where the results of the last turn stand; what was said to the run since stands behind them."""
+    """The positions of the last turn's results; messages sent to the run since then come after them."""
     index = len(run.talk.messages) - 1
     while index >= 0 and isinstance(run.talk.messages[index], UserMessage):
         index -= 1
@@ -208,7 +208,7 @@ def _last_results(run: Run) -> list[int]:
 
 
 async def shorten_last(run: Run) -> None:
-    """Cut the last turn's results so that the request fits what was withheld for it; the whole is an artifact."""
+    """Cut the last turn's results so that the request fits the withheld budget; the whole texts become artifacts."""
     results = _last_results(run)
     base = run.talk.tokens - sum(message_tokens(run.talk.messages[i]) for i in results)
     tokens = ledger.left(run.node.means.account).tokens

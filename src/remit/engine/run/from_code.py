@@ -1,28 +1,29 @@
-"""Delegating from code: the children that one tool call, or one program, asks for.
+"""Delegation from code: the children that one tool call, or one program, starts.
 
-Each child runs in a task of the engine, and the code waits for it. A stop then never passes through the code as an
-engine wait, and a timeout of the code stops only the child that it waited for. While children are open the call does not
-work: its slot is free for them, and its time stands still.
+Each child runs in its own task, and the code waits for it. A stop therefore never interrupts the code inside an engine
+wait, and a timeout in the code stops only the child that it waited for. While children are open, the call gives up its
+slot and its timeout pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 import remit.engine.budget.ledger as ledger
 import remit.tasks.threads as threads
 from remit.agent import Agent
-from remit.engine.run.model_call import OverBudget, keep_last_word
+from remit.engine.run.model_call import OverBudget, keep_last_word, want_after
 from remit.engine.run.runtime_tool import Delegation, Plan
 from remit.engine.run.state import Run
 from remit.errors import UsageError
-from remit.history.redaction import Redactor
 from remit.tasks.cancel import Stopped, SubPhase, on_loop, settled, wake
 from remit.types.events import DelegationRejected
 from remit.types.limits import Left, Limits
@@ -33,22 +34,25 @@ from remit.types.task_message import Task, as_message
 from remit.types.text import clean
 
 MOST_RECORDED = 20
-"""Rejections of one call that become events; code may ask in a loop."""
+"""How many rejections of one call become events: code may ask in a loop."""
 
 PATIENT = 100
-"""Rejections in a row after which `delegate` waits before it answers: code may ask in a loop that never ends."""
+"""Rejections in a row before `delegate` starts to slow down: code may ask in an endless loop."""
 
 LONGEST_WAIT_S = 1.0
 
+THREAD_WAIT_S = 0.01
+"""How long a thread waits for each answer once its call has ended: it may ask in a loop that never ends."""
+
 AT_ONCE = 64
-"""Children that `map` keeps open at once where nothing else limits them."""
+"""How many children `map` runs at once if nothing else limits them."""
 
 Result = Outcome | Rejection
 T = TypeVar("T")
 
 
 class FromCode:
-    """The children of one call or program. Made with its first delegation."""
+    """The children of one call or program. Created with its first delegation."""
 
     def __init__(
         self,
@@ -58,8 +62,12 @@ class FromCode:
         *,
         on_wait: Callable[[], None],
         on_back: Callable[[], None],
+        ended: bool = False,
     ) -> None:
-        """`on_wait` is called when the code begins to wait for children, `on_back` when it works again."""
+        """`on_wait` is called when the code begins to wait for children, `on_back` when it works again.
+
+        May be called from a thread of a tool. `ended`: the call is over, so every delegation is rejected.
+        """
         self._run = run
         self._call = call
         self._who = who
@@ -68,20 +76,27 @@ class FromCode:
         self._queue = run.node.means.seat.queue
         self._tasks: dict[asyncio.Task[Result], Delegation] = {}
         self._open = 0
-        """Children that were asked for and have not ended."""
+        """Children that were requested and have not ended."""
         self._works = True
-        """Whether the call has its slot."""
+        """Whether the call holds its slot."""
         self._returning: asyncio.Future[None] | None = None
         """While the call waits for its slot."""
-        self._closed = False
+        self._end: asyncio.Future[None] = run.node.tree.loop.create_future()
+        """Done when the call has ended."""
+        if ended:
+            self._end.set_result(None)
+        self._next_end: asyncio.Future[None] | None = None
+        """Done when a child has ended, if code waits for that."""
+        self._errands: set[asyncio.Task[object]] = set()
+        """What threads of the call ask for, on the event loop."""
         self._has_word = run.agent.program is not None
-        """Whether the run's last word is withheld; a program has none."""
+        """Whether budget is withheld for the run's last word; a program has no last word."""
         self._keys: set[str] = set()
         self._prompts: Counter[str] = Counter()
         self._rejected = 0
         self._in_a_row = 0
 
-    # --- What the code calls ----------------------------------------------------------------------
+    # --- Called by the code -----------------------------------------------------------------------
 
     async def delegate(
         self,
@@ -93,13 +108,17 @@ class FromCode:
         model: ModelChoice | None = None,
         key: str | None = None,
     ) -> Result:
-        """Let a child do a task, and wait for it."""
+        """Run a task in a child, and wait for it."""
         self._check_loop("delegate")
-        begun = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
-        if isinstance(begun, Rejection):
-            return await self._refuse(begun)
-        (result,) = await self._all_of([begun])
-        return await self._refuse(result) if isinstance(result, Rejection) else self._accept(result)
+        one = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
+        if isinstance(one, asyncio.Task):
+            try:
+                await asyncio.wait([one])
+            except asyncio.CancelledError:
+                await self._stop([one])
+                raise
+            one = one.result()
+        return await self._answer(one)
 
     async def map(
         self,
@@ -112,76 +131,117 @@ class FromCode:
         limits: Limits | None = None,
         model: ModelChoice | None = None,
     ) -> list[Result]:
-        """Let a child do each task, several at once, and wait for all of them. Results are in the order of the prompts."""
+        """Run each task in a child, several at once, and wait for all. Results are in the order of the prompts."""
         self._check_loop("map")
         items, names = _pairs(prompts, keys)
         most = self._at_once(concurrency)
-        results: list[Result | asyncio.Task[Result]] = []
-        begun: list[asyncio.Task[Result]] = []
-        for prompt, key in zip(items, names, strict=True):
-            while sum(not task.done() for task in begun) >= most:
-                await self._first_of(begun)
-            one = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
-            if isinstance(one, Rejection):
-                self._record(one)
-                await asyncio.sleep(0)
-            else:
-                begun.append(one)
-            results.append(one)
-        await self._all_of(begun)
-        return [self._mapped(one) for one in results]
+        found: list[Result | asyncio.Task[Result]] = []
+        still_open: set[asyncio.Task[Result]] = set()
+        try:
+            for prompt, key in zip(items, names, strict=True):
+                while len(still_open) >= most:
+                    await self._a_child_ended()
+                one = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
+                found.append(one)
+                if isinstance(one, asyncio.Task):
+                    still_open.add(one)
+                    one.add_done_callback(still_open.discard)
+                elif not self._end.done():
+                    await asyncio.sleep(0)
+            if still_open:
+                await asyncio.wait(still_open)
+        except BaseException:
+            # Cancelled, or a prompt of a wrong type: nothing that was begun here goes on.
+            await self._stop(still_open)
+            raise
+        results = [one.result() if isinstance(one, asyncio.Task) else one for one in found]
+        for one in results:
+            self._record(one)
+        return results
 
-    def from_thread(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine on the event loop of the tree and wait for it, in the thread of a sync tool."""
+    def from_thread(
+        self, name: str, make: Callable[[], Awaitable[T]], rejected: Callable[[Rejection], T]
+    ) -> T:
+        """Run a coroutine on the event loop of the tree and wait for it, in the thread of a sync tool.
+
+        `rejected` makes the result if the call has ended.
+        """
         loop = self._run.node.tree.loop
         if on_loop(loop):
             raise UsageError(
-                f"{self._who}: ctx.{name}_sync(...) would block the event loop; write `await ctx.{name}(...)`."
+                f"{self._who}: ctx.{name}_sync(...) would block the event loop. Write `await ctx.{name}(...)`."
             )
+        if not self._end.done():
+            # The thread only waits: the children's own sync tools may need all the others.
+            with threads.waiting() as go_on:
+                errand = self._errand(make, go_on)
+                try:
+                    return asyncio.run_coroutine_threadsafe(errand, loop).result()
+                except (CancelledError, RuntimeError):
+                    # The event loop is being closed, or is closed: then nothing awaits the errand.
+                    if not loop.is_closed() and not self._end.done():
+                        raise
+                    errand.close()
+        threading.Event().wait(THREAD_WAIT_S)
+        return rejected(self._ended_before())
 
-        async def work() -> T:
+    async def _errand(self, make: Callable[[], Awaitable[T]], done: Callable[[], None]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._errands.add(task)
+        try:
             return await make()
-
-        # The thread only waits: the children's own sync tools may need all the others.
-        with threads.aside():
-            return asyncio.run_coroutine_threadsafe(work(), loop).result()
+        finally:
+            self._errands.discard(task)
+            done()
 
     @property
     def left(self) -> Left:
-        """What the run's children may still spend: what is withheld for its own last word is not in it."""
-        node = self._run.node
-        seconds = node.life.deadline.soft_left()
+        """What the run's children may still spend: what is, or would be, withheld for its own last word is not in it."""
+        node, run = self._run.node, self._run
+        account, seconds = node.means.account, node.life.deadline.soft_left()
+        word = account.last_word
+        if not account.has_word and run.agent.program is None:
+            want = want_after(run, run.talk.tokens, run.turn.size)
+            word = want.amount(want.output_tokens)
         return msgspec.structs.replace(
-            ledger.left(node.means.account, own_word=False),
+            ledger.left(account, word),
             depth=node.bounds.depth_left,
             seconds=None if seconds == float("inf") else max(0.0, seconds),
         )
 
-    # --- What the engine calls --------------------------------------------------------------------
+    # --- Called by the engine ---------------------------------------------------------------------
 
     async def close(self) -> None:
         """The call has ended: stop what it left open, and wait for the end of it. Raises nothing."""
-        self._closed = True
+        wake(self._end)
         for delegation in self._tasks.values():
             delegation.stop(self._who, "it ended without waiting for this run")
-        await self.children_ended()
-        left = self._run.engine.give_up(self._run, self._call)
+        while self._tasks or self._errands:
+            await self._settle([*self._tasks, *self._errands])
+        if self._run.node.life.phase.stopped:
+            # It could not ask for all of them; whatever is recorded stays for the next time.
+            return
+        left = len(self._run.engine.give_up(self._run, self._call))
         if left:
             self._run.node.warn(
-                f"{self._who} did not ask again for {len(left)} recorded {'child' if len(left) == 1 else 'children'} when it was"
+                f"{self._who} did not ask again for {left} recorded {'child' if left == 1 else 'children'} when it was"
                 " resumed; their outcomes are kept. Give children a key=..., so that they are found if their prompts change."
             )
 
     async def children_ended(self) -> bool:
-        """Wait for every open child; whether there was one. Raises nothing."""
+        """Wait for every open child; returns whether there was one. Raises nothing."""
         if not self._tasks:
             return False
         while self._tasks:
-            try:
-                await asyncio.wait(self._tasks)
-            except asyncio.CancelledError:
-                self._run.node.life.phase.on_cancelled()
+            await self._settle(self._tasks)
         return True
+
+    async def _settle(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            self._run.node.life.phase.on_cancelled()
 
     # --- Asking for a child -----------------------------------------------------------------------
 
@@ -194,10 +254,10 @@ class FromCode:
         limits: object,
         model: object,
         key: object,
-    ) -> asyncio.Task[Result] | Rejection:
-        """Ask for a child in a task of the engine; a rejection if that cannot work. Raises UsageError."""
-        if self._closed:
-            return Rejection("cancelled", f"Cancelled before it started: {self._who} has ended.")
+    ) -> asyncio.Task[Result] | Result:
+        """Ask for a child in a task of the engine; a recorded outcome, or a rejection if it cannot start. Raises UsageError."""
+        if self._end.done():
+            return self._ended_before()
         found = self._find_agent(agent, limits, model)
         plan = found if isinstance(found, Rejection) else _plan(found, prompt, label)
         if isinstance(plan, Rejection):
@@ -208,10 +268,12 @@ class FromCode:
         run = self._run
         phase = SubPhase(run.node.life.phase)
         delegation = Delegation(run, plan, self._call, phase, named)
-        rejected = run.engine.refused(delegation)
-        if rejected is not None:
+        result = run.engine.recall(delegation)
+        if result is None and delegation.record is None:
+            result = run.engine.refused(delegation)
+        if result is not None:
             phase.leave()
-            return rejected
+            return self._unless_rejected(result, named)
         # Opened before the task exists: on Python 3.12 and later its first step may run at once.
         self._opened()
         task = run.node.tree.loop.create_task(
@@ -220,6 +282,15 @@ class FromCode:
         self._tasks[task] = delegation
         task.add_done_callback(self._forget)
         return task
+
+    def _ended_before(self) -> Rejection:
+        return Rejection("cancelled", f"Cancelled before it started: {self._who} has ended.")
+
+    def _unless_rejected(self, result: Result, name: str) -> Result:
+        """The result. The key of a child that did not start may be used again."""
+        if isinstance(result, Rejection):
+            self._keys.discard(name)
+        return result
 
     def _find_agent(self, agent: object, limits: object, model: object) -> Agent | Rejection:
         if limits is not None and not isinstance(limits, Limits):
@@ -230,7 +301,7 @@ class FromCode:
                 names = ", ".join(below) or "none"
                 return Rejection(
                     "unknown_agent",
-                    f"{self._run.agent.name!r} has no subagent {agent!r}.{suggest(agent, below)} Its subagents: {names}.",
+                    f"Agent {agent!r} is not declared in {self._run.agent.name!r}.{suggest(agent, below)} Its subagents: {names}.",
                 )
             agent = below[agent]
         if not isinstance(agent, Agent):
@@ -240,28 +311,33 @@ class FromCode:
         return agent.narrowed(limits, cast("ModelChoice | None", model))
 
     def _name(self, plan: Plan, key: object) -> str | Rejection:
-        """The child's name among those of this call. It is found by it when the tree is resumed."""
+        """The child's name among the children of this call; a resumed tree finds the child by this name."""
         if key is None:
-            digest = hashlib.blake2s(
-                _redactor().redact_text(plan.task).encode("utf-8", "replace"), digest_size=8
-            )
+            # As the journal has it: a prompt may be made of answers that are read from there when the tree is resumed.
+            shown = self._run.node.tree.journal.redact(plan.task)
+            digest = hashlib.blake2s(shown.encode("utf-8", "replace"), digest_size=8)
             name = f"{plan.agent.name}#{digest.hexdigest()}"
             self._prompts[name] += 1
             return f"{name}#{self._prompts[name]}"
         if not isinstance(key, str) or not key.strip() or len(key) > 200:
             raise UsageError(f"{self._who}: key must be a text of 1 to 200 characters, not {key!r}.")
-        name = f"{plan.agent.name}/{clean(key)}"
+        name = f"{plan.agent.name}/{clean(self._run.node.tree.journal.redact(key))}"
         if name in self._keys:
             return Rejection(
-                "invalid_input", f"The key {key!r} was used before in this call; keys must differ."
+                "invalid_input", f"The key {key!r} was already used in this call; keys must be unique."
             )
         self._keys.add(name)
         return name
 
     async def _carry(self, delegation: Delegation, phase: SubPhase) -> Result:
-        """One child, from its request to its end, with the call's slot free meanwhile. In a task of the engine."""
+        """Runs one child, from its request to its end, in its own task; the call's slot is free meanwhile."""
         try:
-            return await self._keep_word() or await self._run.engine.delegate(delegation)
+            engine, rejected = self._run.engine, await self._keep_word(phase)
+            if rejected is None:
+                result = await engine.delegate(delegation)
+            else:
+                result = engine.decline(delegation, rejected)
+            return self._unless_rejected(result, delegation.key)
         finally:
             phase.leave()
             self._open -= 1
@@ -269,19 +345,23 @@ class FromCode:
 
     def _forget(self, task: asyncio.Task[Result]) -> None:
         self._tasks.pop(task, None)
+        if self._next_end is not None:
+            wake(self._next_end)
 
-    async def _keep_word(self) -> Rejection | None:
+    async def _keep_word(self, phase: SubPhase) -> Rejection | None:
         """Withhold the run's last word before its first child can spend it."""
         if self._has_word:
             return None
         self._run.turn.delegated.add(self._call)
         try:
-            await keep_last_word(self._run, self._run.turn.size)
+            await keep_last_word(self._run, self._run.turn.size, phase)
         except OverBudget as over:
             if not self._run.node.means.account.has_word:
-                return Rejection("budget", f"The budget is exhausted: {over}. Answer with what you have.")
+                return Rejection(
+                    "budget", f"Not started, budget exhausted: {over}. Answer with what you have."
+                )
         except Stopped:
-            return Rejection("cancelled", "Cancelled before it started: the run was stopped.")
+            return Rejection("cancelled", "Cancelled before it started.")
         self._has_word = True
         return None
 
@@ -300,7 +380,7 @@ class FromCode:
             self._queue.leave()
 
     async def _back(self) -> None:
-        """Work again, once the last child has ended: one wait for the slot, however many children ended. Raises nothing."""
+        """Take the slot again once the last child has ended: one wait, however many children ended. Raises nothing."""
         while not self._works and not self._open:
             if self._returning is not None:
                 await asyncio.shield(self._returning)
@@ -313,7 +393,7 @@ class FromCode:
                 self._returning = None
             self._works = True
             if self._open:
-                # Another child was asked for meanwhile.
+                # Another child was started meanwhile.
                 self._release()
             else:
                 self._on_back()
@@ -323,7 +403,7 @@ class FromCode:
         try:
             await seat.enter(phase)
         except Stopped:
-            # It counts as working without a slot: the call is about to end.
+            # Count the call as working without a slot: it is about to end.
             if self._queue is not None:
                 self._queue.count()
             return
@@ -335,85 +415,59 @@ class FromCode:
 
     # --- Waiting ----------------------------------------------------------------------------------
 
-    async def _all_of(self, tasks: Sequence[asyncio.Task[Result]]) -> list[Result]:
-        """Wait for children. If the code is cancelled meanwhile, they are stopped, and have ended when it goes on."""
-        left = [task for task in tasks if not task.done()]
-        while left:
-            await self._waited(left, asyncio.ALL_COMPLETED)
-            left = [task for task in left if not task.done()]
-        return [task.result() for task in tasks]
+    async def _a_child_ended(self) -> None:
+        """Wait until any child of the call has ended."""
+        if self._next_end is None or self._next_end.done():
+            self._next_end = self._run.node.tree.loop.create_future()
+        await asyncio.wait([self._next_end])
 
-    async def _first_of(self, tasks: Sequence[asyncio.Task[Result]]) -> None:
-        await self._waited([task for task in tasks if not task.done()], asyncio.FIRST_COMPLETED)
+    async def _stop(self, tasks: Collection[asyncio.Task[Result]]) -> None:
+        """Stop children that code does not wait for any more, and wait for their ends, whatever cancels the code meanwhile."""
+        for task in tasks:
+            if (delegation := self._tasks.get(task)) is not None:
+                delegation.stop(self._who, "it stopped waiting for this run")
+        await settled(tasks)
 
-    async def _waited(self, tasks: Sequence[asyncio.Task[Result]], until: str) -> None:
-        try:
-            await asyncio.wait(tasks, return_when=until)
-        except asyncio.CancelledError:
-            for task in tasks:
-                if (delegation := self._tasks.get(task)) is not None:
-                    delegation.stop(self._who, "it stopped waiting for this run")
-            await settled(tasks)
-            raise
+    async def _answer(self, result: Result) -> Result:
+        """Give code its result. After a rejection others have the event loop: for longer if there are many in a row."""
+        self._record(result)
+        self._in_a_row = self._in_a_row + 1 if isinstance(result, Rejection) else 0
+        over = self._in_a_row - PATIENT
+        if over > 0:
+            await asyncio.wait([self._end], timeout=min(LONGEST_WAIT_S, 0.001 * over))
+        await asyncio.sleep(0)
+        return result
 
-    def _accept(self, outcome: Outcome) -> Outcome:
-        self._in_a_row = 0
-        return outcome
-
-    async def _refuse(self, rejection: Rejection) -> Rejection:
-        """Give the rejection to code, and others the event loop: after many in a row, for longer."""
-        self._record(rejection)
-        self._in_a_row += 1
-        over = max(0, self._in_a_row - PATIENT)
-        await asyncio.sleep(min(LONGEST_WAIT_S, 0.001 * over))
-        return rejection
-
-    def _record(self, rejection: Rejection) -> None:
+    def _record(self, result: Result) -> None:
+        if not isinstance(result, Rejection):
+            return
         self._rejected += 1
         node = self._run.node
-        if self._rejected <= MOST_RECORDED and not self._closed:
-            node.emit(DelegationRejected(*node.stamp(), call=self._call, rejection=rejection))
-
-    def _mapped(self, one: Result | asyncio.Task[Result]) -> Result:
-        if not isinstance(one, asyncio.Task):
-            return one
-        result = one.result()
-        if isinstance(result, Rejection):
-            self._record(result)
-        return result
+        if self._rejected <= MOST_RECORDED and not self._end.done():
+            node.emit(DelegationRejected(*node.stamp(), call=self._call, rejection=result))
 
     def _at_once(self, concurrency: object) -> int:
         if concurrency is None:
             return min((pool.size for pool in self._run.node.means.seat.pools), default=AT_ONCE)
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise UsageError(
-                f"{self._who}: concurrency must be a whole number from 1 up, not {concurrency!r}."
+                f"{self._who}: concurrency must be a whole number of at least 1, not {concurrency!r}."
             )
         return concurrency
 
     def _check_loop(self, name: str) -> None:
         if not on_loop(self._run.node.tree.loop):
             raise UsageError(
-                f"{self._who}: await ctx.{name}(...) on the event loop that runs the tool; from the thread of a sync tool call"
-                f" ctx.{name}_sync(...)."
+                f"{self._who}: `await ctx.{name}(...)` works only on the event loop that runs the tool. In a sync tool's thread,"
+                f" call ctx.{name}_sync(...)."
             )
-
-
-_kept_redactor: list[Redactor] = []
-
-
-def _redactor() -> Redactor:
-    """Made once: a prompt is redacted before it is digested, so that the journal has no digest of a secret."""
-    if not _kept_redactor:
-        _kept_redactor.append(Redactor())
-    return _kept_redactor[0]
 
 
 def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
     if not isinstance(label, str):
-        raise UsageError(f"label must be a text, not {label!r}.")
+        raise UsageError(f"label must be a string, not {label!r}.")
     if not isinstance(prompt, (str, list, tuple)):
-        raise UsageError(f"prompt must be a text or a list of parts, not {type(prompt).__name__}.")
+        raise UsageError(f"prompt must be a string or a list of parts, not {type(prompt).__name__}.")
     try:
         message = as_message(cast(Task, prompt))
     except UsageError as error:
@@ -423,15 +477,15 @@ def _plan(agent: Agent, prompt: object, label: object) -> Plan | Rejection:
 
 def _pairs(prompts: object, keys: object) -> tuple[list[Task], list[str | None]]:
     if isinstance(prompts, str) or not isinstance(prompts, Iterable):
-        raise UsageError("map() takes a list of prompts; for one prompt use delegate().")
+        raise UsageError("map() takes a list of prompts. For one prompt, use delegate().")
     items = list(cast("Iterable[Task]", prompts))
     if keys is None:
         return items, [None] * len(items)
     if isinstance(keys, str) or not isinstance(keys, Iterable):
-        raise UsageError("map(keys=...) takes a list of texts, one for each prompt.")
+        raise UsageError("map(keys=...) takes a list of strings, one for each prompt.")
     names = list(cast("Iterable[str | None]", keys))
     if len(names) != len(items):
         raise UsageError(
-            f"map() has {len(items)} prompts and {len(names)} keys; there must be one key for each prompt."
+            f"map() got {len(items)} prompts but {len(names)} keys. Pass one key for each prompt."
         )
     return items, names

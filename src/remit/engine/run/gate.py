@@ -1,4 +1,4 @@
-"""Whether a call may run: what the policy says, what a person says, and that it is still the call they spoke of."""
+"""Whether a call may run: the policy, the approver, and a check that the call is still the one they saw."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from remit.types.text import FOREIGN, describe_error
 log = logging.getLogger("remit")
 
 CHANGED = (
-    "Not run: what this call would do changed while a person was asked about it. Look again, then repeat it."
+    "Not run: the effect of this call changed while approval was pending. Look again, then repeat the call."
 )
 
 
 async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult | None:
-    """None when the call may run; otherwise the denial that the model reads. Raises Stopped."""
+    """None if the call may run; otherwise the denial that the model reads. Raises Stopped."""
     run.turn.allowed_by.pop(call.id, None)
     ruling = _ruling(run, call, tool)
     if isinstance(ruling, ToolResult):
@@ -39,12 +39,12 @@ async def may_run(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> 
 async def _may_run_now(
     run: Run, call: Call, tool: Tool, past: CallRecord | None, ruling: Ruling
 ) -> ToolResult | None:
-    """The same where a person may have to be asked."""
+    """Like `may_run`, if a person may have to be asked."""
     args = call.args
-    assert isinstance(args, dict), "what is no object is refused before anybody is asked"
+    assert isinstance(args, dict), "arguments that are not an object are refused before this"
     kwargs: dict[str, object] = {}
     if not isinstance(tool, RuntimeTool):
-        # Nobody is asked about a call that could not run anyway.
+        # Do not ask about a call that could not run anyway.
         try:
             kwargs = await check(run, tool, args)
         except BadArguments as problem:
@@ -55,7 +55,7 @@ async def _may_run_now(
     if ruling.answer == "allow":
         return None
     answer = past.answer if past is not None else None
-    # A yes that is recorded may have been for another change; a no stays one.
+    # A recorded approval may have been for another change; a recorded denial stands.
     if answer is not None and not (change and answer.allowed):
         run.turn.allowed_by[call.id] = "person"
         return None if answer.allowed else _denied(answer.reason)
@@ -76,7 +76,7 @@ def _only_by_a_person(ruling: Ruling) -> Ruling:
 
 
 def _ruling(run: Run, call: Call, tool: Tool) -> Ruling | ToolResult:
-    """What the policy says; a denial is a result."""
+    """The policy's ruling, or its denial as a result."""
     try:
         ruling = judge(call, tool, run.node, run.node.bounds.policies)
     except FOREIGN as error:
@@ -111,7 +111,7 @@ async def _ask(
     )
     if not decision.allowed:
         return _denied(decision.reason)
-    # The person thought about it for a while: a link may lead elsewhere now, a file may be another one.
+    # Time has passed since the question: a symlink may point elsewhere now, or a file may have changed.
     again = _ruling(run, call, tool)
     if isinstance(again, ToolResult):
         return again
@@ -121,4 +121,4 @@ async def _ask(
 
 
 def _denied(reason: str) -> ToolResult:
-    return ToolResult(f"Denied: {reason.rstrip('.') or 'the person who was asked said no'}.", ok=False)
+    return ToolResult(f"Denied: {reason.rstrip('.') or 'the approver said no'}.", ok=False)

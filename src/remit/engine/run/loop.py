@@ -1,8 +1,7 @@
-"""One agent, turn by turn, until it ends. The only loop there is.
+"""The loop: one agent, turn by turn, until it ends. There is no second loop.
 
-Asking the model is in `model_call.py`, running a turn's calls in `tool_calls.py`; what becomes of the end is
-in `engine/delegation/spawn.py`. A soft limit (turns, time, budget, going in circles) ends the turns, and the
-run is asked once for what it has.
+Model calls are in `model_call.py`, a turn's tool calls in `tool_calls.py`; `engine/delegation/spawn.py` makes the outcome.
+A soft limit (turns, time, budget, repeated calls) ends the turns, and the run is asked once for a final answer.
 """
 
 from __future__ import annotations
@@ -29,45 +28,45 @@ from remit.types.outcome import Status
 from remit.types.sizes import LARGE, TURN_CHARS
 
 SHORTENED = 4
-"""How often a conversation that is too long for its model is made shorter and sent again."""
+"""How often a conversation that is too long for its model is shortened and sent again."""
 
 OUTPUT_TRIES = 3
-"""How often a structured answer that does not match is asked for again, the first time included."""
+"""How many structured answers may fail validation."""
 
 WRAP_UP = (
-    "[remit] You have to stop here: {why}. No tool can be called any more. Write your final answer now from what you"
-    " have: what you found, what is done, what is not, and what you are unsure of."
+    "[remit] You have to stop here: {why}. You cannot call tools any more. Write your final answer now from what you have:"
+    " what you found, what is done, what is not, and what you are unsure of."
 )
-NO_MORE_CALLS = "Not run: no tool can be called any more."
-GO_ON = "[remit] You were stopped before you had finished your answer. Go on from there."
-SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still open."
+NO_MORE_CALLS = "Not run: tools cannot be called any more."
+GO_ON = "[remit] You were stopped before your answer was complete. Continue from there."
+SUMMARISE = "Summarise your findings concisely: what you did, what you found, and what is still to do."
 
 
 async def drive(run: Run) -> Ending:
-    """Turns until the model answers, fails, or reaches a limit. Every end is an Ending; only bugs raise."""
+    """Run turns until the model answers, fails, or reaches a limit. Every end is an Ending; only bugs raise."""
     life = run.node.life
     ended: Ending | Limit | None = None if life.deadline.left() > 0 else _no_time(run)
     try:
         while ended is None:
             ended = _limit(run) or await _turn(run)
     except Stopped:
-        ended = life.limit or Limit("deadline", "it was stopped")
+        ended = life.limit or Limit("deadline", "the run was stopped")
     if isinstance(ended, Limit) or run.plan.summary != "never":
         ended = await _concluded(run, ended)
     return ended if life.cause is None else stopped(run, life.cause)
 
 
 def _no_time(run: Run) -> Limit:
-    return Limit("deadline", "there was no time at all" if run.replay is None else "there was no time left")
+    return Limit("deadline", "the time limit left no time" if run.replay is None else "no time was left")
 
 
 def _limit(run: Run) -> Limit | None:
-    """The soft limit that keeps the run from its next turn. Raises Stopped."""
+    """The soft limit that prevents the next turn. Raises Stopped."""
     node = run.node
     node.life.check_clock()
     if run.looping:
         run.failed_tool = run.looping
-        return Limit("repeating", f"{run.looping} was called again and again with the same result")
+        return Limit("repeating", f"{run.looping} was called repeatedly with the same result")
     if run.reply_left is None and run.tally.turns >= node.bounds.most_turns:
         most = node.bounds.limits.turns
         return Limit("turns", f"the limit of {most} {'turn' if most == 1 else 'turns'} is reached")
@@ -75,7 +74,7 @@ def _limit(run: Run) -> Limit | None:
 
 
 async def _turn(run: Run) -> Ending | Limit | None:
-    """One reply and what follows from it. None: there is another turn. Raises Stopped."""
+    """One reply and its consequences. None: there is another turn. Raises Stopped."""
     reply = _recorded_reply(run) or await _ask(run)
     if not isinstance(reply, Reply):
         return reply
@@ -89,7 +88,7 @@ async def _turn(run: Run) -> Ending | Limit | None:
 
 
 def _recorded_reply(run: Run) -> Reply | None:
-    """The reply that a resumed run has still to act on, once."""
+    """The recorded reply that a resumed run has still to process, returned once."""
     if run.replay is None:
         return None
     reply, run.replay.reply = run.replay.reply, None
@@ -97,14 +96,14 @@ def _recorded_reply(run: Run) -> Reply | None:
 
 
 async def _ask(run: Run) -> Reply | Ending | Limit:
-    """Begin a turn: ask the model, with a shorter conversation if it is too long. Raises Stopped."""
+    """Start a turn: ask the model, and shorten the conversation if it is too long. Raises Stopped."""
     _join_sent(run)
     talk, asking = run.talk, run.asking
     if isinstance(talk.messages[-1], AssistantMessage):
         run.tell(GO_ON)
     run.tally.turns += 1
     try:
-        # Half of the window always fits.
+        # A conversation under half of the window always fits.
         if asking.window is not None and talk.tokens * 2 > asking.window:
             await fit(run)
         return await exchange(run)
@@ -122,7 +121,7 @@ async def _run_calls(run: Run, calls: Sequence[Call]) -> None:
 
 
 async def _concluded(run: Run, ended: Ending | Limit) -> Ending:
-    """The end of a run that reached a limit, or whose answer is to be summarised."""
+    """The ending of a run that reached a limit, or whose answer is to be summarised."""
     life = run.node.life
     if isinstance(ended, Limit):
         _close_calls(run)
@@ -138,14 +137,14 @@ async def _concluded(run: Run, ended: Ending | Limit) -> Ending:
 
 
 async def _let_others_run(node: Node) -> None:
-    """Give others the event loop now and then, if the model is asked again without a call in between. Raises Stopped."""
+    """Yield to the event loop now and then if the model is asked again without a tool call. Raises Stopped."""
     phase = node.life.phase
     if phase.is_due(node.tree.clock()):
         await phase.breathe()
 
 
 async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | Ending | Limit:
-    """Ask again, with a shorter conversation, if it was too long for the model. Raises Stopped."""
+    """Ask again with a shorter conversation if it was too long for the model. Raises Stopped."""
     for _ in range(SHORTENED):
         if isinstance(failed, OverBudget):
             break
@@ -159,21 +158,21 @@ async def _ask_shorter(run: Run, failed: OverBudget | ModelFailed) -> Reply | En
 
 
 async def _last_word(run: Run, calls: int) -> None:
-    """Make sure of it; without it the run may not delegate."""
+    """Withhold budget for the last word; without it the run may not delegate."""
     try:
-        await keep_last_word(run, calls)
+        await keep_last_word(run, calls, run.node.life.phase)
     except OverBudget as over:
-        # The last word that was withheld when the reply came is still there, only smaller than it should be.
+        # A last word was withheld when the reply came, only smaller than it should be.
         run.turn.no_children = "" if run.node.means.account.has_word else str(over)
     except Stopped:
-        # The calls still get their results, so that the conversation is not left with an open call.
+        # The calls still get their results, so that every call in the conversation has one.
         return
 
 
 async def _answered(run: Run, reply: Reply) -> Ending | None:
-    """What a reply amounts to whose calls, if it has any, are not run. None: the model is asked again. Raises Stopped.
+    """The ending for a reply whose calls, if any, are not run. None: the model is asked again. Raises Stopped.
 
-    That is for a structured answer which does not match, and for what was sent to the run meanwhile.
+    It is asked again after a structured answer that failed validation, and when a message was sent to the run meanwhile.
     """
     node = run.node
     if node.inbox and reply.stop == "end" and not reply.calls and run.tally.turns < node.bounds.most_turns:
@@ -192,14 +191,14 @@ async def _answered(run: Run, reply: Reply) -> Ending | None:
         return Ending(Status.COMPLETED, reply.text, output=value)
     run.tally.tries += 1
     if run.tally.tries >= OUTPUT_TRIES:
-        why = f"no answer had the form that was asked for in {run.tally.tries} tries. {problem}"
+        why = f"{run.tally.tries} answers failed validation. {problem}"
         return Ending(Status.FAILED, reply.text, why, error=why)
     run.tell(f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
     return None
 
 
 async def _parsed(run: Run, text: str) -> tuple[object, str]:
-    """As `parse_output`, a long answer in a thread. Raises Stopped."""
+    """`parse_output`; a long answer is parsed in a thread. Raises Stopped."""
     output = run.agent.output
     if len(text) <= LARGE:
         return parse_output(output, text)
@@ -209,12 +208,12 @@ async def _parsed(run: Run, text: str) -> tuple[object, str]:
     if ended.error is not None:
         raise ended.error
     if ended.how == "timed_out":
-        return None, f"The answer is too long: it could not be checked in {LARGE_S:g} s."
+        return None, f"The answer is too long: checking it took more than {LARGE_S:g} s."
     return cast("tuple[object, str]", ended.value)
 
 
 def _cut_off(run: Run, reply: Reply) -> Ending | None:
-    """What a reply that met its output limit amounts to. Its calls may be incomplete, and are asked for again."""
+    """The ending for a reply that reached its output limit; None if it has calls: they may be incomplete, so ask again."""
     if not reply.calls:
         return Ending(Status.INCOMPLETE, reply.text, "length")
     run.node.life.check_clock()
@@ -223,7 +222,7 @@ def _cut_off(run: Run, reply: Reply) -> Ending | None:
 
 
 async def _wrapped_up(run: Run, limit: Limit) -> Ending:
-    """Ask once for what the run has; a run without a reply so far has nothing."""
+    """Ask once for a final answer; a run without any reply has nothing to report."""
     node, life = run.node, run.node.life
     life.meet(limit)
     ending = limited(limit, run)
@@ -252,7 +251,7 @@ async def _wrapped_up(run: Run, limit: Limit) -> Ending:
 
 
 async def _summarised(run: Run, ending: Ending) -> Ending:
-    """The summary of an answer, where the agent wants one; the answer itself if that fails."""
+    """The summary of an answer, if the agent wants one; the answer itself if that fails."""
     chars = run.node.bounds.limits.result_chars
     long = isinstance(chars, int) and len(ending.text) > chars
     if (run.plan.summary == "auto" and not long) or run.agent.output is not None:
@@ -272,14 +271,14 @@ async def _summarised(run: Run, ending: Ending) -> Ending:
 
 
 def _close_calls(run: Run) -> None:
-    """Answer the calls of a reply that came together with a stop."""
+    """Answer the calls of a reply that arrived together with a stop."""
     last = run.talk.messages[-1] if run.talk.messages else None
     if isinstance(last, AssistantMessage) and last.calls:
         refuse_calls(run, last.calls, NOT_FINISHED, unfinished=True)
 
 
 def _join_sent(run: Run) -> None:
-    """Messages that were sent to the run join its next turn."""
+    """Add the messages sent to the run to its next turn."""
     node = run.node
     sent, node.inbox = node.inbox, []
     for one in sent:

@@ -1,4 +1,4 @@
-"""How the turns of a run ended, in one record and in words."""
+"""How a run's turns ended: the record and its messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remit.types.text import clean, shorten
 KIND_WORDS = {
     "rate_limit": "rate limit of the provider",
     "overloaded": "provider overloaded",
-    "server": "server error of the provider",
+    "server": "Server error from the provider",
     "timeout": "provider timed out",
     "connection": "connection to the provider failed",
     "auth": "credentials refused by the provider",
@@ -38,7 +38,7 @@ class Ending(Struct, frozen=True):
 
 
 def limited(limit: Limit, run: Run) -> Ending:
-    """A soft limit, before there is a last word."""
+    """The ending after a soft limit, before the wrap-up."""
     if limit.kind in ("turns", "repeating"):
         return Ending(Status.INCOMPLETE, run.talk.text, limit.kind)
     status = Status.OVER_BUDGET if limit.kind == "budget" else Status.TIMED_OUT
@@ -46,9 +46,9 @@ def limited(limit: Limit, run: Run) -> Ending:
 
 
 def failed_with(failed: ModelFailed) -> Ending:
-    """A model that failed for good."""
+    """The ending after a model failed permanently."""
     status = Status.STALLED if failed.error.kind == "stalled" else Status.FAILED
-    # What a provider says is bounded here: the parent reads it, and the event has the whole.
+    # The provider's message is shortened here, because the parent reads it; the event has all of it.
     kind = failed.error.kind
     said = shorten(clean(str(failed)), FAILURE_CHARS, FAILURE_CHARS - 3)
     tried = f" ({failed.attempts} attempts)" if failed.attempts > 1 else ""
@@ -57,6 +57,6 @@ def failed_with(failed: ModelFailed) -> Ending:
 
 
 def stopped(run: Run, cause: Cause) -> Ending:
-    """A stop from above, or the hard end of its time; it wins over whatever soft limit came before."""
+    """The ending after a cancel or the hard deadline, which override any soft limit."""
     status = Status.TIMED_OUT if cause.kind == "deadline" else Status.CANCELLED
     return Ending(status, run.talk.text, cause.words)

@@ -1,7 +1,6 @@
-"""One model call, paid for: reserve, send, settle; and again when the provider fails in passing.
+"""One model call: reserve, send, settle, and retry after temporary failures.
 
-Retries have this one owner. Each attempt has its own reservation and its own events; none is held
-while backing off.
+All retries happen here. Each attempt has its own reservation and its own events; nothing is reserved during a back-off.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from remit.engine.run.reply import estimated, read, usage_of
 from remit.engine.run.state import Run
 from remit.engine.run.tokens import message_tokens
 from remit.errors import ModelError
-from remit.tasks.cancel import Stopped, on_loop, wake
+from remit.tasks.cancel import Phase, Stopped, on_loop, wake
 from remit.types.events import (
     DeltaReceived,
     ModelCallFailed,
@@ -46,20 +45,20 @@ FIRST_BACK_OFF_S = 1.0
 MOST_BACK_OFF_S = 60.0
 
 MOST_RETRY_AFTER_S = 86_400.0
-"""A provider that asks for a longer wait is not waited for."""
+"""If a provider asks for a longer wait, the call fails."""
 
 RETRIES_BEFORE_FALLBACK = 1
-"""With another model to turn to, one that fails is not waited for as long."""
+"""With another model to switch to, a failing model gets fewer retries."""
 
 NO_FALLBACK = ("invalid", "bug")
-"""Kinds of failure that another model would not mend."""
+"""Kinds of failure that another model would not fix."""
 
 TOO_MANY = ("rate_limit", "overloaded")
-"""Kinds of failure that say: fewer at once, whoever asks."""
+"""Kinds of failure that mean: send fewer requests at once."""
 
 
 class OverBudget(Exception):
-    """The next model call does not fit; `after` is the error it was to be tried again after, if that is why."""
+    """The next model call does not fit the budget; `after` is the error that it would have retried, if any."""
 
     def __init__(self, over: Over, after: ModelError | None = None) -> None:
         super().__init__(over.words if after is None else f"{over.words}, after: {clean(str(after))[:500]}")
@@ -68,7 +67,7 @@ class OverBudget(Exception):
 
 
 class ModelFailed(Exception):
-    """The model failed for good, at the last of so many attempts."""
+    """The model failed permanently, after `attempts` attempts."""
 
     def __init__(self, error: ModelError, attempts: int) -> None:
         super().__init__(str(error))
@@ -78,18 +77,18 @@ class ModelFailed(Exception):
 
 @final
 class _Failed(Struct, frozen=True):
-    """What came of an attempt that failed, and what it used, which is settled."""
+    """A failed attempt and its usage, which is already settled."""
 
     error: ModelError
     usage: Usage
 
 
-_UNSENT = _Failed(ModelError("it was not sent", kind="connection", retryable=False), Usage())
-"""Until a request is sent."""
+_UNSENT = _Failed(ModelError("the request was not sent", kind="connection", retryable=False), Usage())
+"""The result until a request is sent."""
 
 
 async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
-    """Ask the model once, through passing failures. The reply is in the conversation afterwards.
+    """Get one reply from the model, with retries, and add it to the conversation.
 
     Raises OverBudget, ModelFailed or Stopped.
     """
@@ -114,7 +113,7 @@ async def exchange(run: Run, purpose: Purpose = "turn") -> Reply:
 
 
 async def _attempt(run: Run, purpose: Purpose, attempt: int, last: ModelError | None) -> Reply | _Failed:
-    """One attempt, which has a place in the model's lane and gives it back. Raises OverBudget and Stopped."""
+    """One attempt, with a place in the model's lane, given back at the end. Raises OverBudget and Stopped."""
     lane = run.asking.lane
     heard: Reply | _Failed = _UNSENT
     try:
@@ -122,10 +121,10 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int, last: ModelError | 
         try:
             ended = await sent.send()
         except Stopped as stopped:
-            # What came back together with the stop is paid for and recorded too.
+            # A reply that arrived together with the stop is paid for and recorded too.
             heard = sent.settle(stopped.ended)
             if sent.begun and isinstance(heard, _Failed):
-                _tell_failed(run, attempt, heard, None, kind="stopped")
+                _emit_failed(run, attempt, heard, None, kind="stopped")
             raise
         heard = sent.settle(ended)
         return heard
@@ -134,13 +133,13 @@ async def _attempt(run: Run, purpose: Purpose, attempt: int, last: ModelError | 
 
 
 async def _reserved(run: Run, purpose: Purpose, attempt: int, last: ModelError | None) -> _Sent:
-    """A request whose worst case is reserved. Raises OverBudget or Stopped."""
+    """Reserve the worst case of a request. Raises OverBudget or Stopped."""
     node, asking = run.node, run.asking
     want = Want(run.talk.tokens, asking.output_tokens, asking.model.price)
-    # A turn that may delegate asks for a last word to spare besides its worst case.
+    # A turn that may delegate also asks for a spare last word.
     spare = run.kit.delegates and purpose == "turn"
     verdict = ledger.reserve(node.means.account, want, _nobody, spare)
-    reservation = await _granted(run, verdict, last)
+    reservation = await _granted(node.life.phase, verdict, last)
     heard_at = node.tree.clock() if asking.model.streams else None
     return _Sent(run, reservation, purpose, attempt, heard_at)
 
@@ -155,9 +154,9 @@ def _leave_lane(lane: Lane, heard: Reply | _Failed) -> None:
 
 
 async def _after(run: Run, failed: _Failed, attempt: int) -> int:
-    """Back off, or turn to the next model; how many attempts count from then on. Raises ModelFailed or Stopped."""
+    """Back off, or switch to the next model; returns how many attempts count from now on. Raises ModelFailed or Stopped."""
     error, delay = failed.error, _delay(run, failed.error, attempt)
-    _tell_failed(run, attempt, failed, delay)
+    _emit_failed(run, attempt, failed, delay)
     run.asking.last_error = f"{error.kind}: {error}"
     if delay is not None:
         await _back_off(run, delay)
@@ -168,7 +167,7 @@ async def _after(run: Run, failed: _Failed, attempt: int) -> int:
 
 
 def _next_model(run: Run, error: ModelError) -> bool:
-    """Turn to the next model in the order of preference, for the rest of the run."""
+    """Switch to the next model in order of preference, for the rest of the run."""
     node, asking = run.node, run.asking
     if asking.place + 1 >= len(node.bounds.models) or error.kind in NO_FALLBACK:
         return False
@@ -179,7 +178,7 @@ def _next_model(run: Run, error: ModelError) -> bool:
 
 
 def _turned_away(run: Run, attempt: int) -> bool:
-    """Whether it turned to the next model, as the lane of this one is closed for long. Raises ModelFailed."""
+    """Whether the run switched to the next model because this one's lane is closed for long. Raises ModelFailed."""
     closed = _closed(run)
     if closed is None:
         return False
@@ -189,20 +188,22 @@ def _turned_away(run: Run, attempt: int) -> bool:
 
 
 def _closed(run: Run) -> ModelError | None:
-    """The failure of a model whose lane is closed for longer than the run can wait, or needs to wait."""
+    """The error if the model's lane is closed for longer than the run can or should wait."""
     node, lane = run.node, run.asking.lane
     opens_in, others = lane.opens_in(), run.asking.place + 1 < len(node.bounds.models)
     longest = MOST_BACK_OFF_S if others else MOST_RETRY_AFTER_S
     if opens_in <= min(longest, node.life.deadline.left()):
         return None
     what = lane.why or "too many requests"
-    return ModelError(f"{what} (asked to wait for {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in)
+    return ModelError(
+        f"{what} (the provider asked to wait {opens_in:.0f} s)", kind="rate_limit", retry_after=opens_in
+    )
 
 
 async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
-    """Wait for a place in the lane, without a slot: a run that waits for it is not working. Raises Stopped.
+    """Wait for a place in the lane without holding a slot. Raises Stopped.
 
-    False when the run should look again: the lane was closed for long meanwhile, or another run with a slot took the place.
+    False if the caller must check again: the lane was closed for long meanwhile, or another run took the place.
     """
     node = run.node
     seat, phase = node.means.seat, node.life.phase
@@ -221,13 +222,13 @@ async def _wait_for_place(run: Run, lane: Lane, *, front: bool) -> bool:
     return lane.take_up(place) if aside else place.granted
 
 
-async def keep_last_word(run: Run, calls: int) -> None:
+async def keep_last_word(run: Run, calls: int, phase: Phase) -> None:
     """Withhold one more model call before children can spend it. Raises OverBudget or Stopped."""
-    want = _want_after(run, run.talk.tokens, calls)
-    await _granted(run, ledger.withhold(run.node.means.account, want, _nobody), None)
+    want = want_after(run, run.talk.tokens, calls)
+    await _granted(phase, ledger.withhold(run.node.means.account, want, _nobody), None)
 
 
-def _want_after(run: Run, conversation: int, calls: int) -> Want:
+def want_after(run: Run, conversation: int, calls: int) -> Want:
     """The call in which a run reads the results of its calls, after a conversation of so many tokens, and answers."""
     asking = run.asking
     output = min(LAST_WORD_TOKENS, asking.output_tokens)
@@ -235,11 +236,10 @@ def _want_after(run: Run, conversation: int, calls: int) -> Want:
 
 
 async def _granted(
-    run: Run, verdict: Over | Ticket | Reservation | None, last: ModelError | None
+    phase: Phase, verdict: Over | Ticket | Reservation | None, last: ModelError | None
 ) -> Reservation:
-    """What was not granted at once. Raises OverBudget or Stopped."""
+    """Wait until a ticket is decided. Raises OverBudget or Stopped."""
     if isinstance(verdict, Ticket):
-        phase = run.node.life.phase
         future: asyncio.Future[None] = phase.loop.create_future()
         verdict.wake = lambda: wake(future)
         try:
@@ -255,29 +255,29 @@ async def _granted(
 
 
 def _nobody() -> None:
-    """Replaced before anything can wake it."""
+    """Replaced before it can be called."""
 
 
 class _Sent(Struct, eq=False):
-    """One request: what is held for it, what is heard while it is in flight, and what became of it."""
+    """One request in flight: its reservation, its streamed text, and its result."""
 
     run: Run
     reservation: Reservation
     purpose: Purpose
     attempt: int
     heard_at: float | None
-    """When the model was last heard; None while its silence does not count."""
+    """When the model last sent something; None if the stall timeout has not started."""
     pieces: list[str] = field(default_factory=list[str])
-    """Text that was streamed so far."""
+    """Text streamed so far."""
     chars: int = 0
     deaf: bool = False
     begun: bool = False
-    """Whether the model was asked: a stop may come first."""
+    """Whether the model was called: a stop may come first."""
     poke: Callable[[], None] = _nobody
-    """Makes the owner of the call ask again when it expires."""
+    """Makes the waiting code read `expires` again."""
 
     async def send(self) -> foreign.Ended:
-        """Let the model reply. Raises Stopped, with what it said in the meantime."""
+        """Call the model. Raises Stopped, with the reply if it arrived meanwhile."""
         node, model = self.run.node, self.run.asking.model
         return await foreign.run(
             self.ask(),
@@ -289,16 +289,16 @@ class _Sent(Struct, eq=False):
         )
 
     async def ask(self) -> object:
-        """Ask the model. The intent is recorded in the same step, so no request is recorded that was never made."""
+        """Call the model. The start is recorded in the same step, so that only requests that were made are recorded."""
         self.begun = True
-        self._tell_started()
+        self._emit_started()
         model, request, tracing = self.run.asking.model, self._request(), self.run.node.tree.tracing
         if tracing is None:
             return await model.ask(request, self.hear)
         with tracing.in_model_call(self.run.node.run_id, model.name, request):
             return await model.ask(request, self.hear)
 
-    def _tell_started(self) -> None:
+    def _emit_started(self) -> None:
         run, node = self.run, self.run.node
         price, tokens = run.asking.model.price, run.talk.tokens
         node.emit(
@@ -329,7 +329,7 @@ class _Sent(Struct, eq=False):
         )
 
     def settle(self, ended: foreign.Ended | None) -> Reply | _Failed:
-        """What came back, paid for and recorded. Never raises: what was reserved has to be settled."""
+        """Read, settle and record the result. Never raises: the reservation must be settled."""
         run, self.deaf = self.run, True
         if not self.begun:
             ledger.give_back(self.reservation)
@@ -339,16 +339,16 @@ class _Sent(Struct, eq=False):
             return self._failed(heard, usage)
         calls, word = heard.calls, None
         if calls and run.delegates(calls):
-            # An estimate, whoever made it, does not measure the conversation: see `_record`.
+            # An estimate does not measure the conversation: see `_record`.
             asked = run.talk.tokens if usage.estimated else usage.input_tokens
-            word = _want_after(run, asked + usage.output_tokens, len(calls))
+            word = want_after(run, asked + usage.output_tokens, len(calls))
         run.node.spend(usage, self.reservation, word)
         _record(run, heard, usage, self.purpose)
         return heard
 
     def _failed(self, error: ModelError, usage: Usage) -> _Failed:
         self.run.node.spend(usage, self.reservation, None)
-        # The beginning of a reply that never ended is better than nothing.
+        # Keep the beginning of an unfinished reply as partial text.
         text = "".join(self.pieces)
         if text.strip():
             self.run.talk.text = text
@@ -361,11 +361,11 @@ class _Sent(Struct, eq=False):
             return heard, usage_of(run, heard, self.chars)
         except FOREIGN as bug:
             log.exception("the reply of %s could not be read", run.asking.model.name)
-            what = f"the model {run.asking.model.name} gave back what cannot be read: {describe_error(bug)}"
+            what = f"the model {run.asking.model.name} returned a reply that cannot be read: {describe_error(bug)}"
             return ModelError(what, kind="bug", retryable=False), estimated(run, self.chars)
 
     def hear(self, delta: str | Delta) -> None:
-        """Never raises, from whatever thread and with whatever it is called: a delta is only for live readers."""
+        """Receive streamed text. May be called from any thread with any value; never raises."""
         piece = delta if isinstance(delta, Delta) else Delta(text=safe_str(delta))
         loop = self.run.node.tree.loop
         if on_loop(loop):
@@ -384,9 +384,9 @@ class _Sent(Struct, eq=False):
         text, thinking = clean(safe_str(piece.text)), clean(safe_str(piece.thinking))
         self.chars += len(text) + len(thinking)
         self.pieces.append(text)
-        # The number is taken in any case: what is journalled must not depend on who reads.
+        # Take the number in any case: the journal must not depend on whether there are readers.
         stamp = node.stamp()
-        # An empty piece is a sign of life: the model writes something that cannot be shown yet.
+        # An empty piece only shows that the model is alive.
         if (text or thinking) and node.tree.stream.watched:
             turn = self.run.tally.replies + 1
             node.emit(DeltaReceived(*stamp, turn=turn, text=text, thinking=thinking))
@@ -395,7 +395,7 @@ class _Sent(Struct, eq=False):
         self.poke = poke
 
     def expires(self) -> float | None:
-        """Silence has a limit once the model has begun to speak, or from the start if it says it streams."""
+        """The stall timeout counts from the last streamed text, or from the start if the model streams."""
         stall = self.run.node.bounds.limits.stall_seconds
         if self.heard_at is None or not isinstance(stall, (int, float)):
             return None
@@ -403,7 +403,7 @@ class _Sent(Struct, eq=False):
 
 
 def _record(run: Run, reply: Reply, usage: Usage, purpose: Purpose, *, again: bool = False) -> None:
-    """Put a reply in the conversation."""
+    """Add a reply to the conversation."""
     node, talk, asking, tally = run.node, run.talk, run.asking, run.tally
     asking.last_error = None
     if run.replay is not None and purpose == "turn":
@@ -426,23 +426,23 @@ def _record(run: Run, reply: Reply, usage: Usage, purpose: Purpose, *, again: bo
 
 
 def _delay(run: Run, error: ModelError, attempt: int) -> float | None:
-    """Seconds until the next attempt; None when there is to be none."""
+    """Seconds until the next attempt; None if there is none."""
     node = run.node
     last = run.asking.place == len(node.bounds.models) - 1 or error.kind in NO_FALLBACK
     if not error.retryable or attempt > (RETRIES if last else RETRIES_BEFORE_FALLBACK):
         return None
-    # Seeded by the run, so that siblings spread out and a test sees the same every time.
-    import random  # noqa: PLC0415 - only those that fail wait
+    # Seeded by the run, so that siblings spread out and tests are deterministic.
+    import random  # noqa: PLC0415 - only after a failure
 
     jitter = random.Random(f"{node.run_id}/{run.tally.replies}/{attempt}").uniform(0.5, 1.0)  # noqa: S311
     delay = min(MOST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (attempt - 1)) * jitter
     if error.retry_after:
-        # A wait of nothing at all is no answer to how long to wait.
+        # A retry_after of 0 says nothing about how long to wait.
         delay = error.retry_after
     return delay if delay < min(MOST_RETRY_AFTER_S, node.life.deadline.left()) else None
 
 
-def _tell_failed(run: Run, attempt: int, failed: _Failed, delay: float | None, *, kind: str = "") -> None:
+def _emit_failed(run: Run, attempt: int, failed: _Failed, delay: float | None, *, kind: str = "") -> None:
     node = run.node
     node.emit(
         ModelCallFailed(
@@ -458,7 +458,7 @@ def _tell_failed(run: Run, attempt: int, failed: _Failed, delay: float | None, *
 
 
 async def _back_off(run: Run, delay: float) -> None:
-    """Wait without a slot: a run that backs off is not working. Raises Stopped."""
+    """Wait without holding a slot. Raises Stopped."""
     seat, phase = run.node.means.seat, run.node.life.phase
     seat.leave()
     await phase.sleep(delay)

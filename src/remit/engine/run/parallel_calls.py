@@ -1,4 +1,4 @@
-"""The calls of one turn at the same time: each in a task of its own, ordinary ones no more than `calls_at_once`."""
+"""Runs the calls of one turn in parallel: each in its own task, ordinary calls at most `calls_at_once` at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from remit.types.messages import Call
 T = TypeVar("T")
 
 STARTED_TOGETHER = 64
-"""Calls that are started before everybody else on the event loop has a turn."""
+"""Calls that are started before the event loop gets a turn."""
 
 
 class Together(Generic[T]):
-    """Calls of one turn; `one` runs a call. The run works only while an ordinary call is in flight or waits."""
+    """The calls of one turn; `one` runs a call. The run holds its slot only while an ordinary call runs or waits."""
 
     def __init__(
         self, run: Run, calls: Sequence[Call], one: Callable[[Run, Call], Coroutine[object, object, T]]
@@ -30,7 +30,7 @@ class Together(Generic[T]):
         self.one = one
         self.left = len(calls)
         self.back = False
-        """Whether the run works again by itself."""
+        """Whether the run holds its slot again."""
         self.all_done: asyncio.Future[None] = run.node.tree.loop.create_future()
         self.tasks: list[asyncio.Task[T] | None] = [None] * len(calls)
         """None for a call that was not started."""
@@ -38,7 +38,7 @@ class Together(Generic[T]):
         self.queue = CallQueue(most if isinstance(most, int) else inf)
 
     async def go(self) -> list[T | None]:
-        """Run them all; None for a call that a stop kept from starting, and for one whose task was cancelled."""
+        """Run all calls; None for a call that was not started because of a stop, or whose task was cancelled."""
         seat, phase, all_done = self.run.node.means.seat, self.run.node.life.phase, self.all_done
         if not self.calls:
             wake(all_done)
@@ -81,11 +81,11 @@ class Together(Generic[T]):
     def _start(self, number: int, ended: Callable[[asyncio.Task[T]], None]) -> None:
         run = self.run
         task = self.tasks[number] = run.node.tree.loop.create_task(self.one(run, self.calls[number]))
-        # A callback of the task, not the end of its code: a task cancelled before it began never runs that.
+        # A task callback, because a task cancelled before its first step never runs its own code.
         task.add_done_callback(ended)
 
     def stop(self, grace_s: float) -> None:
-        """The run is stopped: calls that wait are never started. Those that were see the stop themselves."""
+        """The run is stopped: drop the calls that wait. Calls that have started see the stop themselves."""
         del grace_s
         for _ in range(self.queue.drop()):
             self._less_work()
@@ -101,7 +101,7 @@ class Together(Generic[T]):
 
     def _less_work(self) -> None:
         seat = self.run.node.means.seat
-        # The last call to end hands the slot to the loop instead of giving it away in between.
+        # The last call keeps the slot for the loop instead of releasing it in between.
         if self.left == 1 and seat.held:
             seat.work += 1
             self.back = True

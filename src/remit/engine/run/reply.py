@@ -1,6 +1,6 @@
-"""Reading what a model gave back. It is untrusted: a reply that cannot be recorded is the model's failure.
+"""Reads model replies, which are untrusted: a reply that cannot be recorded is the model's failure.
 
-Nothing here raises, so that a reservation is always settled with something.
+Nothing here raises, so that every reservation is settled.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from remit.types.text import clean, describe_error, safe_str, text_of, to_json
 log = logging.getLogger("remit")
 
 MOST_NAME = 200
-"""Characters of a tool's name or a call's id; more is nonsense."""
+"""The longest tool name or call id; more is invalid."""
 
 TOO_LONG = (
-    f"{LEFT_OUT}the arguments are too long. The calls of one reply may have {MOST_ARGS:,} characters of arguments in all."
-    " Make the call again with less in it, for example with a part of the text."
+    f"{LEFT_OUT}the arguments are too long. All calls of one reply may have {MOST_ARGS:,} characters of arguments in total."
+    " Repeat the call with less, for example with a part of the text."
 )
 TOO_MANY = (
-    f"{LEFT_OUT}the reply has {{count:,}} calls, and {MOST_CALLS:,} is the most. This call and those after it were left"
-    " out. Make them in later replies if they are still needed."
+    f"{LEFT_OUT}the reply has {{count:,}} calls; the maximum is {MOST_CALLS:,}. This call and those after it were dropped."
+    " Make them in later replies if they are still needed."
 )
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -42,7 +42,7 @@ COUNTS = ("requests", "input_tokens", "output_tokens", "cache_read_tokens", "cac
 
 
 def read(run: Run, ended: Ended | None) -> Reply | ModelError:
-    """The reply, fit to be recorded, or why there is none. What `is_tidy` need not be read."""
+    """The reply, ready to be recorded, or the error."""
     if ended is None:
         return ModelError("stopped", kind="connection", retryable=False)
     if ended.how == "timed_out" and not isinstance(ended.value, Reply):
@@ -55,32 +55,30 @@ def read(run: Run, ended: Ended | None) -> Reply | ModelError:
         return _failure(run, ended.error)
     if not isinstance(ended.value, Reply):
         what = type(ended.value).__name__
-        return _bug(f"the model {run.asking.model.name} returned {what}, not a remit.Reply")
+        return _bug(f"the model {run.asking.model.name} returned {what}, not a Reply")
     reply = _tidy(ended.value)
     if isinstance(reply, Reply):
         if reply.usage is None and ended.value.usage is not None:
             _warn_uncounted(run, ended.value.usage)
         return reply
-    return _bug(f"the model {run.asking.model.name} returned a Reply that cannot be read: {reply}")
+    return _bug(f"the model {run.asking.model.name} returned an invalid Reply: {reply}")
 
 
 def _warn_uncounted(run: Run, said: object) -> None:
-    """Once in a run, so that who wrote the model learns that its numbers are not those that limits go by."""
+    """Warn once per run, so that the model's author learns that limits use estimates instead."""
     counts = isinstance(said, Usage)
     why = (
-        "its counts must be whole numbers from 0 up"
+        "its counts must be whole numbers, 0 or more"
         if counts
         else f"{type(said).__name__}, not a remit.Usage"
     )
-    text = (
-        f"The usage that the model {run.asking.model.name} gave cannot be counted, so it is estimated: {why}."
-    )
+    text = f"The usage from the model {run.asking.model.name} is invalid, so it is estimated: {why}."
     if text not in run.node.warnings:
         run.node.warn(text)
 
 
 def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
-    """What the call used: what the provider said as far as it can be counted, an estimate otherwise."""
+    """The usage of the call: the provider's numbers if they are valid, otherwise an estimate."""
     said = heard.usage
     if said is not None:
         return said if said.requests == 1 and said.usd is not None else _priced(run, said)
@@ -92,7 +90,7 @@ def usage_of(run: Run, heard: Reply | ModelError, chars: int) -> Usage:
 
 
 def estimated(run: Run, output_chars: int) -> Usage:
-    """What a call probably used, marked as an estimate."""
+    """The probable usage of a call, marked as an estimate."""
     output = (output_chars + 2) // 3
     usd = (
         None
@@ -104,7 +102,7 @@ def estimated(run: Run, output_chars: int) -> Usage:
 
 def _failure(run: Run, error: BaseException) -> ModelError:
     if not isinstance(error, ModelError):
-        # Not a warning: the outcome names the failure, as it does for a tool.
+        # Not a warning: the outcome names the failure, as for a tool.
         log.info(
             "model %s raised %s, not a ModelError",
             run.asking.model.name,
@@ -112,13 +110,13 @@ def _failure(run: Run, error: BaseException) -> ModelError:
             exc_info=error,
         )
         return _bug(f"the model {run.asking.model.name} panicked: {describe_error(error)}")
-    # A copy: the model's own exception may be raised again, by another run, and may lack anything.
+    # A copy: the model's exception may be raised again by another run, and may lack attributes.
     words, said = safe_str(error), getattr(error, "kind", None)
     known = isinstance(said, str) and said in KINDS
     kind = cast(ModelErrorKind, said) if known else "server"
     if not known and said is not None:
-        # Set after it was made, when nobody looked. What may pass is not given up for a slip, and the slip is told.
-        words = f"{words} (taken as 'server': {unknown_kind(safe_str(said))})"
+        # `kind` was set after construction, unchecked. Treat the error as retryable, and say why.
+        words = f"{words} (treated as 'server': {unknown_kind(safe_str(said))})"
     after: object = getattr(error, "retry_after", None)
     again: object = getattr(error, "retryable", None)
     return ModelError(
@@ -135,9 +133,9 @@ def _bug(message: str) -> ModelError:
 
 
 def _tidy(reply: Reply) -> Reply | str:
-    """A copy of our own that can be recorded, or what is wrong with the reply.
+    """A copy of the reply that can be recorded, or what is wrong with it.
 
-    A copy in any case: a reply of the model's own class may hold more than can be read or searched for secrets.
+    Always a copy: a reply of the model's own class may hold data that cannot be read or redacted.
     """
     if not isinstance(cast(object, reply.text), str) or not isinstance(cast(object, reply.model), str):
         return "text and model must be strings"
@@ -148,7 +146,7 @@ def _tidy(reply: Reply) -> Reply | str:
             text=clean(reply.text[:MOST_TEXT]),
             calls=_tidy_calls(reply.calls) if reply.calls else (),
             thinking=_tidy_thinking(reply.thinking) if reply.thinking else (),
-            # A text that was cut is not all that the model said, so it is not an answer.
+            # A truncated text is not a complete answer.
             stop="length" if len(reply.text) > MOST_TEXT and reply.stop != "refusal" else reply.stop,
             usage=_tidy_usage(reply.usage),
             model=clean(reply.model),
@@ -159,7 +157,7 @@ def _tidy(reply: Reply) -> Reply | str:
 
 
 def _tidy_details(details: object) -> JsonObject | None:
-    """What an adapter wants back, if it can be written down."""
+    """The adapter's details, if they can be recorded."""
     if not isinstance(details, dict) or weigh(cast(object, details), MOST_TEXT) > MOST_TEXT:
         return None
     try:
@@ -182,7 +180,7 @@ def _tidy_calls(calls: tuple[Call, ...]) -> tuple[Call, ...]:
         else:
             tidy.append(_tidy_call(call, number, seen, TOO_LONG))
     if len(calls) > MOST_CALLS:
-        # The first call that is left out stays, so that its result says so.
+        # Keep the first dropped call, so that its result tells the model.
         args = TOO_MANY.format(count=len(calls))
         tidy.append(_tidy_call(calls[MOST_CALLS], MOST_CALLS + 1, seen, args))
     return tuple(tidy)
@@ -205,7 +203,7 @@ def _check_calls(calls: object) -> None:
 
 
 def _tidy_args(given: object) -> JsonObject | str:
-    """The arguments as an object, also where they came as its text, as many providers send them; else as text."""
+    """The arguments as an object, parsed if a provider sent them as JSON text; otherwise as text."""
     args = to_json(given)
     if isinstance(args, dict):
         return cast(JsonObject, args)
@@ -214,7 +212,7 @@ def _tidy_args(given: object) -> JsonObject | str:
         return text
     try:
         read: object = msgspec.json.decode(text)
-        # Not all that can be read can be written down again.
+        # Not everything that can be parsed can be encoded again.
         _encoder.encode(read)
     except (TypeError, ValueError, RecursionError):
         return text
@@ -223,14 +221,14 @@ def _tidy_args(given: object) -> JsonObject | str:
 
 def _tidy_thinking(blocks: tuple[Thinking, ...]) -> tuple[Thinking, ...]:
     if weigh([block.text for block in blocks], MOST_TEXT) > MOST_TEXT:
-        # Cut, it would be refused by the provider that signed it.
+        # The provider that signed the thinking would refuse a truncated text.
         return ()
     parts = [(b.text, b.signature, b.provider) for b in blocks]
     return tuple(Thinking(*(clean(safe_str(p)) for p in part)) for part in parts)
 
 
 def _tidy_usage(said: object) -> Usage | None:
-    """What a provider said it used, as far as it can be counted; None when it cannot."""
+    """A provider's usage, if its numbers are valid; None otherwise."""
     if not isinstance(said, Usage):
         return None
     counts = [_whole(getattr(said, name)) for name in COUNTS]
@@ -247,7 +245,7 @@ def _is_amount(value: object) -> bool:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number from 0 up as a plain one; None for anything else."""
+    """A whole number of at least 0 as a plain int; None for anything else."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     number = int.__add__(value, 0)
@@ -255,7 +253,7 @@ def _whole(value: object) -> int | None:
 
 
 def _priced(run: Run, said: Usage) -> Usage:
-    """For exactly one request, and with its cost where the provider did not say and the price is known."""
+    """The usage as one request, with a cost from the price if the provider gave none."""
     usd = said.usd
     if usd is None and run.asking.model.price is not None:
         usd = cost(run.asking.model.price, said.input_tokens, said.output_tokens) / 1_000_000

@@ -1,4 +1,4 @@
-"""Tools that act on the run itself, and the plan of a child that one of them asks for."""
+"""Tools that act on the run itself, and the plan of a child that such a tool asks for."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from remit.types.outcome import Outcome, Rejection
 if TYPE_CHECKING:
     from remit.engine.run.state import Run
     from remit.engine.tree.node import Node
+    from remit.history.records import RunRecord
     from remit.tasks.cancel import Phase
 
 
 class RuntimeTool(Tool):
-    """A tool of the runtime's own: it acts on the run itself instead of calling a function."""
+    """A tool that acts on the run itself instead of calling a function."""
 
     def __init__(self, name: str, *, display_name: str, tier: Tier, spec: ToolSpec) -> None:
-        # Tool.__init__ is not called: there is no function whose signature could be read.
+        # Tool.__init__ is not called: it reads a function's signature, and there is no function.
         self.name = name
         self.display_name = display_name
         self.description = spec.description
@@ -39,11 +40,11 @@ class RuntimeTool(Tool):
 
     @abstractmethod
     async def act(self, run: Run, call_id: str, args: JsonObject) -> ToolResult:
-        """Do it. Raises Stopped and nothing else: a failure is a result. Not for tools that delegate."""
+        """Run the call. Raises only Stopped: a failure is a result. Not used for tools that delegate."""
 
 
 class DelegateTool(RuntimeTool):
-    """Starts a child. `engine/delegation/delegate_tools.py` has the three.
+    """Starts a child. The three tools are in `engine/delegation/delegate_tools.py`.
 
     It has two steps instead of `act`, so that the call awaits the child directly.
     """
@@ -52,7 +53,7 @@ class DelegateTool(RuntimeTool):
 
     @abstractmethod
     def plan(self, run: Run, call_id: str, args: JsonObject) -> Plan | ToolResult:
-        """The child that the call asks for, or the result of a call that asks for an impossible one. Raises nothing."""
+        """The child that the call asks for, or a failed result if the arguments are invalid. Raises nothing."""
 
     @abstractmethod
     def report(self, run: Run, plan: Plan, done: Outcome | Rejection) -> ToolResult:
@@ -61,7 +62,7 @@ class DelegateTool(RuntimeTool):
 
 @final
 class Plan(Struct, frozen=True, gc=False):
-    """A child as its surface wants it. Everything in it is checked; nothing in it can widen a limit."""
+    """A child as its delegate tool asks for it. Everything in it is checked; nothing in it can widen a limit."""
 
     agent: Agent
     prompt: UserMessage
@@ -86,16 +87,18 @@ class Delegation(Struct, eq=False):
     call: str
     """The id of the parent's call; empty if the parent is a program."""
     phase: Phase
-    """The waits of the request, until the child has started."""
+    """Ends the waits of the request, until the child has started."""
     key: str = ""
     """Not empty if code asks: the child's name among the children of the same call or program."""
     late: bool = False
     """Whether it waited for a place until there was no time left for the child."""
+    record: RunRecord | None = None
+    """What the journal has of the child, if the child is resumed."""
     node: Node | None = None
     """The child, once it has started."""
 
     def stop(self, by: str, reason: str) -> None:
-        """Stop the child, or the wait for its place."""
+        """Stop the child, or its wait for a slot."""
         if self.node is None:
             self.phase.stop()
         else:
@@ -105,14 +108,22 @@ class Delegation(Struct, eq=False):
 class Delegator(Protocol):
     """Starts the children of runs."""
 
+    def recall(self, delegation: Delegation) -> Outcome | None:
+        """The recorded outcome of a child that is not resumed; None for any other child."""
+        ...
+
+    def decline(self, delegation: Delegation, rejection: Rejection) -> Outcome | Rejection:
+        """The rejection of a child; for one that the journal has and that cannot be resumed, what is recorded of it."""
+        ...
+
     def refused(self, delegation: Delegation) -> Rejection | None:
-        """Why the child cannot start, as far as that is known before it waits for a place."""
+        """Why the child cannot start, as far as known before it waits for a slot."""
         ...
 
     def give_up(self, parent: Run, call: str) -> list[Outcome]:
-        """Take over the recorded children of a call or program that code did not ask for again: their outcomes."""
+        """Add the recorded children that a call or program did not ask for again, and return their outcomes."""
         ...
 
     def delegate(self, delegation: Delegation) -> Awaitable[Outcome | Rejection]:
-        """Let a child do the plan. Raises nothing."""
+        """Run the plan in a child. Raises nothing."""
         ...

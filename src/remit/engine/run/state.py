@@ -1,7 +1,7 @@
-"""One run while it executes: its conversation, the model it asks, its counts, and the calls of its turn.
+"""The state of one run while it executes: its conversation, its model, its counts, and the calls of its turn.
 
-`Node` (engine/tree/node.py) is the run's place in the tree; `Run` is what it does there. Each record answers one
-question. The loop, the exchange with the model and the calls of a turn all work on them.
+`Node` (engine/tree/node.py) is the run's place in the tree; `Run` is what it does there. The loop, the model calls and the
+tool calls all work on these records.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from remit.types.outcome import Artifact, Outcome, ToolCallLog
 from remit.types.sizes import TURN_CHARS
 
 OUTPUT_TOKENS = 4096
-"""The most a reply may say when the agent's settings do not."""
+"""The maximum output of a reply if the agent's settings set none."""
 
 REMEMBERED_TURNS = 20
 
 NOT_IN_FORM = "[remit] Your answer is not in the form that was asked for."
-"""Begins what a model is told whose structured answer does not match."""
+"""Start of the message to a model whose structured answer failed validation; `state_restored.py` counts these."""
 
 
 class Talk(Struct, eq=False):
-    """What was said: the conversation, and how many tokens the next request has."""
+    """The conversation, and how many tokens the next request has."""
 
     base: int
     """Estimated tokens of the instructions and tools, which every request has."""
@@ -49,7 +49,7 @@ class Talk(Struct, eq=False):
     text: str = ""
     """The last non-empty text that the model wrote."""
     unsummarised: int = 0
-    """The tokens of the conversation when it last could not be summarised; 0 if it always could."""
+    """The size of the conversation when it last could not be summarised; 0 if that never happened."""
 
     def add(self, message: Message) -> None:
         self.messages.append(message)
@@ -64,15 +64,15 @@ class Asking(Struct, eq=False):
     model: Known
     lane: Lane
     window: int | None
-    """Tokens of conversation that the model can take; None if unknown, or if nothing is to be shortened."""
+    """The model's context window in tokens; None if unknown, or if conversations are not to be shortened."""
     output_tokens: int
-    """The most that a reply may say."""
+    """The maximum output of a reply."""
     learnt: int | None = None
-    """A window that a provider revealed by refusing a request."""
+    """A context window that a provider revealed by refusing a request."""
     used: str = ""
     """The name of the model that gave the last reply."""
     last_error: str | None = None
-    """The provider's error before the attempt that the budget did not allow."""
+    """The provider's error before a retry that the budget did not allow."""
 
     def turn_to(self, place: int, bounds: Bounds, tree: TreeContext) -> None:
         """Ask another model from now on: the one at this place in the order of preference."""
@@ -82,7 +82,7 @@ class Asking(Struct, eq=False):
 
 
 class Tally(Struct, eq=False):
-    """What is counted."""
+    """The counts of a run."""
 
     started_at: float
     turns: int = 0
@@ -91,16 +91,16 @@ class Tally(Struct, eq=False):
     calls: int = 0
     """Calls begun."""
     results_kept: int = 0
-    """Results that were too long and are kept as artifacts."""
+    """Long results stored as artifacts."""
     tries: int = 0
-    """Answers that did not have the form that was asked for."""
+    """Structured answers that failed validation."""
 
 
 class Turn(Struct, eq=False):
     """The calls of one reply while they run."""
 
     inline_chars: int = TURN_CHARS
-    """How much of each result the model reads at most."""
+    """The maximum of each result that the model reads."""
     delegates: bool = False
     """Whether any of the calls asks for a child."""
     size: int = 1
@@ -108,19 +108,19 @@ class Turn(Struct, eq=False):
     delegated: set[str] = field(default_factory=set[str])
     """Calls whose code asked for children."""
     no_children: str = ""
-    """Why these calls may not delegate: nothing could be withheld for the run's last word."""
+    """Why these calls may not delegate: no budget for the run's last word."""
     lends_task: bool = False
-    """Whether its only call is a child that runs in this run's own task."""
+    """Whether its only call is a child that runs in this run's task."""
     contexts: dict[str, str] = field(default_factory=dict[str, str])
-    """By call: what it is about, in a few words."""
+    """By call id: a short description."""
     allowed_by: dict[str, AllowedBy] = field(default_factory=dict[str, AllowedBy])
-    """By call that has not begun: why it may run, if a person or a rule with a pattern allowed it."""
+    """By id of a call that has not begun: why it may run, if a person or a rule with a pattern allowed it."""
     approved: dict[str, str] = field(default_factory=dict[str, str])
-    """By call: the change that only a person may approve, and that a person approved."""
+    """By call id: the change that only a person may approve, and that a person approved."""
 
 
 class Replay(Struct, eq=False):
-    """What a resumed run has still to act on."""
+    """What a resumed run has still to process."""
 
     reply: Reply | None
     """The last recorded reply, if it has calls without results, or is the answer."""
@@ -131,19 +131,19 @@ class Replay(Struct, eq=False):
     asides: dict[str, Reply]
     """Recorded wrap-ups and summaries, by purpose: valid until there is a new turn."""
     code: dict[str, dict[str, RunRecord]]
-    """Recorded children that code asked for, by call and key: its code asks for them again."""
+    """Recorded children started from code, by call and key: the code asks for them again."""
     steps: dict[str, str]
     """The recorded results of a program's steps as JSON, by name."""
 
 
 class Circles(Struct, eq=False):
-    """The calls of the last turns, each by its `key_of` in `tool_calls.py`: shows a run that goes in circles."""
+    """The calls of the last turns, each by its `key_of` (tool_calls.py), to detect a run that repeats itself."""
 
     turns: list[Iterable[int]] = field(default_factory=list[Iterable[int]])
     counts: dict[int, int] = field(default_factory=dict[int, int])
 
     def add(self, keys: Iterable[int]) -> None:
-        """Remember a turn. By turns, not by calls: the same call twice in one reply is not yet a circle."""
+        """Remember a turn. Counts turns, not calls: the same call twice in one reply is not yet a repetition."""
         turn = frozenset(keys)
         self.turns.append(turn)
         for key in turn:
@@ -155,7 +155,7 @@ class Circles(Struct, eq=False):
                     del self.counts[key]
 
     def times(self, key: int) -> int:
-        """In how many of the last turns this same call had this same result."""
+        """In how many of the last turns this call had this result."""
         return self.counts.get(key, 0)
 
 
@@ -166,7 +166,7 @@ class Run(Struct, eq=False):
     plan: Plan
     engine: Delegator
     kit: Kit
-    """Its agent's, wider if it borrowed tools from sources."""
+    """Its agent's tools, with tools borrowed from sources."""
     talk: Talk
     asking: Asking
     tally: Tally
@@ -175,7 +175,7 @@ class Run(Struct, eq=False):
     """Only a resumed run has one."""
     circles: Circles = field(default_factory=Circles)
     looping: str = ""
-    """The tool that it called again and again with the same result."""
+    """The tool that the run called repeatedly with the same result."""
     failed_tool: str | None = None
     log: list[ToolCallLog] = field(default_factory=list[ToolCallLog])
     children: list[Outcome] = field(default_factory=list[Outcome])
@@ -188,11 +188,11 @@ class Run(Struct, eq=False):
 
     @property
     def reply_left(self) -> Reply | None:
-        """A recorded reply that a resumed run has still to act on."""
+        """A recorded reply that a resumed run has still to process."""
         return None if self.replay is None else self.replay.reply
 
     def recorded(self, call_id: str) -> CallRecord | None:
-        """What the journal has of a call of the turn that a resumed run takes up again."""
+        """The record of a call in the turn that a resumed run continues."""
         return None if self.replay is None else self.replay.pending.get(call_id)
 
     def delegates(self, calls: Sequence[Call]) -> bool:
@@ -201,13 +201,11 @@ class Run(Struct, eq=False):
         return any(call.name in names for call in calls)
 
     def charge_call(self) -> ToolResult | None:
-        """Count one tool call; the result that the model reads instead if no call is left."""
+        """Count one tool call; returns the result for the model if no call is left."""
         over = ledger.charge(self.node.means.account, 1)
         if over is None:
             return None
-        return ToolResult(
-            f"Not run: no tool calls are left. {over.words}. Answer with what you have.", ok=False
-        )
+        return ToolResult(f"Not run: {over.words}. Answer with what you have.", ok=False)
 
     def tell(self, text: str, purpose: Purpose = "turn") -> None:
         """Add a message of the runtime to the conversation."""
@@ -218,7 +216,7 @@ class Run(Struct, eq=False):
 
 
 def new_run(node: Node, plan: Plan, engine: Delegator, history: Sequence[Message] = ()) -> Run:
-    """A run that has only its task, after the messages of an earlier conversation if there are any."""
+    """A new run with only its task, after the messages of an earlier conversation if there are any."""
     bounds, tree = node.bounds, node.tree
     kit, most = bounds.kit, bounds.settings.get("max_output_tokens")
     model = bounds.models[0] if bounds.models else NO_MODEL

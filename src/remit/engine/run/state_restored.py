@@ -1,4 +1,4 @@
-"""A run put back where the journal left it, so that the loop goes on as if nothing had happened."""
+"""Restores a run from the journal, so that the loop continues where it stopped."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ import msgspec
 
 import remit.engine.budget.ledger as ledger
 import remit.engine.run.tool_calls as tool_calls
+from remit.agent import Agent
 from remit.engine.budget.account import Amount
+from remit.engine.run.program import parse_result
 from remit.engine.run.state import NOT_IN_FORM, Replay, Run
 from remit.engine.run.tokens import message_tokens
-from remit.engine.tree.approvals import what
+from remit.engine.tree.approvals import grants_for
 from remit.engine.tree.context import Sent, TreeContext
 from remit.engine.tree.node import Node
 from remit.history.fold import apply
 from remit.history.records import CallRecord, RunRecord, Spending
+from remit.tools.schema import parse_output
 from remit.types.events import CallEnded, Event, ModelCallFailed, RunEnded, Where
 from remit.types.limits import Usage
 from remit.types.messages import UserMessage
 from remit.types.outcome import Outcome
 from remit.types.text import call_context, result_summary
 
-LOST = "the process ended while the model was asked, so nobody knows what it said"
+LOST = "the process ended during the model call, so the reply is unknown"
 
 
 def count_lost(tree: TreeContext) -> None:
-    """Count the model calls that were in flight when the process died: they may have been paid for."""
+    """Count the model calls in flight when the process died: the provider may have billed them."""
     for record in tree.past.runs.values():
         asking = record.asking
         if asking is None or record.outcome is not None:
             continue
         usage = Usage(requests=1, input_tokens=asking.input_tokens, usd=asking.input_usd, estimated=True)
         tree.spent.append(usage)
-        _tell(
+        _emit(
             tree,
             ModelCallFailed(
                 *tree.stamp(_where(tree, record)),
@@ -46,26 +49,26 @@ def count_lost(tree: TreeContext) -> None:
 
 
 def interrupt(tree: TreeContext, record: RunRecord, outcome: Outcome) -> Outcome:
-    """Write down the end of a run that was left open and is not taken up again: the calls it had open, and its own."""
+    """Record the end of an unfinished run that is not resumed: its open calls, and its outcome."""
     for one in record.open_calls():
-        _tell(tree, _given_up(tree, record, one))
+        _emit(tree, _given_up(tree, record, one))
     outcome = msgspec.structs.replace(
         outcome,
         messages=tuple(record.talk.messages),
         calls=tuple(log for log in (c.log for c in record.calls) if log is not None),
     )
     told = msgspec.structs.replace(outcome, children=(), messages=(), output=None)
-    _tell(tree, RunEnded(*tree.stamp(_where(tree, record)), outcome=told))
+    _emit(tree, RunEnded(*tree.stamp(_where(tree, record)), outcome=told))
     return outcome
 
 
-def _tell(tree: TreeContext, event: Event) -> None:
+def _emit(tree: TreeContext, event: Event) -> None:
     tree.emit(event)
     apply(tree.past, event)
 
 
 def _given_up(tree: TreeContext, record: RunRecord, one: CallRecord) -> CallEnded:
-    """The result of a call that nobody makes any more: no conversation is left with an open call."""
+    """The result of a call that will not run any more, so that every call in the conversation has one."""
     call = one.call
     said = tool_calls.UNKNOWN if tool_calls.may_have_happened(one) else tool_calls.NOT_FINISHED
     return CallEnded(
@@ -82,8 +85,17 @@ def _given_up(tree: TreeContext, record: RunRecord, one: CallRecord) -> CallEnde
     )
 
 
+def with_output(outcome: Outcome, agent: Agent) -> Outcome:
+    """A recorded outcome with its structured answer, which is parsed again: the journal has the text alone."""
+    if agent.output is None or not outcome.ok:
+        return outcome
+    parse = parse_output if agent.program is None else parse_result
+    value, _ = parse(agent.output, outcome.text)
+    return msgspec.structs.replace(outcome, output=value)
+
+
 def restore_grants(run: Run, tree: TreeContext) -> None:
-    """What a person allowed for this run, or for the whole tree, stays allowed."""
+    """Restore what a person allowed for this run, or for the whole tree."""
     for grant in tree.past.grants:
         tool = run.kit.tools.get(grant.tool)
         if tool is None or grant.path != run.node.path:
@@ -91,11 +103,11 @@ def restore_grants(run: Run, tree: TreeContext) -> None:
         if grant.scope == "tree":
             tree.desk.grant(tool, grant.reasons)
         elif grant.run == run.node.run_id:
-            run.node.grants |= what(tool, grant.reasons)
+            run.node.grants |= grants_for(tool, grant.reasons)
 
 
 def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Spending) -> None:
-    """Give a run back its conversation, its spending and the calls it had begun."""
+    """Restore a run's conversation, its spending and the calls it had begun."""
     _restore_talk(run, record)
     asking, bounds = run.asking, run.node.bounds
     if bounds.models:
@@ -127,7 +139,7 @@ def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Sp
 def _code_children(
     tree: TreeContext, record: RunRecord, pending: list[CallRecord]
 ) -> dict[str, dict[str, RunRecord]]:
-    """The recorded children that code of this run may ask for again: those of a program, and of calls without a result."""
+    """The recorded children that this run's code may ask for again: a program's, and those of calls without a result."""
     runs = tree.past.runs
     groups = {call.call.id: call.code for call in pending if call.ended is None and call.code}
     if record.start.program:
@@ -153,7 +165,7 @@ def _restore_tally(run: Run, record: RunRecord) -> None:
 
 
 def _restore_circles(run: Run, done: list[CallRecord], *, died: bool) -> None:
-    """What the run remembers of its calls. A run that ended for going in circles gets another chance."""
+    """Restore the memory of repeated calls. A run that was stopped for repeating itself gets another chance."""
     turns: dict[int, dict[int, str]] = {}
     for call in done:
         if call.ended is not None:
@@ -174,7 +186,7 @@ def _restore_node(node: Node, record: RunRecord, spent: Spending) -> None:
     node.warnings = list(record.warnings)
     node.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
     node.inbox = [*map(Sent, record.talk.unjoined), *node.tree.waiting.pop(record.id, ())]
-    # Only resources that the run itself limits are closed, and not those whose limit was raised since.
+    # Close only resources that the run itself limits, unless their limit was raised since.
     shut = [r for r, old in record.overran.items() if _still_holds(getattr(limits, r), getattr(old, r))]
     ledger.restore(
         means.account,

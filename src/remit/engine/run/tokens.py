@@ -1,4 +1,4 @@
-"""Estimates of tokens. Cautious: what is reserved for the input of a request should cover it."""
+"""Token estimates, on the high side, so that a reservation covers the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def message_tokens(message: Message) -> int:
 
 
 def text_tokens(text: str) -> int:
-    """UTF-8 bytes over three: a little above what tokenizers make of prose and code."""
+    """UTF-8 bytes divided by three: slightly more than tokenizers count for prose and code."""
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) + 2) // 3
 
 

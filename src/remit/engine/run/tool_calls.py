@@ -1,7 +1,7 @@
-"""One turn's calls: run in parallel, every one with exactly one result, in call order.
+"""The calls of one turn: run in parallel, each with exactly one result, in call order.
 
-A call is prepared (found, checked, judged), executed, and finished (logged, told). Whatever goes wrong
-in between is a result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
+A call is prepared (found, checked, allowed), executed, and finished (logged, recorded). Any failure in between is a
+result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ log = logging.getLogger("remit")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 MOST_STACKED = 8
-"""Runs in one task, each waiting for the one below it. Not more: every wait passes through all of them, and Python's
-stack has an end."""
+"""How many runs may share one task, each waiting for the one below it: every wait passes through all of them, and Python's
+stack is limited."""
 
 NUDGE_AT = 3
 STOP_AT = 6
 NOT_FINISHED = "Not finished: the run was stopped before this call ended."
 UNKNOWN = (
-    "Unknown: it may or may not have happened. The run was interrupted while this call was running, and the call changes"
-    " things, so it was not made again. Look at what is there before you repeat it."
+    "Unknown: this call may or may not have happened. The run was interrupted while the call was running. The call changes"
+    " things, so it was not repeated. Check the current state before you repeat it."
 )
 WITHHELD = (
-    "{what}, and its arguments held what looks like a secret, which the journal does not keep. Make the call again if you"
-    " still can."
+    "{what}, and the journal does not store its arguments, because they seem to contain a secret. Make the call"
+    " again if you still can."
 )
-NOT_MADE = "Not run: the run was interrupted before this call was made"
-NOT_ENDED = "Not run again: the run was interrupted before this call had a result"
+NOT_MADE = "Not run: the run was interrupted before this call started"
+NOT_ENDED = "Not run again: the run was interrupted before this call finished"
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
 
 
 Done = tuple[ToolMessage, ToolCallLog, int]
-"""A call that has its result: as the model reads it, as the log has it, and what it is known again by."""
+"""A finished call: the message for the model, the log entry, and its `key_of`."""
 
 
 async def run_calls(run: Run, calls: Sequence[Call]) -> str:
-    """Run a turn's calls and put one result each in the conversation, in call order.
+    """Run a turn's calls and add one result each to the conversation, in call order.
 
-    Returns the name of a tool that goes in circles, or "". Raises Stopped once every call has ended;
-    the results are in the conversation then too.
+    Returns the name of a tool that is called repeatedly with the same result, or "". Raises Stopped once every call has
+    ended; the results are in the conversation then too.
     """
     past = _recorded(run, calls)
     still_open = [call for call in calls if call.id not in past]
     done, works = await _run_open(run, still_open)
-    # Recorded before the slot is asked for again: a stop while waiting for it must not lose the results.
+    # Record first, then wait for the slot: a stop during the wait must not lose the results.
     looping = _record(run, _in_order(calls, past, done))
     life, seat = run.node.life, run.node.means.seat
     life.phase.check()
@@ -76,7 +76,7 @@ async def run_calls(run: Run, calls: Sequence[Call]) -> str:
 
 
 async def _run_open(run: Run, calls: Sequence[Call]) -> tuple[Sequence[Done], bool]:
-    """The results of calls that have none, and whether the run works again afterwards, that is, has its slot."""
+    """The results of calls without one, and whether the run holds its slot afterwards."""
     if len(calls) == 1 and not run.turn.delegates:
         return (await _one(run, calls[0]),), True
     if len(calls) == 1 and run.node.life.stacked < MOST_STACKED:
@@ -87,7 +87,7 @@ async def _run_open(run: Run, calls: Sequence[Call]) -> tuple[Sequence[Done], bo
 
 
 async def _lone_child(run: Run, call: Call) -> Done:
-    """A call that is all the run waits for: the child runs in the run's own task, which saves a task and its switches."""
+    """Run a turn's only call in the run's own task, which saves a task and its context switches."""
     run.node.means.seat.leave()
     run.turn.lends_task = True
     try:
@@ -100,7 +100,7 @@ async def _lone_child(run: Run, call: Call) -> Done:
 
 
 def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool = False) -> str:
-    """Answer calls without running any of them: no conversation is left with an open call."""
+    """Answer calls without running them, so that every call in the conversation has a result."""
     if not calls:
         return ""
     past, tools, result = _recorded(run, calls), run.kit.tools, ToolResult(why, ok=False)
@@ -113,7 +113,7 @@ def refuse_calls(run: Run, calls: Sequence[Call], why: str, *, unfinished: bool 
 
 
 def _recorded(run: Run, calls: Sequence[Call]) -> Mapping[str, Done]:
-    """The calls of a resumed turn that have a result in the journal, by their ids."""
+    """The calls of a resumed turn that have a recorded result, by id."""
     found: dict[str, Done] = {}
     for call in calls:
         record = run.recorded(call.id)
@@ -129,7 +129,7 @@ def _in_order(calls: Sequence[Call], past: Mapping[str, Done], new: Sequence[Don
 
 
 def _record(run: Run, done: Sequence[Done]) -> str:
-    """Put the results in the conversation and look for circles."""
+    """Add the results to the conversation and look for repeated calls."""
     looping = ""
     run.circles.add(key for _, _, key in done)
     for message, entry, key in done:
@@ -166,16 +166,16 @@ async def _one(run: Run, call: Call) -> Done:
         # A delegation that was stopped before it began is resumed too.
         unfinished = unfinished or (tool is not None and tool.delegates)
     if run.node.life.phase.stopped and call.id in run.turn.delegated and not _known(cast(Tool, tool)).asks:
-        # Its children were stopped with it. Run again when the tree is resumed, it finds them again.
+        # Its children were stopped with it. After a resume, the call runs again and finds them.
         unfinished = True
     took = round((clock() - began) * 1000)
     return _finished(run, call, tool, result, duration_ms=took, unfinished=unfinished)
 
 
 def key_of(call: Call, result: ToolResult | ToolMessage | CallEnded) -> int:
-    """What makes two calls the same to somebody who looks for circles; good in this process only.
+    """Identifies a call with its result, to detect repetition; valid in this process only.
 
-    A digest: arguments and results may be long, and every run remembers many.
+    A hash, because arguments and results may be long and every run remembers many.
     """
     return hash((call.name, _encode(call.args), result.content))
 
@@ -185,7 +185,7 @@ async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | No
     if past is not None and (refused := _not_again(run, call, past)) is not None:
         return refused
     if tool is None or isinstance(call.args, str):
-        return _senseless(run, call, tool)
+        return _unusable(run, call, tool)
     if _is_judged(run, tool) and (refused := await may_run(run, call, tool, past)) is not None:
         return refused
     again = past is not None and past.started
@@ -198,9 +198,9 @@ async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | No
 
 
 async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject, again: bool) -> ToolResult:
-    """A call that asks for a child. It is counted where the child is admitted."""
+    """A call that starts a child. The call is charged when the child is admitted."""
     run.node.life.phase.check()
-    _tell_started(run, call, tool, args, again)
+    _emit_started(run, call, tool, args, again)
     plan = tool.plan(run, call.id, args)
     if isinstance(plan, ToolResult):
         return plan
@@ -218,19 +218,19 @@ async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
     except BadArguments as problem:
         return _refused(run, str(problem))
     run.node.life.phase.check()
-    # A resumed run counted the call when it first began.
+    # On a resume, the call was charged when it first began.
     if not again and (refused := run.charge_call()) is not None:
         return refused
-    record = functools.partial(_tell_started, run, call, tool, args, again)
+    record = functools.partial(_emit_started, run, call, tool, args, again)
     if isinstance(tool, RuntimeTool):
         record()
         return await tool.act(run, call.id, args)
     if not _known(tool).asks:
         return await execute(run, call, tool, kwargs, record)
-    # A call that changes things runs only once its intent is on disk.
+    # A call that changes things runs only after its start is stored.
     record()
     if trouble := await run.node.tree.journal.before_change(run.node.life.phase):
-        return ToolResult(f"Not run: what changes things must be recorded first. {trouble}", ok=False)
+        return ToolResult(f"Not run: a call that changes things must be recorded first. {trouble}", ok=False)
     return await execute(run, call, tool, kwargs)
 
 
@@ -239,12 +239,12 @@ def _known(tool: Tool) -> WorkedOut:
 
 
 def _is_judged(run: Run, tool: Tool) -> bool:
-    """Whether a policy or a person has a say in calls of the tool."""
+    """Whether a policy or a person decides about calls of the tool."""
     return _known(tool).asks or run.node.bounds.has_rules
 
 
 def _refused(run: Run, why: str) -> ToolResult:
-    """A call that is not run. However many there are in a turn, their reasons fit into it."""
+    """The result of a call that is not run, shortened so that all results of a turn fit."""
     most = run.turn.inline_chars
     return ToolResult(shorten(why, most, max(0, most - 3)), ok=False)
 
@@ -255,12 +255,12 @@ def may_have_happened(past: CallRecord) -> bool:
 
 
 def _not_again(run: Run, call: Call, past: CallRecord) -> ToolResult | None:
-    """The result of a call that a resumed run does not make: it may have been made, or its arguments are gone."""
+    """The result of a call that a resumed run does not repeat: it may have happened, or its arguments are not stored."""
     if may_have_happened(past):
         children = [f"- {one.run_id} {one.agent}: {_head(one)}" for one in run.engine.give_up(run, call.id)]
-        listed = "\n".join(["\nIt had started these runs:", *children]) if children else ""
+        listed = "\n".join(["\nThe call had started these runs:", *children]) if children else ""
         return ToolResult(shorten(UNKNOWN + listed, run.turn.inline_chars, run.turn.inline_chars), ok=False)
-    # A child that had begun has its task in its own conversation.
+    # A child that had begun has the task in its own conversation.
     if not past.child and REDACTED.encode() in msgspec.json.encode(call.args):
         return ToolResult(WITHHELD.format(what=NOT_ENDED if past.started else NOT_MADE), ok=False)
     return None
@@ -272,7 +272,7 @@ def _head(outcome: Outcome) -> str:
     return f"{outcome.status}. {shorten(text, 500, 497)}"
 
 
-def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:
+def _unusable(run: Run, call: Call, tool: Tool | None) -> ToolResult:
     args = call.args
     if isinstance(args, str) and args.startswith(LEFT_OUT):
         return _refused(run, f"Not run: {args.removeprefix(LEFT_OUT)}")
@@ -282,16 +282,16 @@ def _senseless(run: Run, call: Call, tool: Tool | None) -> ToolResult:
 
 
 def _unknown(run: Run, name: str) -> str:
-    import difflib  # noqa: PLC0415 - only models that make names up need it
+    import difflib  # noqa: PLC0415 - only for unknown names
 
     offered = [s.name for s in run.kit.specs]
     near = difflib.get_close_matches(name, offered, 1)
     hint = f" Did you mean {near[0]}?" if near else ""
     listed = ", ".join(offered) if offered else "none"
-    return f"There is no tool called {clean(name)[:100]!r}.{hint} Your tools: {listed}."
+    return f"No tool is named {clean(name)[:100]!r}.{hint} Your tools: {listed}."
 
 
-def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> None:
+def _emit_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> None:
     node, known, context = run.node, _known(tool), ""
     if not again:
         run.tally.calls += 1
@@ -316,11 +316,11 @@ def _tell_started(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
 def _finished(
     run: Run, call: Call, tool: Tool | None, result: ToolResult, *, duration_ms: int = 0, unfinished: bool
 ) -> Done:
-    """Record that a call has its result."""
+    """Record a call's result."""
     key = key_of(call, result)
     times = run.circles.times(key) + 1
     if NUDGE_AT <= times < STOP_AT:
-        # Before the event, so that the journal has what the model reads.
+        # Before the event, so that the journal has the text that the model reads.
         result = _nudged(result, times)
     display, context, summary = _words(run, call, tool, result)
     node = run.node
@@ -349,14 +349,14 @@ def _finished(
 
 
 def _words(run: Run, call: Call, tool: Tool | None, result: ToolResult) -> tuple[str, str, str]:
-    """What people read about a call: the name of its tool, what it is about, and what came of it."""
+    """The texts for people: the tool's name, what the call is about, and its result."""
     name = call.name
     if tool is None:
         return name, call_context(name, call.args), result_summary(name, result.content, result.ok)
     known = _known(tool)
     context = run.turn.contexts.pop(call.id, None)
     if context is None and known.describer is not None:
-        # The call was never begun.
+        # The call never began.
         context = known.describer(call.args if isinstance(call.args, dict) else {})
     words = known.summariser
     summary = told(tool.summarise, result) if words is None else words(result.content, result.ok)
@@ -366,7 +366,7 @@ def _words(run: Run, call: Call, tool: Tool | None, result: ToolResult) -> tuple
 def _nudged(result: ToolResult, times: int) -> ToolResult:
     nudge = (
         f"[remit] You have made this same call {times} times with the same result. Do something else, or answer"
-        f" with what you have; at {STOP_AT} times you are stopped."
+        f" with what you have. At {STOP_AT} times the run is stopped."
     )
     note = f"{result.note}\n{nudge}" if result.note else nudge
     return msgspec.structs.replace(result, note=note)

@@ -1,9 +1,10 @@
-"""One call out to a tool: its time, what it sees of the run meanwhile, and what is read of its result."""
+"""Runs one tool call: its timeout, its view of the run, and its result."""
 
 from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
@@ -30,26 +31,30 @@ from remit.types.text import clean
 log = logging.getLogger("remit")
 
 INLINE_CHARS = 100_000
-"""How much of a result a model reads where its tool does not say."""
+"""How much of a result the model reads if its tool sets no `inline_chars`."""
 
 LARGE_S = 30.0
-"""How long it may take to check long arguments, or to make text of a large result."""
+"""How long checking large arguments or rendering a large result may take."""
 
 LARGE_AT_ONCE = Gate(2)
-"""Large values that are worked on at once in this process: more threads would only keep Python's lock from the loop."""
+"""Large values processed at once in this process: more threads would only hold Python's lock from the event loop."""
 
 PREVIEW_S = 5.0
 MOST_PREVIEW = 20_000
 
 
+_MAKING = threading.Lock()
+"""Held while it is decided whether a call delegates: several threads of a tool may ask at once, also after its end."""
+
+
 class _Rendered(msgspec.Struct, frozen=True):
-    """What a tool returned, rendered in the thread that the tool ran in."""
+    """A tool's result, rendered in the tool's own thread."""
 
     result: ToolResult
 
 
 async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
-    """As `Tool.check`, long arguments in a thread. Raises BadArguments and Stopped."""
+    """`Tool.check`; large arguments are checked in a thread. Raises BadArguments and Stopped."""
     if weigh(args, LARGE) <= LARGE:
         return tool.check(args)
     ended = await off_loop(run, run.node.life.phase, f"the check of {tool.name}", lambda: tool.check(args))
@@ -61,7 +66,7 @@ async def check(run: Run, tool: Tool, args: JsonObject) -> dict[str, object]:
 
 
 async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]) -> Ended:
-    """Do work over a large value in a thread, when it is its turn. Raises Stopped."""
+    """Process a large value in a thread, a few at a time. Raises Stopped."""
     node = run.node
     async with LARGE_AT_ONCE.place(phase):
         end = node.tree.clock() + LARGE_S
@@ -73,14 +78,16 @@ async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]
 async def execute(
     run: Run, call: Call, tool: Tool, kwargs: dict[str, object], record: Callable[[], None] | None = None
 ) -> ToolResult:
-    """Let a tool do a call. `record` writes down that it begins, in the tool's first step. Raises Stopped."""
+    """Run a call. `record` records its start and is called as the tool begins. Raises Stopped."""
     allowed_by = run.turn.allowed_by.pop(call.id, "default")
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
-        return ToolResult(f"Not run: {left} earlier calls could not be stopped and still run.", ok=False)
+        return ToolResult(
+            f"Not run: {left} earlier calls could not be stopped and are still running.", ok=False
+        )
     limit, most = tool.timeout_s, run.node.bounds.limits.call_seconds
     if most == 0:
-        return ToolResult(f"Not run: {call.name} may take no time at all (call_seconds=0).", ok=False)
+        return ToolResult(f"Not run: call_seconds=0 leaves no time for {call.name}.", ok=False)
     if limit is None and most is not UNSET:
         limit = most
     try:
@@ -95,7 +102,7 @@ async def execute(
 
 
 def _returned(stop: Stopped) -> Ended:
-    """What the tool returned all the same. Raises the stop if it did not."""
+    """The value that the tool returned despite the stop. Raises the stop if there is none."""
     if stop.ended is None or stop.ended.how != "returned":
         raise stop
     return stop.ended
@@ -106,7 +113,7 @@ def _rendered(value: object) -> ToolResult:
 
 
 def _is_large(value: object) -> bool:
-    """Whether to render it takes long. Text of ASCII alone needs no look at its characters."""
+    """Whether rendering takes long. ASCII text needs no scan."""
     if isinstance(value, str):
         return len(value) > LARGE and not value.isascii()
     if isinstance(value, ToolResult):
@@ -115,8 +122,8 @@ def _is_large(value: object) -> bool:
 
 
 async def _rendered_elsewhere(run: Run, tool: Tool, value: object) -> ToolResult:
-    """A large value, rendered in a thread. Raises Stopped if that had to be left behind."""
-    # A phase of its own: the result of a stopped run is worth keeping too.
+    """Render a large value in a thread. Raises Stopped if the thread was abandoned."""
+    # A separate phase: the result is worth keeping even if the run was stopped.
     phase = Phase(run.node.tree.alarm, run.node.life)
     try:
         ended = await off_loop(run, phase, f"the result of {tool.name}", lambda: render(value))
@@ -137,19 +144,19 @@ async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: 
         assert ended.error is not None
         log.info("the tool %s failed", call.name, exc_info=ended.error)
         return failure(ended.error)
-    said = f"Timed out: {call.name} did not end within {limit:g} s."
+    said = f"Timed out: {call.name} did not finish within {limit:g} s."
     if ended.value is not None and ended.error is None:
         large = _is_large(ended.value)
         late = await _rendered_elsewhere(run, tool, ended.value) if large else _rendered(ended.value)
-        said = f"{said} After that it ended with: {late.content}"
+        said = f"{said} It finished later with: {late.content}"
     return await _inline(run, tool, ToolResult(said, ok=False))
 
 
 async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
-    """A result as the model reads it: of a long one the beginning and the end, with the whole kept besides."""
+    """The result as the model reads it: the beginning and the end of a long one, with the whole stored as an artifact."""
     most, whole = _most(run, tool), result.content
     if result.note:
-        # Notes are the runtime's own words: a tool cannot have any.
+        # Only remit writes notes: a tool must not forge one.
         result = msgspec.structs.replace(result, note="")
     if len(whole) <= most:
         return result
@@ -157,7 +164,7 @@ async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
     artifact = await keep(run, f"result{run.tally.results_kept}", whole)
     head = whole[: most * 2 // 3]
     tail = whole[len(whole) - (most - len(head)) :]
-    left_out = f"{len(whole) - most:,} of {len(whole):,} characters are left out here"
+    left_out = f"{len(whole) - most:,} of {len(whole):,} characters are omitted here"
     note = f"[remit] {left_out}."
     if artifact is not None and "read_artifact" in {spec.name for spec in run.kit.specs}:
         note += f" Read them with read_artifact, artifact {artifact.id!r}, from start={len(head)}."
@@ -165,20 +172,20 @@ async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
 
 
 async def preview(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
-    """What a call would do, for whoever is asked; empty when its tool cannot tell. Raises Stopped."""
+    """What a call would do, for the approver; empty if its tool has no preview or fails. Raises Stopped."""
     text = await _asked_of(run, call, tool, lambda ctx: tool.preview(kwargs, ctx))
     cut = len(text) - MOST_PREVIEW
-    end = f"\n(The preview ends here, {cut:,} characters before its end; the arguments have all of it.)"
+    end = f"\n(Preview truncated: {cut:,} more characters. The arguments are complete.)"
     return clean(text[:MOST_PREVIEW]) + (end if cut > 0 else "")
 
 
 async def must_ask(run: Run, call: Call, tool: Tool, kwargs: dict[str, object]) -> str:
-    """What in a call only a person may approve; empty when its tool cannot tell. Raises Stopped."""
+    """The part of a call that only a person may approve; empty if there is none or the tool fails. Raises Stopped."""
     return await _asked_of(run, call, tool, lambda ctx: tool.must_ask(kwargs, ctx))
 
 
 async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext], str]) -> str:
-    """What a tool says of a call before it is made, in a thread; empty where that fails or takes too long."""
+    """Ask a tool about a call before it runs, in a thread; empty if that fails or times out."""
     trip = Trip(run, call, tool, PREVIEW_S, previews=True)
     trip.begin()
     ended = await foreign.run_in_thread(
@@ -194,7 +201,7 @@ async def _asked_of(run: Run, call: Call, tool: Tool, ask: Callable[[ToolContext
 
 
 class Trip:
-    """One call out to a tool, and what the tool sees of the run meanwhile."""
+    """One tool call while it runs, and what the tool sees of the run."""
 
     __slots__ = (
         "allowed_by",
@@ -223,7 +230,7 @@ class Trip:
         previews: bool = False,
     ) -> None:
         self.previews = previews
-        """Whether the tool is only asked what a call would do: it may start nothing then."""
+        """Whether this is only a preview: it must not start children."""
         self.run = run
         self.call = call
         self.tool = tool
@@ -233,13 +240,13 @@ class Trip:
         self.record = record
         self.over = False
         self.code: FromCode | None = None
-        """Once the tool has asked for a child."""
+        """Set once the tool has asked for a child."""
         self.left = 0.0
-        """The call's time, while it stands still."""
+        """The remaining time while the timeout is paused."""
         self.poke: Callable[[], None] = _nothing
 
     def begin(self) -> None:
-        """The call's time counts from here: waiting for a thread is not the tool's."""
+        """Start the timeout. Waiting for a thread does not count."""
         self.end = None if self.limit is None else self.run.node.tree.clock() + self.limit
 
     def begin_in_thread(self) -> None:
@@ -251,31 +258,43 @@ class Trip:
             self.record()
 
     async def make(self, kwargs: dict[str, object]) -> Ended:
-        """Let the tool do all of the call. Raises Stopped."""
+        """Run the tool to the end of the call. Raises Stopped."""
         try:
             if self.tool.is_async:
                 self.begin()
                 return await self._in_task(self._invoke(kwargs))
             ended = await self._in_thread(kwargs)
             if ended.how == "returned" and inspect.isawaitable(ended.value):
-                # Its task has a copy of this one's context.
+                # The new task copies the current context.
                 with self._traced():
                     ended = await self._in_task(ended.value)
             return ended
         finally:
-            self.over = True
+            with _MAKING:
+                self.over = True
+            replay = self.run.replay
+            if replay is not None and self.call.id in replay.code:
+                # It was run again, and may not have asked for any of its recorded children.
+                self.from_code()
             if self.code is not None:
                 await self.code.close()
 
     def from_code(self) -> FromCode:
-        """For the tool to ask for children."""
-        if self.code is None:
-            name = f"tool {self.tool.name}"
-            self.code = FromCode(self.run, self.call.id, name, on_wait=self._pause, on_back=self._resume)
-        return self.code
+        """For the tool to ask for children: from its task, its threads, and whatever it leaves behind."""
+        with _MAKING:
+            if self.code is None:
+                self.code = FromCode(
+                    self.run,
+                    self.call.id,
+                    f"tool {self.tool.name}",
+                    on_wait=self._pause,
+                    on_back=self._resume,
+                    ended=self.over,
+                )
+            return self.code
 
     def _pause(self) -> None:
-        """The call waits for children: its time stands still."""
+        """The call waits for children: pause its timeout."""
         if self.end is not None:
             self.left, self.end = self.end - self.run.node.tree.clock(), None
             self.poke()
@@ -344,7 +363,7 @@ class Trip:
         )
 
     def _invoked(self, kwargs: dict[str, object], inside: Inside) -> object:
-        """In a thread. The value may be large, so it is rendered there too."""
+        """Runs in a thread. The value may be large, so it is rendered there too."""
         with inside:
             value = self.tool.invoke(kwargs, self.context())
         return value if value is None or inspect.isawaitable(value) else _Rendered(render(value))
@@ -356,11 +375,11 @@ class Trip:
         return self._is_over() or self.run.node.life.phase.stopped
 
     def _is_over(self) -> bool:
-        """Whether the call has ended or has had its time, by the clock: a flag set at some other read would be late."""
+        """Whether the call has ended or its time is up, by the clock: a flag would be set too late."""
         return self.over or (self.end is not None and self.run.node.tree.clock() >= self.end)
 
     def emit(self, text: str) -> None:
-        """May be called from the tool's thread; nothing comes through once the call is over."""
+        """May be called from the tool's thread; has no effect after the call is over."""
         loop = self.run.node.tree.loop
         if on_loop(loop):
             self._emit(text)
@@ -375,4 +394,4 @@ class Trip:
 
 
 def _nothing() -> None:
-    """Replaced once the call is waited for."""
+    """Replaced once the call is awaited."""

@@ -1,7 +1,7 @@
-"""Asking a person: one request at a time, from any depth, without holding up anybody else.
+"""Approvals: one request at a time, from any depth, without delaying other runs.
 
-While a request waits, the clocks of the asker and of its ancestors stand still and the asker does not
-work. With nobody to ask, the answer is no.
+While a request waits, the timeouts of its run and of the run's ancestors pause, and the run gives up its slot. Without
+an approver, the call is denied.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ if TYPE_CHECKING:
 log = logging.getLogger("remit")
 
 LET_GO_S = 0.2
-"""How long an approver is waited for when another process has answered in its place."""
+"""How long to wait for an approver after another process has answered in its place."""
 
 Approver = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
 
 class Desk:
-    """The queue in front of the root's approver, and what it has allowed for the whole tree."""
+    """The queue of requests to the caller's approver, and the approvals that hold for the whole tree."""
 
     _warned: frozenset[str] = frozenset()
-    """Tools of which it was said that nobody can be asked about them."""
+    """Tools with a warning that no approver was given."""
 
     def __init__(self, approver: Approver | None, past: Tree | None = None) -> None:
         self._approver = approver
         self._expected = _asked_before(past) if past is not None else frozenset[str]()
-        """Requests from before the tree was resumed, which are asked again under the same ids."""
+        """Requests from before the tree was resumed; they are asked again under the same ids."""
         self._busy = False
         self._queue: deque[asyncio.Future[None]] = deque()
         self._count = past.asked if past is not None else 0
         self._granted: set[object] = set()
         self._open: dict[str, _Question] = {}
         self._answers: dict[str, tuple[Decision, str]] = {}
-        """Answers from other processes to what has not been asked again yet."""
+        """Answers from other processes to requests that have not been asked again yet."""
 
     def answer(self, request: str, decision: Decision, command: str) -> None:
-        """An answer from another process: the first one counts, whoever gives it."""
+        """Accept an answer from another process. Only the first answer to a request counts."""
         question = self._open.get(request)
         if question is None:
-            # An answer to what nobody asked must not allow what comes to have that id.
+            # Accept answers only to known ids: an early answer must not approve a later request that gets the id.
             if request in self._expected:
                 self._answers.setdefault(request, (decision, command))
         elif question.answer is None:
             question.answer = (decision, command)
-            # Whoever else is being asked need not answer any more.
+            # The approver's answer is not needed any more.
             question.phase.grace_s = LET_GO_S
             question.phase.stop()
 
     def grant(self, tool: Tool, reasons: Iterable[str]) -> None:
-        """Allow a tool for the whole tree, as somebody did before the tree was resumed."""
-        self._granted |= what(tool, reasons)
+        """Allow a tool for the whole tree, as recorded before the tree was resumed."""
+        self._granted |= grants_for(tool, reasons)
 
     async def ask(
         self,
@@ -82,10 +82,9 @@ class Desk:
         preview: str = "",
         reasons: tuple[str, ...] = ("",),
     ) -> Decision:
-        """The person's answer. Raises Stopped when the run is stopped while it waits.
+        """The decision. Raises Stopped if the run is stopped while it waits.
 
-        `request` is the id under which it was asked before the tree was resumed, `reasons` why it is
-        asked.
+        `request` is the id of a request from before a resume; `reasons` are the rules that ask.
         """
         if self._is_granted(node, tool, reasons):
             return allow()
@@ -117,7 +116,7 @@ class Desk:
         return await self._decided(node, call, tool, _Question(question, node, reasons))
 
     async def _decided(self, node: Node, call: str, tool: Tool, asked: _Question) -> Decision:
-        """Wait for the answer and record it, also if there is none because the run was stopped. Raises Stopped."""
+        """Wait for the answer and record it; record a denial if the run is stopped first. Raises Stopped."""
         request = asked.request.id
         self._open[request] = asked
         asked.answer = self._answers.pop(request, None)
@@ -127,7 +126,7 @@ class Desk:
             if asked.answer is None and self._approver is None:
                 self._warn(node, tool, asked.reasons)
             elif asked.answer is None and self._approver is not None:
-                decision, stopped = deny("the run was stopped before there was an answer"), True
+                decision, stopped = deny("the run was stopped before an answer came"), True
                 decision = await self._waited(self._approver, node, tool, asked)
                 stopped = False
         finally:
@@ -139,7 +138,7 @@ class Desk:
         return decision
 
     def _warn(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> None:
-        """Tell the author of the program, once for each tool: the model reads the denial, the author may not."""
+        """Warn the author of the program, once per tool: the model reads the denial, but the author may not."""
         if tool.name in self._warned:
             return
         self._warned |= {tool.name}
@@ -154,16 +153,16 @@ class Desk:
         node.warn_root_too(text)
 
     def _is_granted(self, node: Node, tool: Tool, reasons: tuple[str, ...]) -> bool:
-        wanted = what(tool, reasons)
+        wanted = grants_for(tool, reasons)
         return len(wanted) == len(reasons) and wanted <= (self._granted | node.grants)
 
     def _answered(
         self, node: Node, asked: _Question, call: str, tool: Tool, decision: Decision, *, stopped: bool
     ) -> None:
         if decision.allowed and decision.scope == "run":
-            node.grants |= what(tool, asked.reasons)
+            node.grants |= grants_for(tool, asked.reasons)
         if decision.allowed and decision.scope == "tree":
-            self._granted |= what(tool, asked.reasons)
+            self._granted |= grants_for(tool, asked.reasons)
         node.emit(
             ApprovalAnswered(
                 *node.stamp(),
@@ -173,7 +172,7 @@ class Desk:
                 scope=decision.scope,
                 reason=decision.reason,
                 stopped=stopped,
-                # An answer that was not acted on is given again when the run is resumed.
+                # An answer without effect is given again when the run is resumed.
                 command=asked.answer[1] if asked.answer is not None and not stopped else "",
             )
         )
@@ -182,7 +181,7 @@ class Desk:
         lineage = tuple(node.lineage())
         for run in lineage:
             run.life.deadline.pause()
-        # A delegating call is no work of the run's own; any other one is not while it waits.
+        # A delegating call does not count as work of its run; any other call stops counting while it waits.
         works, queue = not tool.delegates, None if tool.delegates else node.means.seat.queue
         if works:
             node.means.seat.leave()
@@ -248,7 +247,7 @@ class Desk:
             raise
 
     def _next(self) -> None:
-        """Hand the desk to the next in line; it stays busy unless there is none."""
+        """Let the next request in the queue be asked, if there is one."""
         if self._queue:
             wake(self._queue.popleft())
         else:
@@ -261,38 +260,39 @@ def _asked_before(past: Tree) -> frozenset[str]:
 
 
 def _tidy(answer: object) -> Decision | None:
-    """An answer as it can be recorded; None when it is none."""
+    """A decision that can be recorded; None if the answer is not a valid decision."""
     if not isinstance(answer, Decision) or answer.scope not in ("once", "run", "tree"):
         return None
     return Decision(answer.allowed is True, answer.scope, clean(safe_str(answer.reason or "")))
 
 
 class _Question:
-    """A request that waits. Its phase ends with the run's, or when somebody has answered."""
+    """A request that waits. Its phase ends with the run's phase, or when another process answers."""
 
     def __init__(self, request: ApprovalRequest, node: Node, reasons: tuple[str, ...]) -> None:
         self.request = request
         self.reasons = reasons
         self.answer: tuple[Decision, str] | None = None
-        """From another process, with the command it came by."""
+        """An answer from another process, with the id of its command."""
         self.phase = SubPhase(node.life.phase)
 
     def close(self) -> None:
         self.phase.leave()
 
 
-def what(tool: Tool, reasons: Iterable[str]) -> set[object]:
-    """What an allowance is about: this very tool, as far as it is asked about for these reasons.
+def grants_for(tool: Tool, reasons: Iterable[str]) -> set[object]:
+    """What an approval with scope "run" or "tree" covers: this tool, for each of these reasons.
 
-    Another agent's may only share its name; who allows commands has not allowed those with a rule of their own; and
-    what no rule allows besides, what cannot be told apart, or what changes settings, is asked about every time.
+    A tool of the same name on another agent is not covered, nor is the same tool under another rule. Three reasons are
+    never covered, so such calls are asked about every time: no rule allows the call, a command cannot be parsed, or the
+    call changes settings.
     """
     about = tool.name if tool.delegates else tool
     return {(about, reason) for reason in reasons if reason not in (NO_RULE, SETTINGS, UNCLEAR)}
 
 
 async def _answer(approver: Approver, question: ApprovalRequest, node: Node, phase: Phase) -> foreign.Ended:
-    """An async approver in a task; a plain one in a thread, where it may wait for a key to be pressed."""
+    """Run an async approver in a task, and a plain one in a thread, because it may block."""
     name, lost = "the approver", node.left_behind
     if foreign.is_async(approver):
         return await foreign.run(_call(approver, question), phase, name=name, on_abandoned=lost)

@@ -48,9 +48,9 @@ class Bounds(Struct, frozen=True, eq=False):
     depth_left: int | None
     """Levels below it that it may still delegate to; None is unlimited."""
     policies: tuple[PolicyFunction | None, ...]
-    """The caller's, the root agent's, and those of the agents below it down to this run."""
+    """The policies of the caller, the root agent, and each agent below it down to this run."""
     has_rules: bool
-    """Whether any policy has a say. Otherwise the tools' tiers decide."""
+    """Whether any policy has rules. Otherwise the tools' tiers decide."""
     sandbox: Sandbox
     settings: Mapping[str, Json]
     models: Chain
@@ -62,7 +62,7 @@ class Bounds(Struct, frozen=True, eq=False):
 
     @property
     def most_turns(self) -> float:
-        """`inf` is any number."""
+        """`inf` is unlimited."""
         turns = self.limits.turns
         return turns if isinstance(turns, int) else inf
 

@@ -1,4 +1,4 @@
-"""What all runs of one tree share: its clock, journal, stream of events, desk for approvals, and live runs."""
+"""State shared by all runs of one tree: its clock, journal, event stream, approvals and live runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TreeContext:
         self.spent: list[Usage] = []
         """The usage of every model call so far."""
         self.overran: set[str] = set()
-        """Resources of which a model call used more than was reserved for it."""
+        """Resources for which a model call used more than was reserved."""
         self.past = Tree() if past is None else past
         self.waiting: dict[str, list[Sent]] = {}
         """Recorded runs that are still to be resumed, with the messages sent to each meanwhile."""
@@ -103,7 +103,7 @@ class TreeContext:
     def emit(self, event: Event) -> None:
         """Record an event, unless it is for live readers only; then hand it to the readers."""
         journal = self.journal
-        # A journal that nobody else can read keeps no events: the stream has them.
+        # If no other process can read the journal, events are only in the stream.
         if journal.shared and not event.live_only:
             journal.record(event)
             if journal.taken_over:
@@ -113,11 +113,11 @@ class TreeContext:
             self.tracing.see(event)
 
     def _leave(self) -> None:
-        """Stop the tree: another process runs it now, and two must not."""
+        """Stop the tree: another process has taken it over."""
         root = self.runs.get(self.root)
         if root is not None:
             root.life.lose_tree(self.journal.trouble)
 
     def close(self) -> None:
-        """Release the timer. Nothing happens in the tree any more."""
+        """Release the timer, after the tree has stopped."""
         self.alarm.close()

@@ -1,7 +1,7 @@
-"""What a tree asks of its store. A store that fails, hangs or is taken away never breaks or holds up a run.
+"""How a tree uses its store. A store that fails, hangs or is taken over never breaks or delays a run.
 
-After the first event that a store did not take, it is given no more: what it has is then a true beginning
-of the history, without holes, and the outcome says what is missing.
+After the first event that the store refuses, it gets no more events. The store then has a complete beginning of the
+history, without gaps, and the outcome says how many events are missing.
 
 A call that changes things is recorded before it runs. One call waits for a store that is down and is then refused;
 further calls are refused at once until the store responds again, and the outcome says how many were refused.
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import cast
 
 import remit.tasks.guest as foreign
 from remit.errors import StoreError, TreeOwned
@@ -26,17 +27,17 @@ OPEN_S = 30.0
 """How long a store may take to be opened and claimed."""
 
 FLUSH_S = 10.0
-"""How long it may take to make sure of what it was given."""
+"""How long the store may take to flush."""
 
 AGAIN_S = 0.5
-"""The pause before a store that is down is asked again."""
+"""The pause before a store that is down is tried again."""
 
 LAST_S = 2.0
-"""The same once it has failed at the end of the tree."""
+"""How long the store may take to close after its last flush failed."""
 
 
 class Journal:
-    """One tree's place in a store."""
+    """One tree in a store."""
 
     def __init__(self, store: Store, root: str, *, ours: bool) -> None:
         self._store = store
@@ -44,28 +45,29 @@ class Journal:
         self._ours = ours
         """Whether the store was opened for this tree alone, and is closed with it."""
         self.volatile = bool(getattr(store, "volatile", False))
-        """Whether nothing in the store survives the process, so that nobody need wait for it."""
+        """Whether the store's data ends with the process; then flushing it is pointless."""
         self.shared = not (ours and self.volatile)
-        """Whether others could read the tree through the store. If not, no event is kept in it."""
+        """Whether other code could read the tree through the store. If not, no events are recorded."""
         self.held = self.shared
-        """Whether there is anything to leave."""
+        """Whether the tree has to be released."""
         self._claimed = False
         self.trouble = ""
-        """Why it takes no more events."""
+        """Why the store gets no more events."""
         self.taken_over = False
         self.missing = 0
-        """Events that it did not take."""
+        """How many events were not recorded."""
         self.down = ""
         """Why calls that change things are refused at once; empty while the store responds."""
         self.calls_refused = 0
         self._refused_because = ""
         self._asking: asyncio.Task[None] | None = None
         """Asks a store that is down until it responds."""
+        self._redact: Callable[[str], str] | None = None
         self._late = False
-        """Whether the end was not stored in time: then the store gets less time when it is closed."""
+        """Whether the final flush failed: then the store gets less time to close."""
 
     def record(self, event: Event) -> None:
-        """Hand an event to the store. Raises nothing: after the first event that a store refuses, it gets no more."""
+        """Give an event to the store. Raises nothing: after the first event that a store refuses, it gets no more."""
         if not self.trouble:
             try:
                 self._store.append(event)
@@ -74,14 +76,25 @@ class Journal:
         if self.trouble:
             self.missing += 1
 
+    def redact(self, text: str) -> str:
+        """A text as the store keeps it."""
+        if self._redact is None:
+            own: object = getattr(self._store, "redact_text", None)
+            self._redact = cast("Callable[[str], str]", own) if callable(own) else _as_it_is
+            if not callable(own) and not self.volatile:
+                from remit.history.redaction import Redactor  # noqa: PLC0415 - a store of the caller's own
+
+                self._redact = Redactor().redact_text
+        return self._redact(text)
+
     def _broke(self, error: Exception) -> None:
         if not self.trouble:
             self.trouble = _words(error)
             self.taken_over = isinstance(error, TreeOwned)
-            log.warning("the store does not take events; the run goes on without them: %s", error)
+            log.warning("the store cannot record events; the run continues without them: %s", error)
 
     async def finish(self) -> str:
-        """Make sure of everything; what the root's outcome says if that cannot be had. Raises nothing."""
+        """Flush everything; returns the warning for the root's outcome if that fails. Raises nothing."""
         trouble = await self.flush()
         if not trouble:
             return ""
@@ -91,9 +104,9 @@ class Journal:
         return f"{count} not stored, so this run can only be resumed from before them: {trouble}"
 
     async def claim(self, *, new: bool) -> None:
-        """Own the tree. Raises StoreError."""
+        """Claim the tree. Raises StoreError."""
         if new and not self.shared:
-            # Nobody else can: it is claimed with the first thing that is kept of it.
+            # No other process can claim the tree. `store` claims it when something is first kept.
             return
         if self.volatile:
             await self._store.claim(self.root, new=new)
@@ -102,20 +115,20 @@ class Journal:
 
         async def claim() -> None:
             await self._store.claim(self.root, new=new)
-            # Here, not behind the wait: who is cancelled at this moment owns it all the same.
+            # Set inside the task: a caller that is cancelled now still owns the tree.
             self._claimed = True
 
         await self._within(OPEN_S, claim())
 
     async def store(self) -> Store:
-        """The store itself, for what else is kept of the tree."""
+        """The store itself, to keep other data of the tree."""
         if not self.held:
             await self._store.claim(self.root, new=True)
             self._claimed = self.held = True
         return self._store
 
     async def flush(self, phase: Phase | None = None) -> str:
-        """Make sure of everything so far; the reason where that cannot be had. Raises Stopped with the phase."""
+        """Flush everything so far; returns the reason if that fails. Raises Stopped with the phase."""
         if not self.trouble and not self.volatile:
             try:
                 if phase is None:
@@ -123,14 +136,14 @@ class Journal:
                 else:
                     await self._in_phase(phase, FLUSH_S, self._store.flush(self.root))
             except StoreError as error:
-                # Only events that were refused are missing for good: what is buffered may still get there.
+                # Only refused events are lost: buffered events may still be stored.
                 if isinstance(error, TreeOwned):
                     self._broke(error)
                 return _words(error)
         return self.trouble
 
     async def before_change(self, phase: Phase) -> str:
-        """Make sure of everything so far, for a call that changes things; the reason to refuse the call if that fails.
+        """Flush before a call that changes things; returns the reason to refuse the call if that fails.
 
         Raises Stopped with the phase.
         """
@@ -146,14 +159,14 @@ class Journal:
         return trouble
 
     async def _ask_again(self) -> None:
-        """Until the store responds. Raises nothing."""
+        """Try until the store responds. Raises nothing."""
         while self.down and not self.trouble:
             self.down = await self.flush()
             if self.down:
                 await asyncio.sleep(AGAIN_S)
 
     def refusals(self) -> str:
-        """How many calls were refused and why, for the root's outcome; empty when none was."""
+        """How many calls were refused and why, for the root's outcome; empty if none."""
         if not self.calls_refused:
             return ""
         one = self.calls_refused == 1
@@ -163,12 +176,12 @@ class Journal:
         return f"{calls} not run, because the store did not record {'it' if one else 'them'}: {self._refused_because}"
 
     async def past(self, after: int = 0) -> AsyncIterator[Event]:
-        """What the store has of the tree, from the first `seq` above `after`. Raises StoreError."""
+        """The tree's recorded events with a `seq` above `after`. Raises StoreError."""
         async for event in self._store.read(self.root, after):
             yield event
 
     async def posted(self) -> list[Posted] | None:
-        """What was asked of the tree before it was claimed; None where the store cannot say. Raises nothing."""
+        """Commands sent to the tree before it was claimed; None if the store fails. Raises nothing."""
         found: list[Posted] = []
 
         async def ask() -> None:
@@ -177,7 +190,7 @@ class Journal:
         try:
             await self._within(FLUSH_S, ask())
         except StoreError as error:
-            log.warning("what other processes asked of %s is not known: %s", self.root, error)
+            log.warning("cannot read the commands that other processes sent to %s: %s", self.root, error)
             return None
         return found
 
@@ -185,22 +198,22 @@ class Journal:
         return await self._store.commands(self.root, after, wait=wait)
 
     async def leave(self) -> None:
-        """Own the tree no more. Never raises: the run has ended, and its outcome is worth more."""
+        """Release the tree and close the store. Never raises: the outcome must not be lost."""
         if not self.held:
             return
         if self._asking is not None:
             self._asking.cancel()
         try:
-            # Somebody else's claim is not ours to give up.
+            # Release only our own claim.
             if self._claimed:
                 await self._within(FLUSH_S if not self._late else LAST_S, self._store.release(self.root))
         except StoreError as error:
-            log.warning("the store could not be left in order: %s", error)
+            log.warning("the tree could not be released in the store: %s", error)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of a store that was opened for this tree. Never raises."""
+        """Close a store that was opened for this tree. Never raises."""
         if self._ours:
             try:
                 await self._within(FLUSH_S if not self._late else LAST_S, self._store.close())
@@ -208,7 +221,7 @@ class Journal:
                 log.warning("the store could not be closed: %s", error)
 
     async def _within(self, seconds: float, work: Coroutine[object, object, None]) -> None:
-        """Run the store's code outside of any run. StoreError for whatever goes wrong in it."""
+        """Run the store's code outside any run. Raises StoreError for any failure."""
         if self.volatile:
             await work
             return
@@ -220,12 +233,12 @@ class Journal:
             task.cancel()
         if late:
             raise _too_late(seconds)
-        error = RuntimeError("it was cancelled from inside") if task.cancelled() else task.exception()
+        error = RuntimeError("the store cancelled its own task") if task.cancelled() else task.exception()
         if error is not None:
             raise _store_error(error)
 
     async def _in_phase(self, phase: Phase, seconds: float, work: Coroutine[object, object, None]) -> None:
-        """The same for a run, with which it is stopped. Raises Stopped."""
+        """Run the store's code for a run, and stop it with the run. Raises StoreError or Stopped."""
         end = phase.loop.time() + seconds
         ended = await foreign.run(
             work, phase, name="the store", expires=lambda: end, on_abandoned=_left_behind
@@ -236,8 +249,12 @@ class Journal:
             raise _too_late(seconds)
 
 
+def _as_it_is(text: str) -> str:
+    return text
+
+
 def _too_late(seconds: float) -> StoreError:
-    return StoreError(f"The store did not answer within {seconds:g} s.")
+    return StoreError(f"The store did not respond within {seconds:g} s.")
 
 
 def _store_error(error: BaseException) -> StoreError:
@@ -247,10 +264,10 @@ def _store_error(error: BaseException) -> StoreError:
 
 
 def _left_behind(name: str) -> None:
-    log.warning("%s could not be stopped and was left behind", name)
+    log.warning("%s could not be stopped and was abandoned", name)
 
 
 def _words(error: BaseException) -> str:
-    """Never empty: that would say that nothing is wrong."""
+    """The error as text; never empty, because an empty text means success."""
     said = str(error) if isinstance(error, StoreError) else ""
     return said or f"the store failed: {describe_error(error)}"

@@ -93,7 +93,7 @@ class Life:
             parent.children[where.run] = self
 
     def check_clock(self) -> None:
-        """Raises Stopped if the run is to stop, also when a blocked event loop kept the timer from ringing."""
+        """Raises Stopped if the run must stop, even if a blocked event loop delayed the timer."""
         self.deadline.look()
         self.phase.check()
 

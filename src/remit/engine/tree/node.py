@@ -1,6 +1,6 @@
-"""One live run's place in the tree: who it is, what it may do, whether it is alive, what it holds.
+"""One live run in its tree: its identity, its limits, its state and its resources.
 
-Each of these is a record of its own: `Where` (types/events.py), `Bounds`, `Life`, `Means`. What the run is doing is in
+Each of these is a separate record: `Where` (types/events.py), `Bounds`, `Life`, `Means`. What the run is doing is in
 `engine/run/state.py`; what happened to it is in its events.
 """
 
@@ -101,7 +101,7 @@ class Node(Struct, eq=False):
         self.emit(Warned(*self.stamp(), text=text, above=above, until_resumed=until_resumed))
 
     def warn_root_too(self, text: str) -> None:
-        """Warn of something that the caller should know, in whatever run it happened."""
+        """Warn this run and the root, because the caller should know."""
         *_, root = self.lineage()
         self.warn(text, above=root is not self)
         if root is not self:
@@ -109,7 +109,7 @@ class Node(Struct, eq=False):
 
     def left_behind(self, name: str) -> None:
         """Warn that foreign code of this run ignored its cancellation and was abandoned."""
-        self.warn_root_too(f"{name} could not be stopped and was left behind; its result is dropped.")
+        self.warn_root_too(f"{name} could not be stopped and was abandoned; its result is dropped.")
 
     def spend(self, usage: Usage, reservation: Reservation, word: Want | None) -> None:
         """Record what one model call used, here and in the accounts above; `word` as for `ledger.settle`."""
@@ -123,13 +123,13 @@ class Node(Struct, eq=False):
 
     def _overran(self, over: Overrun) -> None:
         self.emit(Overran(*self.stamp(), resource=over.resource, reserved=over.reserved, used=over.used))
-        # Once a tree for each resource: the outcome then explains why the tree stops so far below its limit.
+        # Once per resource and tree: the outcome then explains why the tree stopped far below its limit.
         if over.resource not in self.tree.overran:
             self.tree.overran.add(over.resource)
             self.warn_root_too(over.words)
 
     def close(self) -> None:
-        """Release everything that the run holds. Others may wait for its slot and its money, so these come last."""
+        """Release everything that the run holds. Slots and budget come last, because other runs may wait for them."""
         tree, means = self.tree, self.means
         self.hears = False
         for source in means.borrowed:

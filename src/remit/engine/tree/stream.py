@@ -1,7 +1,7 @@
-"""Live events: one writer, many readers, none of whom can slow or break a run.
+"""Live events: one writer, many readers. A reader cannot slow down or break a run.
 
-Each reader has a bounded buffer. One that falls behind loses its oldest events and is told how many;
-one that raises is left alone and logged. A plain `on_event` function runs in a thread of its own.
+Each reader has a bounded buffer. A reader that falls behind loses its oldest events and gets their number in an
+`EventsMissed`. An error in `on_event` is logged once. `on_event` runs in its own thread.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BUFFER = 10_000
 """Events kept for a reader that is behind."""
 
 BLOCK = 1_000
-"""How many more may be kept for a while."""
+"""Extra events kept before the oldest are dropped together."""
 
 LAST_LOOK_S = 2.0
-"""How long the end of a run waits for `on_event` to see what is left."""
+"""How long the end of a run waits for `on_event` to see the remaining events."""
 
 
 class Reader:
-    """One reader's place in the stream: an async iterator. Dropping it is all it takes to stop reading."""
+    """One reader's place in the stream: an async iterator. To stop reading, drop the reference."""
 
     def __init__(self, stream: Stream, past: deque[Event], missed: int) -> None:
         self._stream = stream
@@ -66,13 +66,13 @@ class Reader:
 
 
 class Stream:
-    """Hands every event to every reader at once, without waiting for any of them."""
+    """Gives every event to every reader at once, without waiting for any reader."""
 
     def __init__(self) -> None:
         self.ended = False
         self._past: list[Event] = []
         self._dropped = 0
-        """How many of the first events are not kept any more."""
+        """How many of the oldest events were dropped."""
         self._readers: list[weakref.ref[Reader]] = []
         self._watcher: _Watcher | None = None
 
@@ -80,12 +80,12 @@ class Stream:
         """A new reader; it begins with the past events that are still kept."""
         past = deque(self._past, maxlen=size)
         reader = Reader(self, past, self._dropped + len(self._past) - len(past))
-        # Weak: a reader whose loop was left with `break` has no other way to leave.
+        # A weak reference: a reader left with `break` is removed when it is freed.
         self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
 
     def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
-        """Call `function` with every event, in order, in a thread of its own."""
+        """Call `function` with every event, in order, in its own thread."""
         self._watcher = _Watcher(function, loop)
 
     @property
@@ -112,7 +112,7 @@ class Stream:
             self._watcher.put(event)
 
     async def end(self) -> None:
-        """No event comes any more. `on_event` gets a moment to see the last ones."""
+        """No more events will come. `on_event` gets `LAST_LOOK_S` seconds for the remaining ones."""
         self.ended = True
         for ref in tuple(self._readers):
             reader = ref()
@@ -143,14 +143,14 @@ class _Watcher:
         self._work()
 
     def _work(self) -> None:
-        """Have a thread look at what there is, unless one does already."""
+        """Start a thread to empty the buffer, unless one is running."""
         if self._job is not None or not self._buffer:
             return
         self._job = threads.start(self._drain, self._loop, name="on_event", urgent=True)
         self._job.done_future.add_done_callback(self._rested)
 
     def _rested(self, _: object) -> None:
-        # Looked at again here: an event may have come after the thread saw the buffer empty.
+        # Check again: an event may have arrived after the thread saw an empty buffer.
         self._job = None
         if self._buffer:
             self._work()
@@ -165,10 +165,10 @@ class _Watcher:
                 return
             missed, self._missed = self._missed, 0
             if missed:
-                self._tell(gap(event, missed))
-            self._tell(event)
+                self._call(gap(event, missed))
+            self._call(event)
 
-    def _tell(self, event: Event) -> None:
+    def _call(self, event: Event) -> None:
         try:
             self._function(event)
         except Exception as error:
@@ -179,7 +179,7 @@ class _Watcher:
                 )
 
     async def finish(self) -> None:
-        """A moment for what is left; then the function is left behind."""
+        """Wait briefly for the remaining events, then abandon the thread."""
         if self._job is None:
             return
         self._idle = self._loop.create_future()
@@ -189,7 +189,7 @@ class _Watcher:
         finally:
             timer.cancel()
             if left := len(self._buffer) + self._missed:
-                log.warning("on_event was too slow: it has not seen the last %d events", left)
+                log.warning("on_event was too slow and missed the last %d events", left)
             self._buffer.clear()
             self._leave_behind()
 
@@ -199,5 +199,5 @@ class _Watcher:
 
 
 def gap(following: Event, missed: int) -> EventsMissed:
-    """The notice that stands where events were dropped, just before the one that follows."""
+    """The notice in place of dropped events, just before the event that follows them."""
     return EventsMissed(following.seq, following.at, following.where, following.v, missed=missed)

@@ -1,7 +1,7 @@
-"""What children are doing, call by call: a projection of events, stored nowhere.
+"""What children are doing, call by call; computed from events, stored nowhere.
 
-Feed it a tree's events in order; for a call of any run but the root it gives one `ChildProgress` when
-the call starts and one when it ends.
+Feed it a tree's events in order. For each call of a run other than the root, it returns one `ChildProgress` when the
+call starts and one when it ends.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from msgspec import Struct
 from remit.types.events import CallEnded, CallStarted, Event, RunStarted
 
 MOST = 2**32 - 1
-"""Numbers saturate here, as people who read them into 32 bits expect."""
+"""Numbers stop here, so that readers can store them in 32 bits."""
 
 
 class ChildProgress(Struct, frozen=True):
-    """One step of a child."""
+    """The start or the end of a child's call."""
 
     subagent_id: str
     subagent_name: str
@@ -32,25 +32,25 @@ class ChildProgress(Struct, frozen=True):
     tool_count: int
     total_tokens: int
     child_thread_id: str
-    """The child's conversation; a run has one, so this is its id."""
+    """The child's conversation; each run has one, so this is the run's id."""
     child_root_task_id: str
     subagent_task_id: str
 
 
 class ProgressView:
-    """Remembers what each run said of itself when it started."""
+    """Turns events into steps; remembers each run's `RunStarted`."""
 
     def __init__(self) -> None:
         self._started: dict[str, RunStarted] = {}
 
     def feed(self, event: Event) -> ChildProgress | None:
-        """The step this event is, if it is one."""
+        """The step that this event describes, if any."""
         if isinstance(event, RunStarted):
             self._started[event.run] = event
         if not isinstance(event, (CallStarted, CallEnded)) or event.parent is None:
             return None
         begun = self._started.get(event.run)
-        turns = begun.limits.turns if begun else None
+        turns = begun.limits.turns if begun and not begun.program else None
         ended = isinstance(event, CallEnded)
         return ChildProgress(
             subagent_id=event.run,

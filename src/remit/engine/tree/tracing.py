@@ -1,6 +1,6 @@
-"""The port for traces: who sees events as they happen, and in which context code that is not ours runs.
+"""The port for traces: sees events as they happen, and sets the context for code that is not part of remit.
 
-Nothing else in the engine knows about spans. Without `set_tracing` a tree has no tracing, and each place costs one check.
+Nothing else in the engine knows about spans. Without `set_tracing` a tree has no tracing, at the cost of one check.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from remit.types.events import Event, RunStarted
 from remit.types.messages import Call, Request
 
 Inside = AbstractContextManager[object]
-"""A context for code that is not ours. Made on the event loop's thread, entered in the task or thread that runs the code."""
+"""A context for foreign code. Created on the event loop's thread, entered in the task or thread that runs the code."""
 
 UNTRACED: Inside = nullcontext()
 """For trees that are not traced."""
@@ -34,19 +34,19 @@ class Tracing(Protocol):
         ...
 
     def in_run(self, run: str) -> Inside:
-        """Everything that a run does besides its model calls and tool calls; all of a program."""
+        """For everything that a run does outside its model calls and tool calls; for all of a program."""
         ...
 
     def in_model_call(self, run: str, model: str, request: Request) -> Inside:
-        """One request to a model. Its `TurnStarted` has been seen."""
+        """For one request to a model, after its `TurnStarted`."""
         ...
 
     def in_call(self, run: str, call: Call) -> Inside:
-        """The code of one tool call. Its `CallStarted` may not have been seen yet if it waits for a thread."""
+        """For the code of one tool call; before its `CallStarted` if the call waits for a thread."""
         ...
 
     async def finish(self) -> None:
-        """The tree has ended: nothing more is seen. May wait for spans to be handed over, for a second at most."""
+        """The tree has ended: no more events come. May wait up to a second for spans to be exported."""
         ...
 
 
@@ -55,10 +55,10 @@ _make: Callable[[], Tracing] | None = None
 
 def set_tracing(make: Callable[[], Tracing] | None) -> None:
     """Trace every tree that starts from now on in this process; None turns it off."""
-    global _make  # noqa: PLW0603 - one setting for the process, as OpenTelemetry has it
+    global _make  # noqa: PLW0603 - one setting for the process, as in OpenTelemetry
     _make = make
 
 
 def new_tracing() -> Tracing | None:
-    """The traces of a new tree; None when nothing is traced."""
+    """The traces of a new tree; None if tracing is off."""
     return None if _make is None else _make()

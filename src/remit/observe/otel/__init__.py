@@ -1,1 +1,1 @@
-"""Traces and metrics for OpenTelemetry: `remit.instrument`, and the same for programs that `OTEL_...` variables configure."""
+"""Traces and metrics for OpenTelemetry: `remit.instrument`, and export configured by `OTEL_...` variables."""

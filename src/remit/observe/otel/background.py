@@ -1,7 +1,7 @@
-"""One daemon thread that ends spans and counts, in order.
+"""One daemon thread that ends spans and records metrics, in order.
 
-To end a span may run an exporter, and exporters can hang. Not `tasks/threads.py`: its jobs report to an event loop, which
-costs more than the span itself.
+Ending a span may run an exporter, and exporters can hang. `tasks/threads.py` is not used: its jobs report to an event
+loop, which costs more than the span itself.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from collections.abc import Callable
 log = logging.getLogger("remit")
 
 MOST_WAITING = 20_000
-"""Work that may wait for the thread. What comes on top is dropped: an exporter hangs, and memory has an end."""
+"""The longest queue for the thread. More work is dropped: an exporter hangs, and memory is limited."""
 
 FLUSH_S = 1.0
 """How long the end of a tree waits for the thread."""
 
 EXIT_S = 5.0
-"""How long the end of the process waits for it."""
+"""How long the end of the process waits for the thread."""
 
 LINGER_S = 0.05
-"""How long the thread lets work gather: to wake it for every span costs more than the span."""
+"""How long the thread lets work collect: waking it for every span costs more than the span."""
 
 
 class Background:
-    """Work for the thread, which is started with the first of it. Nothing here raises."""
+    """A queue of work for the thread, which starts with the first work. Nothing here raises."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Start anew, in a forked process: the thread stayed behind, and a lock may be held."""
+        """Reset in a forked process: the thread does not exist there, and a lock may be held."""
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], object]] = deque()
         self._some = threading.Event()
-        """Set when there is work. Cleared before the work is taken, so that what comes later sets it again."""
+        """Set when there is work. Cleared before the work is taken, so that later work sets it again."""
         self._hurry = threading.Event()
-        """Set when somebody waits for the thread."""
+        """Set when `flush` waits for the thread."""
         self._started = False
         self._stuck = False
-        """Whether a flush timed out, and nothing has been done since."""
+        """Whether a flush timed out and no work has finished since."""
         self._dropped = 0
         self._failed = 0
 
@@ -59,7 +59,7 @@ class Background:
                 self._start()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything put so far is done; whether it is. Does not wait for a thread that is known to hang."""
+        """Wait until all work put so far is done; returns whether it is. Does not wait for a thread known to hang."""
         if not self._started:
             return True
         if self._stuck:
@@ -71,12 +71,12 @@ class Background:
         if not done.wait(seconds):
             self._stuck = True
             log.warning(
-                "traces: %s spans and numbers were not taken within %g s", len(self._waiting), seconds
+                "traces: %s spans and metrics were not exported within %g s", len(self._waiting), seconds
             )
         return done.is_set()
 
     def fail(self, what: str, error: BaseException) -> None:
-        """Log the first failure; more would fill the log and say the same."""
+        """Log the first failure only: the others would say the same."""
         self._failed += 1
         if self._failed == 1:
             log.warning("traces: %s failed; runs are not affected", what, exc_info=error)
@@ -88,7 +88,7 @@ class Background:
             self._started = True
         own = self._waiting, self._some, self._hurry
         threading.Thread(target=self._work, args=own, name="remit-traces", daemon=True).start()
-        # Registered now, it runs before the shutdown of a provider that was there before the first span.
+        # Registered now, so that it runs before the shutdown of a provider created before the first span.
         atexit.register(self.flush, EXIT_S)
 
     def _work(
@@ -105,7 +105,7 @@ class Background:
     def _do(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - a provider or an exporter is broken; the thread has to go on
+        except BaseException as error:  # noqa: BLE001 - a provider or an exporter is broken; the thread must continue
             self.fail("a provider or an exporter", error)
         self._stuck = False
 

@@ -1,6 +1,6 @@
-"""What was said, as attributes: messages, instructions, arguments and results, redacted like the journal and bounded.
+"""Content as attributes: messages, instructions, arguments and results, redacted like the journal and bounded in size.
 
-Runs in the thread of `background.py`: to look for secrets takes too long for the event loop.
+Runs in the thread of `background.py`: searching for secrets takes too long for the event loop.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from remit.types.messages import (
 )
 
 MOST_TEXT = 20_000
-"""Characters of one text. Cut after it is redacted: half of a secret is not recognised."""
+"""The most characters of one text. Truncated after redaction: half of a secret would not be recognised."""
 
 MOST_MESSAGES = 200_000
-"""Characters of all messages of one request. The newest ones are kept."""
+"""The most characters of all messages of one request. The newest messages are kept."""
 
 Part: TypeAlias = "dict[str, Json]"
 
 
 class Content:
-    """Makes attributes of what was said."""
+    """Makes attributes from content."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -47,25 +47,25 @@ class Content:
         return f"{said[:MOST_TEXT]} [... {len(said) - MOST_TEXT:,} more characters]"
 
     def arguments(self, call: Call) -> str:
-        """Of a tool call, as JSON unless they are too long."""
+        """The arguments of a tool call: as JSON, or as truncated text if they are too long."""
         data = self._redactor.redact(msgspec.json.encode(call.args))
         said = data.decode("utf-8", "replace")
-        return said if len(said) <= MOST_TEXT else f"{said[:MOST_TEXT]} [... cut]"
+        return said if len(said) <= MOST_TEXT else f"{said[:MOST_TEXT]} [... truncated]"
 
     def task(self, instructions: str, task: UserMessage) -> dict[str, str]:
-        """Of a run."""
+        """The instructions and the task of a run."""
         return self._with_instructions(instructions, [_message("user", self._parts(task.content))])
 
     def answer(self, text: str) -> dict[str, str]:
-        """Of a run."""
+        """The answer of a run."""
         return {names.OUTPUT_MESSAGES: _text([_message("assistant", [self._said(text)])])} if text else {}
 
     def request(self, request: Request) -> dict[str, str]:
-        """Of a model call."""
+        """The request of a model call."""
         return self._with_instructions(request.instructions, self._messages(request.messages))
 
     def reply(self, reply: Reply) -> dict[str, str]:
-        """Of a model call."""
+        """The reply of a model call."""
         said = AssistantMessage(reply.text, reply.calls, reply.thinking)
         message = _message("assistant", self._assistant(said)) | {
             "finish_reason": names.FINISH.get(reply.stop, reply.stop)
@@ -73,7 +73,7 @@ class Content:
         return {names.OUTPUT_MESSAGES: _text([message])}
 
     def call(self, call: Call | None, result: str) -> dict[str, str]:
-        """Of a tool call; `call` is None if nobody knows its arguments."""
+        """The arguments and the result of a tool call; `call` is None if the arguments are unknown."""
         found = {names.TOOL_RESULT: self.text(result)}
         if call is not None:
             found[names.TOOL_ARGUMENTS] = self.arguments(call)
@@ -92,7 +92,7 @@ class Content:
             message = self._of(messages[number])
             room -= len(_text([message]))
             if room < 0 and kept:
-                left_out = f"[{number + 1} earlier messages are left out]"
+                left_out = f"[{number + 1} earlier messages omitted]"
                 kept.append(_message("user", [{"type": "text", "content": left_out}]))
                 break
             kept.append(message)
@@ -138,8 +138,8 @@ class Content:
 
 
 def _attachment(part: ImagePart | FilePart) -> Part:
-    """Named, not copied: an image can be larger than the trace."""
-    where = "by address" if part.url else f"{len(part.data):,} bytes"
+    """A description, not the data: an image can be larger than the trace."""
+    where = "by URL" if part.url else f"{len(part.data):,} bytes"
     return {"type": "text", "content": f"[{part.media_type}, {where}]"}
 
 

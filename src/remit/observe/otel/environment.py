@@ -1,6 +1,6 @@
-"""Traces and metrics as `OTEL_...` variables configure them, for programs of ours that have no code of a user to do it.
+"""Traces and metrics configured by `OTEL_...` variables, for remit's own programs.
 
-Only OTLP is offered: what is written to standard output would be taken for the answer of a run.
+Only OTLP is supported: console output would mix with the answer of a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remit.history.secret_patterns import SecretPattern
 
 CLOSE_S = 5.0
-"""How long the receiver is waited for at the end."""
+"""How long to wait for the receiver at the end."""
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
@@ -38,7 +38,7 @@ class _Closes(Protocol):
 
 
 def wanted(environment: Mapping[str, str], signal: str) -> bool:
-    """Whether variables ask for a signal: `TRACES` or `METRICS`."""
+    """Whether the variables enable a signal: `TRACES` or `METRICS`."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environment.get(f"OTEL_{signal}_EXPORTER", "").strip().lower()
@@ -52,9 +52,9 @@ def wanted(environment: Mapping[str, str], signal: str) -> bool:
 async def exporting(
     tell: Callable[[str], None], *, secrets: Sequence[str | SecretPattern] = ()
 ) -> AsyncGenerator[None]:
-    """Inside, trees are traced if variables ask for it. `tell` gets a sentence if that does not work.
+    """Trace trees inside the block, if variables enable that. `tell` gets a message if export fails.
 
-    At the end it waits for the receiver, for `CLOSE_S` at most.
+    At the end, waits up to `CLOSE_S` for the receiver.
     """
     if not (wanted(os.environ, "TRACES") or wanted(os.environ, "METRICS")):
         yield
@@ -89,14 +89,14 @@ async def _close(opened: list[_Closes], heard: _Heard, tell: Callable[[str], Non
         await asyncio.wait_for(job.wait(), CLOSE_S)
     except TimeoutError:
         job.abandon()
-        tell(f"Some traces were not exported: the receiver did not answer within {CLOSE_S:g} s.")
+        tell(f"Some traces were not exported: the receiver did not respond within {CLOSE_S:g} s.")
         return
     if heard.first:
         tell(f"Some traces or metrics were not exported: {shorten(one_line(heard.first), 300, 297)}")
 
 
 class _Heard(logging.Handler):
-    """Keeps the first warning of OpenTelemetry: a log line would tear the live tree apart."""
+    """Keeps OpenTelemetry's first warning: a log line would break the display of the live tree."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -107,10 +107,10 @@ class _Heard(logging.Handler):
 
 
 def _open(environment: Mapping[str, str], secrets: Sequence[str | SecretPattern]) -> list[_Closes]:
-    """Set up what variables ask for, and instrument with it. Raises UsageError."""
+    """Set up the providers that variables ask for, and instrument with them. Raises UsageError."""
     content = environment.get(CONTENT, "").strip().lower() not in ("", "false", "no_content", "event_only")
     if _is_set_up():
-        # By `opentelemetry-instrument`, or by the program that called us: theirs to close.
+        # Set up by `opentelemetry-instrument` or by the calling program, which also closes them.
         instrument(content=content, secrets=secrets)
         return []
     try:

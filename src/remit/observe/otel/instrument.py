@@ -1,4 +1,4 @@
-"""`instrument`: traces and metrics of every tree that starts in this process."""
+"""`instrument`: trace and measure every tree that starts in this process."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Trace no tree that starts from now on."""
+    """Stop tracing trees that start from now on."""
     set_tracing(None)

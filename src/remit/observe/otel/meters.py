@@ -1,4 +1,4 @@
-"""The metrics: how long model calls take, the tokens they use, how runs end, how long they queue, how many are live."""
+"""The metrics: duration and tokens of model calls, ended runs, queue times, live runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Meters:
         self._queue: Histogram = meter.create_histogram(
             names.QUEUE_DURATION,
             unit="s",
-            description="How long a run waited for a place before it started.",
+            description="How long a run waited for a slot before it started.",
             explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
         )
         self._ended: Counter = meter.create_counter(
@@ -52,7 +52,7 @@ class Meters:
             self._queue.record(max(0.0, queue_s), {names.AGENT_NAME: agent})
 
     def ended(self, agent: str, status: str) -> None:
-        """`status` is empty for a run that was left without an end."""
+        """`status` is empty for a run without an outcome."""
         self._live.add(-1, {names.AGENT_NAME: agent})
         if status:
             self._ended.add(1, {names.AGENT_NAME: agent, names.STATUS: status})

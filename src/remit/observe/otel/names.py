@@ -1,6 +1,6 @@
-"""Every name that traces and metrics use. The `gen_ai` conventions still change, so nothing else spells one.
+"""Every name in traces and metrics. The `gen_ai` conventions still change, so the names are only here.
 
-Names that begin with `remit.` are our own. A test compares the others with OpenTelemetry's own list.
+Names that begin with `remit.` are remit's own. A test compares the others with OpenTelemetry's list.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STATUS: Final = "remit.status"
 TURNS: Final = "remit.turns"
 CALLS: Final = "remit.calls"
 QUEUE_S: Final = "remit.queue_s"
-"""Seconds that the run waited for a place before it started."""
+"""Seconds that the run waited for a slot before it started."""
 LABEL: Final = "remit.label"
 """Written by a model, so it is content."""
 
@@ -55,7 +55,7 @@ TOTAL_OUTPUT: Final = "remit.total.output_tokens"
 TOTAL_CACHE_READ: Final = "remit.total.cache_read_tokens"
 TOTAL_CACHE_WRITE: Final = "remit.total.cache_write_tokens"
 TOTAL_USD: Final = "remit.total.usd"
-"""The sums over the run and everything below it. Only `chat` spans have `gen_ai.usage`, so that nothing is counted twice."""
+"""Sums over the run and everything below it. Only `chat` spans have `gen_ai.usage`, so that no usage counts twice."""
 TOTAL_ESTIMATED: Final = "remit.total.estimated"
 
 # --- Model calls --------------------------------------------------------------------------------------------------------
@@ -76,9 +76,9 @@ USAGE_OUTPUT: Final = "gen_ai.usage.output_tokens"
 USAGE_CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
 USAGE_CACHE_WRITE: Final = "gen_ai.usage.cache_creation.input_tokens"
 USAGE_COST: Final = "gen_ai.usage.cost"
-"""As Langfuse reads it; dollars."""
+"""For Langfuse; in dollars."""
 OPERATION_COST: Final = "operation.cost"
-"""As Logfire reads it; dollars."""
+"""For Logfire; in dollars."""
 USAGE_ESTIMATED: Final = "remit.usage.estimated"
 
 SETTINGS: Final = {
@@ -89,10 +89,10 @@ SETTINGS: Final = {
     "presence_penalty": "gen_ai.request.presence_penalty",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
 }
-"""Settings of a model that are numbers, and their attributes."""
+"""Numeric model settings, and their attributes."""
 
 FINISH: Final = {"end": "stop", "calls": "tool_call", "length": "length", "refusal": "refusal"}
-"""`Reply.stop`, as the conventions call it."""
+"""`Reply.stop` in the words of the conventions."""
 
 # --- Tool calls ---------------------------------------------------------------------------------------------------------
 
@@ -105,16 +105,16 @@ FUNCTION: Final = "function"
 TIER: Final = "remit.tier"
 """`observe` or `confirm`; `step` for a recorded step of a program."""
 APPROVAL_S: Final = "remit.approval_s"
-"""Seconds that the call waited for a person."""
+"""Seconds that the call waited for approval."""
 
 TOOL_ERROR: Final = "tool_error"
 NOT_RUN: Final = "not_run"
 DENIED: Final = "denied"
 STOPPED: Final = "stopped"
-"""Values of `error.type` for tool calls; a delegating call has its child's status, or why the delegation was rejected."""
+"""Values of `error.type` for tool calls; a delegating call has its child's status, or the kind of rejection."""
 
 UNKNOWN_TOOL: Final = "unknown"
-"""In place of the name of a tool that does not exist: a model made it up."""
+"""Replaces the name of a tool that does not exist: a model invented it."""
 
 # --- Content, if it is enabled ------------------------------------------------------------------------------------------
 
@@ -166,17 +166,17 @@ PROVIDERS: Final = {
     "moonshotai": "moonshot_ai",
     "xai": "x_ai",
 }
-"""Providers whose name in the conventions differs from ours."""
+"""Providers whose name in the conventions differs from remit's."""
 
 COMPATIBLE: Final = "openai_compatible"
-"""The provider of a model that is named by the address of its server."""
+"""The provider of a model that is named by its server's URL."""
 
 CUSTOM: Final = "custom"
-"""The provider of a model whose name does not say it."""
+"""The provider of a model whose name has no provider."""
 
 
 def provider_and_model(name: str) -> tuple[str, str]:
-    """A model's name, taken apart: `google:gemini-3` is `gemini-3` of `gcp.gemini`."""
+    """Split a model's name: `google:gemini-3` is `gemini-3` of `gcp.gemini`."""
     if "://" in name:
         return COMPATIBLE, name.partition("#")[2] or CUSTOM
     provider, colon, model = name.partition(":")

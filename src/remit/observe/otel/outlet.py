@@ -1,4 +1,4 @@
-"""Where the spans and the numbers of this process go."""
+"""The destination of this process's spans and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Outlet(Struct, frozen=True):
     tracer: Tracer
     meters: Meters
     content: Content | None
-    """None when nothing of what is said is recorded."""
+    """None if content is not recorded."""
 
 
 def open_outlet(

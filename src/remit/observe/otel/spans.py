@@ -1,4 +1,4 @@
-"""What the spans say: their attributes when they start, and how they end.
+"""The attributes of spans: set when they start, and when they end.
 
 Functions that end a span run in the thread of `background.py`.
 """
@@ -29,7 +29,7 @@ class ChatSpan(Struct, eq=False):
     span: Span
     began: float
     labels: dict[str, str]
-    """What its metrics are counted by."""
+    """The labels of its metrics."""
     request: Request
 
 
@@ -39,15 +39,15 @@ class CallSpan(Struct, eq=False):
     span: Span
     context: Context
     call: Call | None = None
-    """As the model wrote it; known once it is run."""
+    """The call as the model wrote it; known once it runs."""
     tier: str = ""
-    """Empty until it starts."""
+    """Empty until the call starts."""
     delegates: bool = False
     asked: float | None = None
-    """When a person was asked, until there is an answer."""
+    """When approval was requested; None after the answer."""
     approval_s: float | None = None
     error: str = ""
-    """Its `error.type` if it fails, where the reason is known."""
+    """The `error.type` if the call fails and the reason is known."""
 
 
 class RunSpan(Struct, eq=False):
@@ -60,11 +60,11 @@ class RunSpan(Struct, eq=False):
     chat: ChatSpan | None = None
     calls: dict[str, CallSpan] = field(default_factory=dict[str, CallSpan])
     queued: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
-    """When children began to wait for a place, by call and key."""
+    """When children began to wait for a slot, by call and key."""
     asked_for: tuple[Call, ...] = ()
     """The calls of its last reply."""
     tools: tuple[ToolSpec, ...] = ()
-    """As its model was told of them; empty before the first model call."""
+    """The tools in the last request to its model; empty before the first model call."""
 
     def knows(self, tool: str) -> bool:
         return tool in self.start.tools or any(tool == spec.name for spec in self.tools)
@@ -154,7 +154,7 @@ def end_run(span: Span, at: int, event: RunEnded, content: Content | None) -> No
 
 
 def add_task(span: Span, start: RunStarted, content: Content) -> None:
-    """What a run is to do."""
+    """Add the task and the instructions of a run."""
     if not span.is_recording():
         return
     found: Attributes = {**content.task(start.instructions, start.task)}
@@ -212,7 +212,7 @@ def _of_usage(usage: Usage) -> Attributes:
 
 
 class Failure(Struct, frozen=True):
-    """How something failed. `why` may quote a prompt or a reply, so it is content."""
+    """A failure. `why` may quote a prompt or a reply, so it is content."""
 
     kind: str
     why: str
@@ -227,7 +227,7 @@ def _end(
     failure: Failure | None,
     content: Content | None,
 ) -> None:
-    """End a span, whatever goes wrong with what it says."""
+    """Set the attributes and end the span, even if an attribute fails."""
     try:
         if not span.is_recording():
             return

@@ -1,8 +1,8 @@
 """The spans of one tree: `invoke_agent` for a run, `chat` for a model call, `execute_tool` for a tool call.
 
-A span starts on the event loop, because code that is not ours needs its context at once. It ends in the thread of
-`background.py`, with the time at which the work ended. Times are OpenTelemetry's own, as those of the spans that tools and
-provider SDKs make: the spans of one trace can be compared.
+A span starts on the event loop, because foreign code needs its context at once. It ends in the thread of `background.py`,
+with the time at which the work ended. Times are from OpenTelemetry's clock, so that they can be compared with the spans
+of tools and provider SDKs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TreeTraces:
 
     def see(self, event: Event) -> None:
         seen, run = self._seen.get(type(event)), self._runs.get(event.run)
-        # Unknown are runs that ended before the tree was resumed, and those whose span failed.
+        # Runs are unknown if they ended before the tree was resumed, or if their span failed.
         if seen is not None and run is not None:
             try:
                 seen(run, event)
@@ -135,7 +135,7 @@ class TreeTraces:
                 background.put(partial(span.end, now))
             background.put(partial(self._meters.ended, run.start.agent, ""))
         self._runs.clear()
-        # In a thread of ours: an exporter that hangs must not block the event loop, and virtual time waits for threads.
+        # In a remit thread: an exporter that hangs must not block the event loop, and virtual time waits for threads.
         flush = partial(background.flush, FLUSH_S)
         await threads.start(flush, asyncio.get_running_loop(), name="traces", urgent=True).wait()
 
@@ -153,12 +153,12 @@ class TreeTraces:
         return _traceparent(span) if start.parent is None else ""
 
     def _above(self, start: RunStarted) -> Context:
-        """The context that a run starts in: its caller's for a root, otherwise that of its parent's call or program."""
+        """The context that a run starts in: the caller's for a root, otherwise the context of its parent's call or program."""
         here, parent = get_current(), self._parent(start)
         if parent is None:
             return here
         if start.key and _trace_of(here) == _trace_of(parent.context):
-            # Code asked for the run, perhaps inside a span of its own.
+            # Code started the run, perhaps inside its own span.
             return here
         call = parent.calls.get(start.call)
         return parent.context if call is None else call.context
@@ -204,7 +204,7 @@ class TreeTraces:
     def _replied(self, run: RunSpan, event: ReplyReceived) -> None:
         chat, run.chat = run.chat, None
         run.asked_for = event.reply.calls
-        # A resumed run may have a reply from the journal, for which nothing was asked.
+        # A reply of a resumed run may come from the journal, without a request.
         if chat is None:
             return
         background.put(partial(spans.end_chat, chat, time.time_ns(), event, self._content))
@@ -215,7 +215,7 @@ class TreeTraces:
 
     def _model_failed(self, run: RunSpan, event: ModelCallFailed) -> None:
         chat, run.chat = run.chat, None
-        # The request of a process that died was not sent by this one.
+        # This process did not send the request of a process that died.
         if chat is None:
             return
         background.put(partial(spans.fail_chat, chat, time.time_ns(), event, self._content))
@@ -235,7 +235,7 @@ class TreeTraces:
         call.tier, call.delegates = event.tier, event.delegates
 
     def _asked(self, run: RunSpan, event: ApprovalRequested) -> None:
-        # The span covers the wait: a trace with a gap of ten minutes would not explain itself.
+        # The span includes the wait: otherwise the trace would have an unexplained gap.
         call = run.calls.get(event.call) or self._new_call(run, event.call, event.tool)
         call.asked = event.at
 
@@ -257,7 +257,7 @@ class TreeTraces:
     def _call_ended(self, run: RunSpan, event: CallEnded) -> None:
         call = run.calls.get(event.call)
         if call is None:
-            # It was never run; its tool may not even exist.
+            # The call never ran; its tool may not exist.
             tool = event.tool if run.knows(event.tool) else names.UNKNOWN_TOOL
             call = self._new_call(run, event.call, tool)
         del run.calls[event.call]
@@ -276,7 +276,7 @@ class TreeTraces:
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[Link] = (),
     ) -> tuple[Span, Context]:
-        """A new span, and the context inside it. A tracer that fails gives a span that records nothing."""
+        """Start a span; returns it with its context. If the tracer fails, the span records nothing."""
         try:
             span = self._tracer.start_span(name, base, kind, attributes, links)
             valid = span.get_span_context().is_valid
@@ -301,7 +301,7 @@ class _Entered:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Abandoned code is closed from another task, whose context is not the one that was entered.
+        # Abandoned code is closed from another task, in which this context was never entered.
         if self._token is not None and kind is not GeneratorExit:
             detach(self._token)
 
@@ -315,7 +315,7 @@ def _trace_of(context: Context) -> int:
 
 
 def _traceparent(span: Span) -> str:
-    """As W3C writes it; empty if there is no trace."""
+    """The span as a W3C traceparent; empty if there is no trace."""
     found = span.get_span_context()
     if not found.is_valid:
         return ""
@@ -323,7 +323,7 @@ def _traceparent(span: Span) -> str:
 
 
 def _links(trace: str) -> Sequence[Link]:
-    """To the trace of a tree's first execution, if the journal has it."""
+    """A link to the trace of the tree's first execution, if it is recorded."""
     found = _TRACEPARENT.fullmatch(trace)
     if found is None:
         return ()

@@ -96,7 +96,9 @@ class ServerOpening:
             except Refusal:
                 raise
             except ServerFailed as error:
-                return self._failed("failed during this call, which may have been executed in part", error)
+                return self._failed(
+                    "failed during this call, which may have been executed in part or completely", error
+                )
         raise ServerFailed("the server forgets each session immediately")
 
     def _failed(self, what: str, error: ServerFailed | None) -> ToolResult:

@@ -189,7 +189,7 @@ class McpServer:
 
 def _check_way(where: str, command: object, url: object) -> None:
     if (command is None) == (url is None):
-        raise UsageError(f"{where}: set either a command to start it, or the url of a running server.")
+        raise UsageError(f"{where}: set a command to start it, or the url of a running server, but not both.")
     if command is not None and (not isinstance(command, str) or not command.strip() or "\0" in command):
         raise UsageError(
             f"{where}: command must be the name or path of a program; its arguments belong in args."

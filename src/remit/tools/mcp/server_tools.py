@@ -104,7 +104,9 @@ class Offering:
         if tool.name in self._owns:
             raise UsageError("the server lists it more than once; the first is used")
         if name in self._tools:
-            raise UsageError("another tool of the server already has its name")
+            raise UsageError(
+                f"another tool of the server already has the name that remit would give it, {name}"
+            )
         made = McpTool(self._server, tool, name, self._call)
         if self._size + made.size > OFFER_BYTES:
             raise UsageError(

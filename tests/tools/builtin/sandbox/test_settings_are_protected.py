@@ -202,7 +202,7 @@ async def test_targets_of_symlinks_from_outside_are_read_only(shell: Shell, tmp_
 async def test_a_folder_above_missing_agents_may_be_created(shell: Shell) -> None:
     """If settings name a missing folder, a command may create the folders above it; the named folder is renamed."""
     (shell.workspace / "remit.toml").write_text('agents.paths = ["build/agents"]\n')
-    assert "put aside" not in (await run(shell, WRITE, "mkdir -p build/out; touch build/out/x")).content
+    assert "was renamed" not in (await run(shell, WRITE, "mkdir -p build/out; touch build/out/x")).content
     result = await run(shell, WRITE, "mkdir build/agents; cp evil.txt build/agents/x.md")
     assert "build/agents was renamed" in result.content
     assert (shell.workspace / "build/out/x").exists()
@@ -242,6 +242,6 @@ async def test_git_works_beside_settings(shell: Shell) -> None:
         " && git clone -q .. ../clone && git -C ../clone status --short",
     )
     assert result.ok, result.content
-    assert "put aside" not in result.content
+    assert "was renamed" not in result.content
     assert (shell.workspace / "clone/remit.toml").exists()
     assert "lib2" in (shell.workspace / "lib/pyproject.toml").read_text()

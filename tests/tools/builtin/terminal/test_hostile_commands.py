@@ -329,7 +329,7 @@ async def test_nothing_survives_an_attack_on_a_supervisor(
     assert _with(tag) == []
     shell.assert_nothing_left()
     assert not result.ok
-    assert "may still run" not in result.content
+    assert "may still be running" not in result.content
 
 
 @needs_proc

@@ -220,7 +220,11 @@ async def test_compressed_pages(net: Network) -> None:
     net.answer = lambda request: pieces
     assert (await use(URL)).content.endswith("\n\nhello world")
     assert header_lines(net.requests[0])["accept-encoding"] == "gzip, deflate"
-    for encoding, words in (("br", "not asked for"), ("gzip, gzip", "not asked for"), ("gzip", "damaged")):
+    for encoding, words in (
+        ("br", "unsupported content encoding"),
+        ("gzip, gzip", "unsupported content encoding"),
+        ("gzip", "damaged"),
+    ):
         net.answer = lambda request, encoding=encoding: page("hello", Content_Encoding=encoding)
         result = await use(URL)
         assert (result.ok, words in result.content) == (False, True)
