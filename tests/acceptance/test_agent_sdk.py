@@ -215,7 +215,7 @@ async def test_a3_08_a_panic_is_an_error_with_its_words() -> None:
 
 
 async def test_a3_09_a_refusal_is_a_failure_in_its_own_words() -> None:
-    """A3.9: a refusal is no success, and its text is both the response and the details."""
+    """A3.9: a refusal is a failure, and its text is both the response and the details."""
     found = await result_of(CHILD, [refuse("I will not.")])
     assert (found["success"], found["status"]) == (False, "refused")
     assert found["final_response"] == found["error_details"] == "I will not."
@@ -362,7 +362,7 @@ async def test_s3_09_without_a_free_permit_the_call_fails_at_once() -> None:
 
 
 async def test_s3_11_a_cancel_goes_down_and_not_up() -> None:
-    """S3.11: cancelling a child stops what is below it, and its parent reads that and goes on."""
+    """S3.11: cancelling a child stops everything below it; its parent reads the reason and continues."""
     scripts = {"lead": [ask("mid"), say("went on")], "mid": [ask("leaf")], "leaf": [say("never", delay=500)]}
     events: list[Event] = []
     async with start(lead(nest("mid", Agent("leaf"))), "go", model=ScriptedModel(scripts)) as running:
@@ -408,7 +408,7 @@ async def test_s3_16_a_timeout_names_the_time_it_really_had() -> None:
 
 @pytest.mark.parametrize("surface", ["task", "subagent_<name>"])
 async def test_s3_16_no_words_about_a_number_that_is_not_set(surface: Any) -> None:
-    """S3.16: a child without a time limit of its own, out of its parent's time, is not told "None"."""
+    """S3.16: a child without its own time limit, stopped by its parent's, is not reported with "None"."""
     parent = Agent("lead", surface=surface, subagents=[CHILD], limits=Limits(seconds=100))
     step = ask() if surface != "task" else call("task", agent="child", prompt="look")
     script: list[Line] = [call("look"), wait(10**6, say("late")), say("what I have")]

@@ -77,7 +77,7 @@ async def test_w2_01_callers_in_many_runs_share_one_budget(concurrency: int | No
 
 @pytest.mark.parametrize("budget", [1, 3])
 async def test_w2_02_the_rejection_has_the_real_numbers(budget: int) -> None:
-    """W2.2: a delegation over budget is told the limit that was set, not what is left of it."""
+    """W2.2: a rejection over budget names the limit that was set, not the remainder."""
     scripts = {"lead": [*[task()] * (budget + 1), say("done")], "child": [say("found")]}
     with ScriptedModel(scripts) as model:
         outcome, events = await told(lead(), model, Limits(delegations=budget))
@@ -135,7 +135,7 @@ async def test_w2_04_one_child_can_be_stopped_without_the_others() -> None:
     ids=["denied", "child allows itself", "nobody to ask, child allows itself", "nobody to ask"],
 )
 async def test_w2_05_a_gate_cannot_be_passed_by_delegating(policy: list[str], own: list[str] | None) -> None:
-    """W2.5: a child's calls are under its parent's policy, whatever its own says; with nobody to ask, it is no."""
+    """W2.5: a child's calls are under its parent's policy, whatever its own policy is; without an approver they are denied."""
     published: list[str] = []
 
     @tool

@@ -140,7 +140,7 @@ async def test_w1_10_each_call_of_a_batch_is_a_delegation() -> None:
 
 
 def test_w1_10_a_concurrency_of_zero_is_an_error() -> None:
-    """W1.10: nobody could ever work, so it is said at once instead of hanging."""
+    """W1.10: with concurrency 0 no run could ever work, so it is an error at once instead of a hang."""
     with pytest.raises(UsageError, match="concurrency"):
         Limits(concurrency=0)
 
@@ -307,7 +307,7 @@ RISKY = {"a": [call("terminal", command="rm -r x", confirm=True), say("found")]}
 
 
 async def test_w1_14_a_model_cannot_confirm_for_itself() -> None:
-    """W1.14: whatever the model writes in the arguments, with nobody to ask the command does not run."""
+    """W1.14: whatever the model writes in the arguments, the command does not run without an approver."""
     agent, ran = dangerous()
     async with start(agent, "go", model=batch_model(RISKY, subagent("a"))) as running:
         outcome = await running.outcome()

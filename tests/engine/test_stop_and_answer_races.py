@@ -337,8 +337,8 @@ async def test_a_hand_made_decision_is_recorded_properly(decision: Any) -> None:
     assert any(isinstance(e, ApprovalAnswered) for e in events)
 
 
-async def test_what_comes_too_late_is_said() -> None:
-    """`send` says no once a run's turns are done; what was accepted and found no turn is in the warnings."""
+async def test_a_message_that_comes_too_late_is_a_warning() -> None:
+    """`send` returns False once a run's turns are done; an accepted message that joined no turn is a warning."""
     model = ScriptedModel([say("the answer", delay=10)])
     async with start(Agent("a", limits=Limits(turns=1)), "go", model=model) as running:
         await asyncio.sleep(1)
@@ -349,8 +349,8 @@ async def test_what_comes_too_late_is_said() -> None:
     assert outcome.warnings == ("1 message arrived too late to join a turn.",)
 
 
-async def test_what_came_too_late_and_is_kept_is_said_to_be() -> None:
-    """A message to a run that was stopped and can go on joins it then."""
+async def test_a_late_message_to_a_resumable_run_is_kept() -> None:
+    """A message to a stopped run that can be resumed joins it after the resume."""
     model, store = ScriptedModel([say("the answer", delay=10)]), MemoryStore()
     async with start(Agent("a"), "go", model=model, store=store) as running:
         await asyncio.sleep(1)

@@ -60,8 +60,8 @@ def test_the_worst_case_is_the_input_and_the_most_it_may_say() -> None:
 
 
 @pytest.mark.parametrize("used", [0, 40, 100])
-def test_what_was_not_used_is_given_back(used: int) -> None:
-    """Settling puts what was really used in the place of what was reserved, at every level."""
+def test_unused_budget_is_given_back(used: int) -> None:
+    """Settling replaces the reserved amount by the used amount, at every level."""
     root = open_account(tokens=1000)
     leaf = open_account(root, tokens=1000)
     assert ledger.settle(get(leaf, 100), used, 0) == ()
@@ -105,8 +105,8 @@ def test_no_cap_means_no_limit() -> None:
     assert ledger.left(leaf) == Left()
 
 
-def test_a_call_is_shrunk_to_what_is_left_when_nobody_holds_head_room() -> None:
-    """Output is shrunk to what is left, if nobody else could give anything back."""
+def test_a_call_is_shrunk_if_no_call_in_flight_can_free_budget() -> None:
+    """Output is shrunk to what is left if no call in flight could give anything back."""
     root = open_account(tokens=1000)
     ledger.settle(get(root, 700), 700, 0)
     assert get(root, 4096).output_tokens == 300
@@ -147,8 +147,8 @@ def test_an_amount_that_fits_to_the_micro_dollar_is_granted_whole(
     assert got.output_tokens == output
 
 
-def test_what_can_never_fit_is_over_budget_at_once() -> None:
-    """If the head-room is not held by calls in flight, the run is over budget and does not wait."""
+def test_a_call_that_can_never_fit_is_over_budget_at_once() -> None:
+    """A call that would not fit even after all calls in flight have settled does not wait."""
     root = open_account(tokens=1000)
     ledger.settle(get(root, 600), 600, 0)
     get(open_account(root), 300)
@@ -170,8 +170,8 @@ def test_waiters_are_served_first_come_first_served() -> None:
     assert woken == ["large", "small"]
 
 
-def test_who_does_not_share_the_account_that_blocks_may_pass() -> None:
-    """A waiter is overtaken only by those who do not share the account that blocks it."""
+def test_a_call_that_does_not_share_the_blocking_account_may_pass() -> None:
+    """A waiting call is overtaken only by calls that do not share the account that blocks it."""
     root = open_account(tokens=10_000)
     narrow = open_account(root, tokens=100)
     get(narrow, 100)
@@ -179,8 +179,8 @@ def test_who_does_not_share_the_account_that_blocks_may_pass() -> None:
     assert isinstance(ask(open_account(root), 100), Reservation)
 
 
-def test_a_waiter_that_has_become_over_budget_is_told_so() -> None:
-    """Every settle looks again: what was used for good may leave too little for who waits."""
+def test_a_waiting_call_that_can_no_longer_fit_is_refused() -> None:
+    """Every settle checks the queue: the amount used may leave too little for a waiting call."""
     root = open_account(tokens=1000)
     flight = get(open_account(root), 950)
     woken: list[str] = []
@@ -192,8 +192,8 @@ def test_a_waiter_that_has_become_over_budget_is_told_so() -> None:
     assert isinstance(second.verdict, Reservation)
 
 
-def test_a_settle_below_serves_who_waits_above() -> None:
-    """A settle looks again at every account on its way up."""
+def test_a_settle_serves_the_queues_of_all_ancestors() -> None:
+    """A settle serves the queue of every account on the way up."""
     root = open_account(tokens=1000)
     leaf = open_account(open_account(root, tokens=1000), tokens=1000)
     flight = get(leaf, 1000)
@@ -203,8 +203,8 @@ def test_a_settle_below_serves_who_waits_above() -> None:
     assert woken == ["above"]
 
 
-def test_who_is_blocked_further_up_waits_there_without_losing_its_turn() -> None:
-    """A waiter let go by one account and stopped by the next keeps its place in the order of asking."""
+def test_a_call_blocked_by_two_accounts_keeps_its_turn() -> None:
+    """A waiting call that one account admits and the next blocks keeps its place in the order."""
     root = open_account(tokens=1000)
     inner = open_account(root, tokens=800)
     inside, outside = get(open_account(inner), 600), get(open_account(root), 350)
@@ -218,7 +218,7 @@ def test_who_is_blocked_further_up_waits_there_without_losing_its_turn() -> None
 
 
 def test_leaving_the_queue_lets_the_next_one_in() -> None:
-    """Who leaves holds up nobody: the next that fits is served at once."""
+    """When a call leaves the queue, the next call that fits is served at once."""
     root = open_account(tokens=1000)
     get(open_account(root), 600)
     woken: list[str] = []
@@ -228,8 +228,8 @@ def test_leaving_the_queue_lets_the_next_one_in() -> None:
     assert woken == ["small"]
 
 
-def test_a_verdict_nobody_took_is_undone() -> None:
-    """A run stopped in the step in which it was granted gives everything back, and the next is served."""
+def test_an_unused_grant_is_undone() -> None:
+    """A run stopped in the same step in which its call was granted gives everything back, and the next call is served."""
     root = open_account(tokens=1000)
     flight = get(open_account(root), 600)
     woken: list[str] = []
@@ -242,7 +242,7 @@ def test_a_verdict_nobody_took_is_undone() -> None:
     assert root.reserved == Amount(1, 300, 0)
 
 
-def test_a_thousand_who_leave_at_once_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_calls_leave_the_queue_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving the queue takes far fewer than quadratic steps."""
     root = open_account(tokens=100)
     get(open_account(root), 100)
@@ -279,7 +279,7 @@ def test_calls_and_delegations_are_charged_all_or_nothing() -> None:
 
 
 def test_a_first_look_counts_requests_in_flight() -> None:
-    """A first look says no when no request would be left, so that nobody queues in vain; it takes nothing."""
+    """`look` refuses if no request would be left, so that no child waits in vain; it reserves nothing."""
     root = open_account(requests=2)
     get(root, 100)
     assert ledger.look(root) is None
@@ -298,8 +298,8 @@ def test_a_limit_in_money_is_rounded_down_and_spending_up() -> None:
     assert NOTHING.micros == cost(None, 10**6, 10**6) == 0
 
 
-def test_what_stands_in_the_way_is_said_with_its_numbers() -> None:
-    """A refusal names the limit, whose it is, and how much is used."""
+def test_a_refusal_names_the_limit_and_its_numbers() -> None:
+    """A refusal names the limit, the run it is set on, and how much is used."""
     root = open_account(None, "lead", tokens=1500)
     ledger.settle(get(root, 1450), 1450, 0)
     over = ask(open_account(root), 4096)

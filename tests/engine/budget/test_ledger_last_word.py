@@ -41,7 +41,7 @@ def keep(account: Account, tokens: int) -> None:
 
 
 def test_an_overrun_is_recorded_in_full_and_closes_the_account() -> None:
-    """More than was reserved is spent in full, said, and the account takes no new reservations."""
+    """Usage above the reservation is recorded in full, and the account accepts no new reservations."""
     root = open_account(None, "lead", tokens=1000)
     child = open_account(root)
     assert ledger.settle(get(child, 100), 130, 0) == (Overrun("tokens", 100, 130),)
@@ -54,7 +54,7 @@ def test_an_overrun_is_recorded_in_full_and_closes_the_account() -> None:
 
 
 def test_tokens_and_money_can_overrun_in_one_call() -> None:
-    """Each resource that was overrun is said."""
+    """Each resource that was overrun is reported."""
     root = open_account(tokens=1000, usd=1.0)
     got = ledger.reserve(root, Want(0, 100, ONE_A_TOKEN), lambda: None)
     assert isinstance(got, Reservation)
@@ -63,7 +63,7 @@ def test_tokens_and_money_can_overrun_in_one_call() -> None:
 
 
 def test_only_a_capped_resource_can_overrun() -> None:
-    """Without a cap on it, using more than was estimated is no overrun."""
+    """Without a cap, using more than was estimated is not an overrun."""
     root = open_account(requests=10)
     assert ledger.settle(get(root, 100), 5000, 0) == ()
     assert isinstance(ask(root, 100), Reservation)
@@ -78,7 +78,7 @@ def test_an_overrun_below_closes_the_accounts_above_and_not_beside() -> None:
     assert isinstance(ask(right, 100), Reservation)
 
 
-def test_who_waits_is_told_of_an_overrun() -> None:
+def test_waiting_calls_are_refused_after_an_overrun() -> None:
     """An overrun ends the waiting: nothing more will be granted."""
     root = open_account(tokens=1000)
     flight = get(open_account(root), 900)
@@ -112,8 +112,8 @@ def test_a_last_word_counts_as_spent_for_others_in_every_ancestor() -> None:
     assert isinstance(ask(open_account(root), 100), Reservation)
 
 
-def test_children_who_spend_everything_leave_no_parent_speechless() -> None:
-    """At any level, a run whose children spent all there was can still say its last word."""
+def test_a_parent_can_answer_after_its_children_spent_everything() -> None:
+    """At any level, a run whose children spent everything can still send its last word."""
     root = open_account(requests=5, tokens=1000)
     middle = open_account(root, tokens=900)
     keep(root, 100)
@@ -127,7 +127,7 @@ def test_children_who_spend_everything_leave_no_parent_speechless() -> None:
 
 
 def test_a_last_word_is_never_waited_for() -> None:
-    """Others do not wait for a last word to be given up: they are over budget."""
+    """Other calls do not wait for a last word to be released: they are over budget."""
     root = open_account(tokens=1000)
     keep(root, 950)
     assert isinstance(ask(open_account(root), 64), Over)
@@ -249,8 +249,8 @@ def test_a_last_word_is_not_made_larger_after_an_overrun() -> None:
     assert not root.word_full
 
 
-def test_a_last_word_is_not_made_larger_past_those_who_wait() -> None:
-    """Who came before is served first; whoever needs more than what was spare asks for it in turn."""
+def test_a_last_word_does_not_grow_ahead_of_waiting_calls() -> None:
+    """Earlier tickets are served first; a run that needs more than its spare amount waits in turn."""
     root = open_account(tokens=1000)
     got = ledger.reserve(root, Want(0, 100), lambda: None, spare=True)
     other = get(open_account(root), 700)
@@ -285,8 +285,8 @@ def test_what_is_spare_is_waited_for_and_never_makes_a_call_wait() -> None:
         (Limits(usd=5.0), "A model call used $4, more than the $"),
     ],
 )
-async def test_whoever_wonders_why_a_tree_stops_finds_it_in_the_outcome(limits: Limits, words: str) -> None:
-    """An overrun leaves most of a limit unused: the outcome of the run and of the root says so, once a tree."""
+async def test_the_outcome_explains_an_overrun(limits: Limits, words: str) -> None:
+    """An overrun leaves most of a limit unused: the outcomes of the run and of the root say so, once per tree."""
     much = Usage(1, 50, 9000, usd=4.0)
     child = calls(call("task", agent="leaf", prompt="a"), call("task", agent="leaf", prompt="b"))
     model = ScriptedModel(
@@ -299,8 +299,8 @@ async def test_whoever_wonders_why_a_tree_stops_finds_it_in_the_outcome(limits: 
     assert outcome.warnings == (f"lead > leaf: {first[0]}",)
 
 
-async def test_an_overrun_of_another_resource_is_told_too() -> None:
-    """A child that is above a limit of its own hides nothing from who asks why the tree stopped."""
+async def test_an_overrun_of_another_resource_is_reported_too() -> None:
+    """A child that overran its own limit does not hide an overrun of another resource."""
     script = {
         "lead": [
             call("task", agent="small", prompt="a"),
@@ -320,8 +320,8 @@ async def test_an_overrun_of_another_resource_is_told_too() -> None:
     ]
 
 
-async def test_a_tree_that_goes_on_still_says_why_it_stops() -> None:
-    """What the root's outcome says of its children is in the journal; it is said once."""
+async def test_a_resumed_tree_still_explains_an_overrun() -> None:
+    """The root's warning about its children is in the journal, and appears once."""
     waits = asyncio.Event()
 
     @tool(tier="observe")

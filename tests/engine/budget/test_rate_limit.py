@@ -122,8 +122,8 @@ async def test_a_reply_of_a_models_own_kind_says_that_there_is_room() -> None:
     assert took[0] == pytest.approx(took[1])
 
 
-async def test_a_model_says_how_many_at_once() -> None:
-    """`in_flight` is a limit from the start: nobody is refused at all."""
+async def test_in_flight_limits_requests_from_the_start() -> None:
+    """`in_flight` is a limit from the start: no request is refused."""
     model = Narrow(30, 4)
     model.in_flight = 4  # pyright: ignore[reportAttributeAccessIssue]
     outcome = await run(
@@ -151,8 +151,8 @@ async def test_a_lane_in_which_everything_is_refused_gives_time() -> None:
     assert waits[-1] > waits[1] > 0
 
 
-async def test_who_stops_waiting_gives_back_what_it_was_given() -> None:
-    """A place that was granted and not used is the next one's."""
+async def test_a_waiter_that_stops_gives_back_its_place() -> None:
+    """A place that was granted and not used goes to the next request."""
     loop = asyncio.get_running_loop()
     lane = Lane(loop, 1)
     assert lane.step_in(front=False)
@@ -164,8 +164,8 @@ async def test_who_stops_waiting_gives_back_what_it_was_given() -> None:
     assert lane.in_flight == 1
 
 
-async def test_a_place_that_its_owner_cannot_use_yet_is_for_whoever_has_a_slot() -> None:
-    """Laid aside, a place is taken by the next who can use it, and never goes round among those who cannot."""
+async def test_a_place_laid_aside_goes_to_a_run_with_a_slot() -> None:
+    """A place laid aside is taken by the next run that holds a slot, never by one without."""
     lane, woken = Lane(asyncio.get_running_loop(), 1), list[str]()
     assert lane.step_in(front=False)
     slow = lane.stand_in_line(lambda: woken.append("slow"), front=False)
@@ -180,8 +180,8 @@ async def test_a_place_that_its_owner_cannot_use_yet_is_for_whoever_has_a_slot()
     assert lane.in_flight == 1
 
 
-async def test_a_place_that_was_laid_aside_is_its_owners_while_nobody_takes_it() -> None:
-    """Who has a slot at last goes on with the place it was given; who gives up leaves it."""
+async def test_the_owner_keeps_a_place_laid_aside_until_it_is_taken() -> None:
+    """A run that gets its slot uses its own place if no other run took it; a run that gives up leaves the place."""
     lane = Lane(asyncio.get_running_loop(), 1)
     first = lane.stand_in_line(lambda: None, front=False)
     lane.lay_aside(first)
@@ -220,7 +220,7 @@ def closed_for_a_second(*then: float) -> tuple[Lane, Edge]:
 
 
 def test_a_waiter_is_woken_when_the_lane_opens_between_two_reads_of_the_clock() -> None:
-    """Whoever stands in line is let in or has a timer, however close the opening is."""
+    """Every waiting request is admitted or has a timer, however close the opening is."""
     woken: list[str] = []
     lane, loop = closed_for_a_second(0.9999999, 1.0000001)
     place = lane.stand_in_line(lambda: woken.append("waiter"), front=False)
@@ -264,7 +264,7 @@ class RefusedFirst:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_run_is_stuck_in_a_lane_that_opens_while_it_looks(seed: int) -> None:
-    """Runs that a provider refused all go on, also where timers fire early and time passes between two reads."""
+    """All refused runs continue, even if timers fire early and time passes between two clock reads."""
 
     async def go() -> None:
         lead = Agent("lead", subagents=[Agent("worker")])

@@ -167,7 +167,7 @@ def test_no_pools_means_no_waiting() -> None:
     assert not slots.is_full(())
 
 
-def test_who_comes_back_is_served_first() -> None:
+def test_returning_runs_are_served_first() -> None:
     """Returning parents take their slot at the front of the queue, in their own order."""
     pools = (Pool(1),)
     slots.take(pools, nobody)
@@ -180,7 +180,7 @@ def test_who_comes_back_is_served_first() -> None:
 
 
 def test_a_slot_in_every_pool_at_once_or_in_none() -> None:
-    """Who is blocked by its own pool takes nothing from the pool above, which others can use."""
+    """A run blocked by its own pool takes nothing from the pool above, which other runs can use."""
     root = Pool(2)
     inner = (Pool(1), root)
     slots.take(inner, nobody)
@@ -192,8 +192,8 @@ def test_a_slot_in_every_pool_at_once_or_in_none() -> None:
     assert root.working == 2
 
 
-def test_one_blocked_inside_does_not_hold_up_those_outside() -> None:
-    """Somebody blocked by a full pool is overtaken only by those who do not need that pool."""
+def test_a_run_blocked_by_an_inner_pool_does_not_block_others() -> None:
+    """A run blocked by a full pool is overtaken only by runs that do not need that pool."""
     root = Pool(2)
     inner = (Pool(1), root)
     slots.take(inner, nobody)
@@ -204,8 +204,8 @@ def test_one_blocked_inside_does_not_hold_up_those_outside() -> None:
     assert (inside.granted, outside.granted) == (False, True)
 
 
-def test_who_leaves_does_not_lend_its_turn_to_who_stands_behind_it() -> None:
-    """When the first in a queue leaves, the one behind it keeps its own place in the order."""
+def test_a_run_that_leaves_does_not_pass_on_its_turn() -> None:
+    """When the first run in a queue leaves, the next one keeps its own place in the order."""
     root = Pool(1)
     inner = (Pool(3), root)
     slots.take(inner, nobody)
@@ -217,8 +217,8 @@ def test_who_leaves_does_not_lend_its_turn_to_who_stands_behind_it() -> None:
     assert (earlier.granted, later.granted) == (True, False)
 
 
-def test_a_queue_that_everybody_left_is_not_forgotten() -> None:
-    """Who comes after all others have left is served as soon as its pools have room."""
+def test_an_emptied_queue_still_works() -> None:
+    """A run that arrives after all others have left is served as soon as its pools have room."""
     root = Pool(1)
     inner = (Pool(1), root)
     slots.take(inner, nobody)
@@ -254,8 +254,8 @@ def test_a_long_queue_is_left_in_few_steps() -> None:
     assert [place.granted for place in places] == [True] + [False] * (MANY - 1)
 
 
-def test_a_long_queue_between_two_pools_does_not_slosh() -> None:
-    """A queue whose pools fill up and empty by turns is not moved to and fro."""
+def test_a_queue_between_two_pools_is_not_moved_back_and_forth() -> None:
+    """A queue whose pools fill and empty alternately is not moved each time."""
     root = Pool(3)
     inner = (Pool(2), root)
     for pools in (inner, inner, (root,)):
@@ -270,8 +270,8 @@ def test_a_long_queue_between_two_pools_does_not_slosh() -> None:
             assert slots.take((root,), nobody) is None
 
 
-def test_many_with_a_pool_of_their_own_come_back_in_few_steps() -> None:
-    """20,000 parents that each have a concurrency of their own come back as cheaply as others."""
+def test_many_runs_with_their_own_pool_return_in_few_steps() -> None:
+    """20,000 parents with their own concurrency limit return as cheaply as others."""
     root = Pool(1)
     slots.take((root,), nobody)
     with steps_at_most(MANY * 200):

@@ -27,8 +27,8 @@ async def settle() -> None:
     await asyncio.sleep(0.001)
 
 
-async def test_the_last_one_out_gives_the_slot_back() -> None:
-    """A run works as long as anything of its own is in flight."""
+async def test_the_last_activity_gives_the_slot_back() -> None:
+    """A run holds its slot as long as any of its activities is in flight."""
     pool, phase = Pool(1), new_phase()
     run = await seated(pool)
     await run.enter(phase)
@@ -54,7 +54,7 @@ async def test_one_slot_is_enough_for_a_parent_and_its_child() -> None:
     assert pool.working == 0
 
 
-async def test_who_comes_back_goes_before_who_is_new() -> None:
+async def test_a_returning_parent_goes_before_new_runs() -> None:
     """A returning parent takes its slot at the front of the queue."""
     pool, phase = Pool(1), new_phase()
     parent = await seated(pool)
@@ -95,8 +95,8 @@ async def test_several_that_come_back_at_once_take_one_slot() -> None:
     assert pool.working == 0
 
 
-async def test_who_is_stopped_while_it_waits_holds_nothing() -> None:
-    """A stop ends the wait for a slot at once, and the slot goes to the next."""
+async def test_a_run_stopped_while_it_waits_holds_no_slot() -> None:
+    """A stop ends the wait for a slot at once, and the slot goes to the next run."""
     pool, phase = Pool(1), new_phase()
     worker = await seated(pool)
     waits = asyncio.create_task(slots.wait_for((pool,), phase))
@@ -108,8 +108,8 @@ async def test_who_is_stopped_while_it_waits_holds_nothing() -> None:
     assert pool.working == 0
 
 
-async def test_a_slot_granted_to_who_was_stopped_in_the_same_step_goes_on() -> None:
-    """A grant and a stop at once leave no slot behind."""
+async def test_a_slot_granted_in_the_same_step_as_a_stop_is_passed_on() -> None:
+    """A grant and a stop in the same step leak no slot."""
     pool, phase, other = Pool(1), new_phase(), new_phase()
     worker = await seated(pool)
     stopped = asyncio.create_task(slots.wait_for((pool,), phase))

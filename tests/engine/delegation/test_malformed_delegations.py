@@ -162,8 +162,8 @@ def name_of(bad: Bad) -> str:
 
 
 @pytest.mark.parametrize("bad", [*_task(), *_adhoc(), *_named()], ids=name_of)
-async def test_a_malformed_delegation_is_told_and_costs_nothing(bad: Bad) -> None:
-    """A malformed delegation names the field and what is allowed; no child starts and nothing is counted (law 1)."""
+async def test_a_malformed_delegation_is_explained_and_costs_nothing(bad: Bad) -> None:
+    """The result names the field and the allowed values; no child starts and nothing is counted (law 1)."""
     worker = [say("done"), wrapped("done")] if bad.tool == "subagent" else [say("done")]
     scripts = {
         "lead": [call(bad.tool, bad.args), good_call(bad.tool), say("ok")],  # pyright: ignore[reportArgumentType]
@@ -202,7 +202,7 @@ def test_there_are_enough_of_them() -> None:
     ids=lambda v: repr(v)[:30],
 )
 async def test_arguments_that_are_not_an_object(name: str, args: str) -> None:
-    """Arguments that are no JSON object start nothing and are told in a few words."""
+    """Arguments that are not a JSON object start nothing and get a short explanation."""
     with ScriptedModel({"lead": [call(name, args), say("ok")]}) as model:
         outcome = await run(lead_for(name), "go", model=model)
     result = results(outcome)[0]
@@ -237,8 +237,8 @@ ALIASES: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("name", "args"), ALIASES)
-async def test_what_models_write_instead_is_understood(name: str, args: dict[str, object]) -> None:
-    """Aliases, null for what is optional, and whole numbers written as 5.0 are not mistakes."""
+async def test_common_variations_of_arguments_are_accepted(name: str, args: dict[str, object]) -> None:
+    """Aliases, null for optional fields, and whole numbers written as 5.0 are valid."""
     worker = [say("done"), wrapped("done")] if name == "subagent" else [say("done")]
     scripts = {
         "lead": [call(name, args), say("ok")],

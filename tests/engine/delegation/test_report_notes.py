@@ -17,8 +17,8 @@ async def note_of(limits: Limits) -> str:
     return result.note.partition("Left: ")[2]
 
 
-async def test_what_is_plenty_is_not_counted_out() -> None:
-    """What nobody plans with costs the parent no tokens to read."""
+async def test_large_remainders_are_not_counted() -> None:
+    """Remainders too large to plan with cost the parent no tokens to read."""
     limits = Limits(requests=10_003, tokens=20_000_000, usd=1_500.0, calls=50_000, delegations=10_002)
     left = await note_of(limits)
     assert left.startswith("depth 3, delegations over 10,000, time")
@@ -33,7 +33,7 @@ async def test_what_is_not_plenty_is_counted_out() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(tokens=500), Limits(usd=0.0005), Limits(requests=2)])
 async def test_with_only_the_last_word_left_the_parent_is_told_to_answer(limits: Limits) -> None:
-    """Whatever ran out, tokens and money as much as requests: what is left is for its answer."""
+    """If only the last word is affordable, in requests, tokens or money, the note tells the model to answer now."""
     model = ScriptedModel({"lead": [call("task", agent="kid", prompt="p"), say("done")]})
     model.price = Price(1.0, 1.0)
     outcome = await run(Agent("lead", model=model, subagents=[Agent("kid")]), "go", limits=limits)

@@ -78,10 +78,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("then", "now", "words"), WRONG)
-async def test_an_agent_that_lacks_something_is_said_so_before_anything_runs(
+async def test_an_agent_without_its_old_tools_or_subagents_is_refused(
     then: Agent, now: Agent, words: list[str]
 ) -> None:
-    """Tools and subagents that the runs which go on had must still be there; what is gone is named, and nothing happens."""
+    """Resumed runs need their recorded tools and subagents; the error names the missing ones, and nothing runs."""
     store = await stopped(then)
     before, model = await journal(store), ScriptedModel([])
     with pytest.raises(UsageError) as raised:
@@ -103,15 +103,15 @@ async def test_an_agent_that_has_more_is_fine() -> None:
     assert {s.name for r in model.requests if r.agent == "leaf" for s in r.tools} >= {"look", "hear"}
 
 
-async def test_what_ended_for_good_needs_no_agent_that_matches() -> None:
-    """A tree that completed comes back whatever has become of its agent; so does a child's part that is over."""
+async def test_an_ended_tree_needs_no_matching_agent() -> None:
+    """A completed tree returns its outcome whatever its agent is now; the same holds for a child that has ended."""
     store = MemoryStore()
     first = await run(LEAF, "go", model=ScriptedModel([say("done")]), store=store)
     assert await resume(store, "r1", agent=Agent("leaf"), model=ScriptedModel([])) == first
 
 
-async def test_a_subagent_that_is_over_may_be_gone_with_its_tools() -> None:
-    """Only the runs that go on must match: a child that had ended is not asked for its tools."""
+async def test_an_ended_child_needs_no_matching_agent() -> None:
+    """Only resumed runs must match: an ended child's tools are not checked."""
     lead = Agent("lead", subagents=[LEAF, Agent("other")])
     model = ScriptedModel(
         {
@@ -131,8 +131,8 @@ async def test_a_subagent_that_is_over_may_be_gone_with_its_tools() -> None:
     assert (await resume(store, "r1", agent=changed, model=again)).ok
 
 
-async def test_a_run_that_is_not_there_is_said_so() -> None:
-    """An unknown id is a StoreError that names it, and leaves nothing behind."""
+async def test_an_unknown_run_is_an_error() -> None:
+    """An unknown id is a StoreError that names the id, and leaves nothing behind."""
     store = MemoryStore()
     with pytest.raises(StoreError, match="'r9'"):
         await resume(store, "r9", agent=LEAF, model=ScriptedModel([]))
@@ -173,8 +173,8 @@ async def test_a_tree_that_runs_is_not_resumed() -> None:
     assert await resume(store, "r1", agent=LEAF, model=ScriptedModel([])) == outcome
 
 
-async def test_two_resumes_at_once_are_one() -> None:
-    """Of several who resume a tree at the same time exactly one does; the others are told so."""
+async def test_only_one_of_several_resumes_runs() -> None:
+    """If several processes resume a tree at the same time, exactly one does; the others raise."""
     store = await stopped(LEAD)
     models = [ScriptedModel({"lead": [say("done")], "leaf": [say("seen")]}) for _ in range(4)]
     ended = await asyncio.gather(

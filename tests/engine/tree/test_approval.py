@@ -194,8 +194,8 @@ async def test_delegating_is_asked_about_only_where_a_rule_says_so() -> None:
 # --- Answers ---------------------------------------------------------------------------------------------
 
 
-async def test_with_nobody_to_ask_the_answer_is_no() -> None:
-    """Law 11: without an approver a call that needs one is denied: a result, not a crash."""
+async def test_without_an_approver_the_call_is_denied() -> None:
+    """Law 11: without an approver, a call that needs approval is denied: a result, not a crash."""
     result = await one_call()
     assert result.ok is False
     assert "no approver" in result.content
@@ -214,7 +214,7 @@ async def test_the_model_reads_why_it_was_denied(answer: Decision, words: str) -
     assert (await one_call(approver=Person(answer))).content == words
 
 
-async def test_what_was_asked_about_is_what_runs() -> None:
+async def test_the_approved_arguments_are_the_ones_that_run() -> None:
     """Law 3: an approver that edits the arguments it was shown does not change the call."""
 
     async def edits(request: ApprovalRequest) -> Decision:
@@ -299,10 +299,10 @@ async def says_nothing(request: ApprovalRequest) -> object:
 
 
 @pytest.mark.parametrize("approver", [raises, cancels_itself, says_true, says_nothing])
-async def test_an_approver_that_fails_is_a_no(
+async def test_an_approver_that_fails_denies(
     approver: Callable[[ApprovalRequest], Awaitable[object]],
 ) -> None:
-    """Law 5: an approver that raises or answers with anything but a decision denies; the run goes on."""
+    """Law 5: an approver that raises or does not return a decision denies the call; the run continues."""
     result = await one_call(approver=approver)  # pyright: ignore[reportArgumentType]
     assert result.ok is False
     assert result.content.startswith(
@@ -325,8 +325,8 @@ async def test_an_approver_that_failed_is_asked_again() -> None:
     assert [m.ok for m in results(outcome)] == [False, True]
 
 
-async def test_nobody_is_asked_about_a_call_that_could_not_run() -> None:
-    """Law 11: bad arguments, unknown tools and denied ones are answered without bothering a person."""
+async def test_calls_that_cannot_run_are_not_asked_about() -> None:
+    """Law 11: bad arguments, unknown tools and denied tools are answered without asking a person."""
     person = Person()
     model = ScriptedModel([calls(call("publish", path=7), call("missing"), call("look")), say("done")])
     outcome = await run(
