@@ -52,7 +52,7 @@ def test_interrupted_unknown_and_filtered(bench: Bench, open_page: Open) -> None
     with serving(bench.url) as server:
         page = open_page(f"{server.url}#/{made[0]}")
         page.get_by_text(f"remit resume {made[0][:5]}").wait_for()
-        assert page.get_by_text("not finished").count() >= 1
+        page.get_by_text("not finished").first.wait_for()
         page.goto(f"{server.url}#/zzzzzzzzzz")
         page.get_by_text("The journal has no run 'zzzzzzzzzz'.").first.wait_for()
         page.keyboard.press("h")

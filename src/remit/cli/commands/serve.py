@@ -43,7 +43,10 @@ CLOSE_S = 20
     "--host", default="127.0.0.1", metavar="ADDRESS", help="Address to serve on. Default: 127.0.0.1."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"Port to serve on. Default: {PORT}, or a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help=f"Port to serve on. Default: {PORT}, or a free one.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @click.option("--allow-start", is_flag=True, help="Let the page start and resume runs, in this process.")
@@ -87,7 +90,8 @@ def command(
         allow_start=allow_start,
         setup=setup,
     )
-    return asyncio.run(_serve(wanted, host, listening))
+    with listening:
+        return asyncio.run(_serve(wanted, host, listening))
 
 
 class _Wanted(NamedTuple):
