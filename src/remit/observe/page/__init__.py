@@ -39,7 +39,7 @@ def app(
     place: the journal in words, shown on the page
     command: how `remit` is called about this journal, for command lines to copy
 
-    Whoever may use the app may read all runs of the store, stop them, and approve their calls. Await its `close()` when
+    Anybody who can use the app can read all runs of the store, stop them, and approve their calls. Await its `close()` when
     your service ends: it stops the runs that were started here. Raises UsageError if Starlette is not installed.
     """
     try:

@@ -31,7 +31,7 @@ class Reason(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run is told; it joins the run's next turn."""
+    """A message to a run; it joins the run's next turn."""
 
     text: str
 
@@ -55,10 +55,10 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """What became of a request to act."""
+    """The result of an act."""
 
     done: bool
-    """False: it would have no effect. The run has ended, or somebody else was faster."""
+    """False if the act has no effect: the run has ended, or another person acted first."""
     message: str
 
 
@@ -91,7 +91,7 @@ async def cancel(request: Request) -> Response:
     await site.hub.tree(run)
     return await _done(
         remote.cancel(site.store, run, said.reason[:2000], by=BY),
-        "Asked to stop. What it had is kept.",
+        "Asked to stop. The work so far is kept.",
         "Nothing to stop: it has ended, or no process runs it.",
     )
 
@@ -105,7 +105,7 @@ async def send(request: Request) -> Response:
     return await _done(
         remote.send(site.store, run, said.text, by=BY),
         "Sent. The message joins the run's next turn.",
-        "Not sent: the run has ended and cannot go on.",
+        "Not sent: the run has ended and cannot be resumed.",
     )
 
 
@@ -153,7 +153,7 @@ async def resume(request: Request) -> Response:
 
 
 async def _check_request(request: Request, asked: str) -> None:
-    """A question is answered at the address of its own tree, which must exist."""
+    """Raises Refused unless the question belongs to the tree in the address."""
     watched = await site_of(request).hub.tree(request.path_params["run"])
     if asked.partition("/")[0] != watched.root or "/" not in asked:
         raise Refused(400, f"{asked[:80]!r} is not a question of this tree.")

@@ -121,7 +121,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def handled(work: Handler) -> Handler:
-    """The handler, with whatever it cannot do put into an answer."""
+    """The handler, with its errors turned into answers."""
 
     async def handle(request: Request) -> Response:
         try:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 Kind = Literal["model", "tools", "children", "queue", "person", "none"]
-"""What a run does: one thing at a time, the first of these that is true. `none`: it has ended, or nobody runs it."""
+"""A run's activity: the first of these that applies. `none`: the run has ended, or no process runs it."""
 
 KINDS: tuple[Kind, ...] = ("model", "tools", "children", "queue", "person", "none")
 
@@ -83,7 +83,7 @@ def critical_path(
 ) -> list[tuple[str, float, float]]:
     """Which run the end of the tree waited for at each moment, the last one first.
 
-    A run waits for the child that ends last before it goes on; between its children it works itself.
+    A run waits for the child that ends last before it continues; between its children, the run itself works.
     """
     path: list[tuple[str, float, float]] = []
     if root not in spans:

@@ -1,4 +1,4 @@
-"""Records of what is fetched when somebody looks at it: texts, calls, entries, events, questions, a run's terms."""
+"""Records that the page fetches on demand: texts, calls, entries, events, questions, a run's terms."""
 
 from __future__ import annotations
 

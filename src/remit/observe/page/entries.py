@@ -1,4 +1,4 @@
-"""A run's conversation as people read it: everything that was said and done, in order, nothing shortened away.
+"""A run's conversation for people: every message, reply and call in order, including those that compaction removed.
 
 The fold keeps what the model reads next; this keeps what happened. Both refer to the same records.
 """

@@ -95,7 +95,7 @@ class _Export:
         facts = [
             _status(row),
             f"began {began}",
-            f"{row.worked_s:.1f} s of its own time",
+            f"{row.worked_s:.1f} s on its clock",
             f"own {_amount(row.own)}, with children {_amount(row.sum)}",
             f"{row.runs:,} runs",
         ]

@@ -1,4 +1,4 @@
-"""Who may ask: a token in the printed address, a cookie after that, and only from our own page.
+"""Access control: a token in the printed address, then a cookie, and requests from our own page only.
 
 The cookie holds below one path that is derived from the token (`door`). Browsers send cookies to every port of a
 host, but not to other paths: a page that another user of this machine serves is not sent ours.
@@ -138,7 +138,7 @@ class Guard:
         return found is not None and _same(str(getattr(found, "value", "")), self._session)
 
     def _is_our_host(self, host: str) -> bool:
-        """Against DNS rebinding: a name of somebody else that leads here is not ours."""
+        """Whether the Host header names this server. Other names that resolve to it are DNS rebinding."""
         if self._hosts is None:
             return True
         name = _host_name(host)

@@ -23,7 +23,7 @@ Hear = Callable[[Event], None]
 
 
 class Wish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that somebody asks for. It cannot widen what a run may do: rules and sandbox are the project's."""
+    """A request to start a run. It cannot widen permissions: the rules and the sandbox are the project's."""
 
     prompt: str
     agent: str = ""

@@ -27,7 +27,7 @@ LOOK_S = 1.0
 BREATH = 100
 """Events that are read before others on the event loop have a turn."""
 KEPT_BYTES = 128_000_000
-"""Of journals in memory that nobody watches."""
+"""Bytes of journal kept in memory for trees that no stream watches."""
 KEPT_TREES = 64
 
 
@@ -36,7 +36,7 @@ class UnknownRun(Exception):
 
 
 class Watched:
-    """One tree: what the journal has of it, up to the last time somebody asked."""
+    """One tree, as the journal had it at the last reading."""
 
     def __init__(self, hub: Hub, info: TreeInfo) -> None:
         self.projection = Projection()

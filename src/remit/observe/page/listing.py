@@ -103,7 +103,7 @@ class Listing:
         return found
 
     async def line(self, info: TreeInfo, *, read: bool) -> Listed:
-        """One tree. A live one is read for what it does and asks; that it cannot be is no reason to leave it out."""
+        """One line. A live tree is read for its activity and questions; if that fails, the line is listed without them."""
         status = RUNNING if info.live and info.status is None else str(info.status or Status.INTERRUPTED)
         doing, cap, questions, unread = "", None, (), info.live and not read
         if info.live and read:

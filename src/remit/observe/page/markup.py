@@ -1,6 +1,6 @@
 """Markdown and code as elements that the page can build without ever parsing HTML.
 
-What a model wrote is data: its HTML stays text, images are not loaded, a link shows where it leads. Everything here is
+Text of a model is data: its HTML stays text, images are not loaded, a link shows its host. All work here is
 bounded in size and in time, because a model chooses the text; see the tests for the patterns that were tried.
 """
 
@@ -247,7 +247,7 @@ def _leaf(token: Token) -> Sequence[Element | str]:
     if token.type == "hr":
         return (Element("hr"),)
     if token.type == "image":
-        # Not loaded: the request alone would tell somebody that this was read.
+        # Not loaded: the request alone would reveal that a person read this.
         address = _link(str(token.attrGet("src") or ""))
         return (
             Element(

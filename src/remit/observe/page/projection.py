@@ -96,7 +96,7 @@ class Projection:
         self.branches: dict[str, Branch] = {}
         self.events: list[Event] = []
         self.live = True
-        """Whether a process runs the tree. What has no end is `interrupted` otherwise."""
+        """Whether a process runs the tree. If not, runs without an end are `interrupted`."""
         self._changed: dict[str, int] = {}
         """Runs by the event that changed them last, in that order."""
 

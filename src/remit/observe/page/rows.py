@@ -1,4 +1,4 @@
-"""What the page is told of a run, a tree and a question: plain records without texts, the same live and afterwards."""
+"""Records of a run, a tree and a question for the page: no texts, and the same for live and ended trees."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class EventStream:
                 await send({"type": "http.response.body", "body": b""})
                 group.cancel_scope.cancel()
         except* TimeoutError:
-            # Dropped without harm: everything is in the journal, and a reconnect goes on from its last id.
+            # Nothing is lost: a reconnect continues from its last id, out of the journal.
             pass
         finally:
             self._streams.open -= 1

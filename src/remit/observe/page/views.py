@@ -1,4 +1,4 @@
-"""What is fetched when somebody looks at it: conversations, calls, events and questions, each text bounded."""
+"""Makes the records that the page fetches on demand: conversations, calls, events, questions. Every text is bounded."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ const SILENT_MS = 25_000;
 const HIDDEN_MS = 30_000;
 
 /**
- * A stream that reconnects, from its last id. A tab that nobody looks at lets go of it: browsers allow six to a server.
+ * A stream that reconnects, from its last id. A hidden tab closes it: browsers allow six to a server.
  * @param {string} path
  * @param {{ heard: (kind: string, data: any) => void, state: (state: "live" | "behind" | "ended", problem?: Problem) => void }} reader
  * @returns {{ close: () => void }}

@@ -205,10 +205,10 @@ export class RunView {
     this.banner.hidden = !way;
     this.resumed.hidden = way !== "here";
     if (!way) return;
-    const gone = head.status === "interrupted" ? "The process that ran it is gone. " : `It ended ${statusWords(head.status)} and can go on. `;
+    const gone = head.status === "interrupted" ? "The process of this run has ended. " : `It ended ${statusWords(head.status)} and can be resumed. `;
     const how = way === "program"
-      ? ["A program started it, and only that can resume it: ", copyable(`remit.resume(store, "${this.root}", agent=..., model=...)`)]
-      : ["What was done is not done or paid for again. ", copyable(this.page.command(`resume ${short(this.root)}`))];
+      ? ["A program started this run; resume it there: ", copyable(`remit.resume(store, "${this.root}", agent=..., model=...)`)]
+      : ["Finished work is neither repeated nor paid for again. ", copyable(this.page.command(`resume ${short(this.root)}`))];
     fill(this.banner, gone, how);
   }
 
@@ -231,8 +231,8 @@ export class RunView {
     const row = this.tree.rows.get(run);
     const below = (row?.runs ?? 1) - 1;
     const reason = await ask(`Stop ${row?.agent ?? ""} ${short(run)}?`, {
-      text: `It stops with ${below ? `everything below it (${count(below, "run")})` : "what it does"}. What it had is kept.`,
-      label: "Reason (for those who read of it later)", action: "Stop it", empty: true,
+      text: `${below ? `This also stops ${count(below, "run")} below it. ` : ""}The work so far is kept.`,
+      label: "Reason (recorded in the journal)", action: "Stop it", empty: true,
     });
     if (reason !== null) await this.act(run, "cancel", { reason });
   }
@@ -248,7 +248,7 @@ export class RunView {
     this.resumed.disabled = true;
     try {
       await post(`api/runs/${encodeURIComponent(this.root)}/resume`, {});
-      notice("It goes on, in this server's process.");
+      notice("Resumed in this server's process.");
     } catch (error) {
       notice(/** @type {any} */ (error).message, "bad");
     }

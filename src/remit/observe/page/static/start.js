@@ -35,7 +35,7 @@ export class StartView {
     this.element.append(h("form", { on: { submit: (/** @type {Event} */ event) => void this.#start(event) } },
       field("start-agent", "Agent", this.agent), field("start-prompt", "Task", this.prompt),
       field("start-model", "Model", this.model), field("start-limits", "Limits", this.limits),
-      h("p", { class: "calm" }, "The run lives in this server's process. When the server stops, it stops the run; what the run has is kept, and it can be resumed. Calls that change something are asked about here."),
+      h("p", { class: "calm" }, "The run lives in this server's process. When the server stops, it stops the run; the work so far is kept, and the run can be resumed. Calls that need approval are shown on this page."),
       this.problem, h("p", null, this.send, " ", button("Cancel", () => this.page.open("")))));
     this.prompt.focus();
   }
