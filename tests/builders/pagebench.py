@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from remit.observe.page.site import Page
-
 TOKEN = "a-token-that-only-the-tests-know"
 HOST = "127.0.0.1:8378"
 
@@ -58,7 +56,7 @@ def scope(path: str, headers: Mapping[str, str], method: str = "GET", query: str
 class Client:
     """Asks an app. Its requests have the token, unless `headers` replace them."""
 
-    def __init__(self, app: Page, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, app: Any, *, headers: Mapping[str, str] | None = None) -> None:
         self.app = app
         self.headers = {"Host": HOST, "Authorization": f"Bearer {TOKEN}"} if headers is None else headers
 

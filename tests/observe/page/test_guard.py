@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from pagebench import HOST, TOKEN, Client
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from remit import UsageError
 from remit.observe.page import app
@@ -111,3 +113,21 @@ def test_a_short_token_is_refused() -> None:
     """A token that can be guessed is a mistake in the call."""
     with pytest.raises(UsageError, match="at least 16 characters"):
         app("memory", token="short")
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_a_mounted_app(tmp_path: Path, token: str | None) -> None:
+    """Below a path of another service, the page, its files and its API are found, with and without a token."""
+    page = app(f"sqlite:///{tmp_path / 'runs.db'}", token=token)
+    outer = Client(Starlette(routes=[Mount("/remit", page)]), headers={"Host": "intranet.example"})
+    start, cookie = "/remit/", ""
+    if token is not None:
+        assert (await outer.get(start)).status == 401
+        answer = await outer.get(start, f"token={token}")
+        start, cookie = answer.headers["location"], answer.headers["set-cookie"].partition(";")[0]
+        assert start.startswith("/remit/")
+        assert (await outer.get("/remit/api/runs", Authorization=f"Bearer {token}")).status == 200
+    assert b"<title>remit" in (await outer.get(start, Cookie=cookie)).body
+    for path in ("static/main.js", "api/runs", "api/openapi.json"):
+        assert (await outer.get(f"{start}{path}", Cookie=cookie)).status == 200
+    await page.close()
