@@ -33,6 +33,7 @@ FLOORS = {
     "entry points": "engine",
     "from outside": "remote",
     "readers of events": "observe",
+    "the page": "observe.page",
     "traces": "observe.otel",
     "the command line": "cli __main__",
 }

@@ -38,6 +38,7 @@ COMMANDS = {
     "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),
     "show": Listed("remit.cli.commands.show", "Show one run: its tree, messages, calls, events, usage."),
     "watch": Listed("remit.cli.commands.watch", "Watch a run from another terminal."),
+    "serve": Listed("remit.cli.commands.serve", "Show the runs in a browser, and serve their HTTP API."),
     "cancel": Listed("remit.cli.commands.cancel", "Cancel a run and its children."),
     "send": Listed("remit.cli.commands.send", "Send a message to a run, for its next turn."),
     "approve": Listed("remit.cli.commands.approve", "Approve a tool call that waits for an answer."),
@@ -67,6 +68,9 @@ OTHER_NAMES = {
     "prune": "rm",
     "continue": "resume",
     "attach": "watch",
+    "ui": "serve",
+    "web": "serve",
+    "view": "serve",
     "version": "--version",
     "help": "--help",
 }

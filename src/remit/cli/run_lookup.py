@@ -109,7 +109,8 @@ def find_journal(given: str | None) -> Journal:
     return _kept(Journal(settings.journal or "sqlite", settings.origin("journal")))
 
 
-def _secrets() -> tuple[SecretPattern, ...]:
+def find_secrets() -> tuple[SecretPattern, ...]:
+    """The patterns of secrets in the settings of the current folder."""
     from remit.definitions import SettingsError, load_settings  # noqa: PLC0415 - as above
 
     try:
@@ -152,7 +153,7 @@ def hint(command: str) -> str:
 @asynccontextmanager
 async def opened(journal: str | None, *, posts: bool = False) -> AsyncGenerator[Store]:
     """The store of a command, closed at the end. With `posts`, the store redacts the secrets of the settings."""
-    store = open_store(find_journal(journal).url, secrets=_secrets() if posts else ())
+    store = open_store(find_journal(journal).url, secrets=find_secrets() if posts else ())
     try:
         yield store
     finally:

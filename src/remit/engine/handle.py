@@ -65,6 +65,11 @@ class Running:
         """The root run's id."""
         return self._inside().root
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more; `outcome()` returns at once then."""
+        return self._task is not None and self._task.done()
+
     def __await__(self) -> Generator[None, None, None]:
         raise UsageError(
             "start() is not awaited: write `async with start(...) as running:`, or `await run(...)`."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
+from pathlib import Path
 
 import click
 
@@ -19,7 +21,8 @@ from remit.cli.views.summary import Shown
 from remit.cli.views.transcript import transcript
 from remit.history.fold import fold
 from remit.history.records import is_within
-from remit.types.event_json import encode_flat, flat
+from remit.history.redaction import Redactor
+from remit.types.event_json import decode, encode, encode_flat, flat
 from remit.types.events import Event
 from remit.types.messages import JsonObject
 
@@ -34,9 +37,20 @@ PIECE_CHARS = 1_000_000
 @click.option("--usage", is_flag=True, help="The usage of each run: requests, tokens, cost.")
 @click.option("--events", is_flag=True, help="Every recorded event, in order.")
 @click.option("--artifact", metavar="NAME", help="The full text of an artifact, by name or id.")
+@click.option(
+    "--html", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to one HTML file to share."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --events, one event per line.")
 @run_lookup.journal_option
-def command(*, run: str, journal: str | None, artifact: str | None, as_json: bool, **sections: bool) -> None:
+def command(
+    *,
+    run: str,
+    journal: str | None,
+    artifact: str | None,
+    html: str | None,
+    as_json: bool,
+    **sections: bool,
+) -> None:
     """Show one run: its task, tree, status and answer.
 
     RUN is an id from `remit runs`, the beginning of an id, or `last`. Defaults to `last`; abcde.2 is a child. Calls,
@@ -44,11 +58,18 @@ def command(*, run: str, journal: str | None, artifact: str | None, as_json: boo
     """
     wanted = [name for name, is_wanted in sections.items() if is_wanted]
     if artifact is not None:
-        if wanted or as_json:
+        if wanted or as_json or html is not None:
             exits.wrong_use(
                 "--artifact cannot be combined with other options: remit show RUN --artifact NAME"
             )
         asyncio.run(_echo_artifact(run, artifact, journal))
+        return
+    if html is not None:
+        if wanted or as_json:
+            exits.wrong_use("--html cannot be combined with other options: remit show RUN --html FILE")
+        data, file = asyncio.run(_html(run, journal)), Path(html)
+        file.write_bytes(data)
+        exits.tell(f"Wrote {str(file)!r}: {len(data):,} bytes.")
         return
     one, history = asyncio.run(_read(run, journal))
     if as_json:
@@ -89,6 +110,28 @@ async def _echo_artifact(written: str, name: str, journal: str | None) -> None:
             columns.echo(words.lines(piece), nl=False, wrap=False)
             start += len(piece)
         columns.echo()
+
+
+async def _html(written: str, journal: str | None) -> bytes:
+    """The run as HTML. Its texts are redacted again: secrets may have been configured since the run."""
+    import remit.observe.page.export as export  # noqa: PLC0415 - only for this option
+    from remit.observe.page.projection import Projection  # noqa: PLC0415 - as above
+
+    redactor = Redactor(run_lookup.find_secrets())
+    async with run_lookup.opened(journal) as store:
+        found = run_lookup.find(await store.trees(), written)
+        projection = Projection()
+        async for event in store.read(found.info.root):
+            projection.feed(decode(redactor.redact_lines(encode(event))))
+        run_lookup.check_run(projection.tree, found)
+        projection.live = found.info.live
+        artifacts: dict[str, str] = {}
+        for record in show_tables.below(projection.tree, found):
+            for one in record.artifacts:
+                text = await store.load_artifact(found.info.root, one.id, 0, export.TEXT_CHARS + 1)
+                artifacts[one.id] = redactor.redact_text(text or "")
+    version = importlib.import_module("remit").__version__
+    return export.joined(export.page(projection, found.run, artifacts, version=version))
 
 
 def _echo_section(name: str, one: Shown, history: list[Event]) -> None:

@@ -77,10 +77,18 @@ class RunSetup(NamedTuple):
 
 
 def put_together(
-    options: Options, models: ModelSource | None, *, journal: str | None = None, kept: bool = True
+    options: Options,
+    models: ModelSource | None,
+    *,
+    journal: str | None = None,
+    kept: bool = True,
+    may_ask: bool = True,
 ) -> RunSetup:
-    """Build the setup of a run. Raises UsageError with everything that is wrong."""
-    settings = _settings(options, journal)
+    """Build the setup of a run. Raises UsageError with everything that is wrong.
+
+    With `may_ask`, changed settings of a trusted project are asked about at the terminal, if there is one.
+    """
+    settings = _settings(options, journal, may_ask=may_ask)
     notes = [str(aside) for aside in settings.untrusted]
     notes += [str(problem) for problem in settings.problems]
     chosen, options = _choose_model(options, settings, models, notes)
@@ -118,7 +126,7 @@ def _check_rules(options: Options, agent: Agent) -> None:
         raise UsageError(f"{flag} {rule!r}: no tool is named {name!r}.{suggest(name, known)}")
 
 
-def _settings(options: Options, journal: str | None) -> Settings:
+def _settings(options: Options, journal: str | None, *, may_ask: bool) -> Settings:
     parse_limits(options.limits, "--limits")
     flags: dict[str, object] = {
         "workspace": options.workspace or None,
@@ -132,7 +140,7 @@ def _settings(options: Options, journal: str | None) -> Settings:
     read_sandbox(options.sandbox or None, "--sandbox")
     settings = load_settings(options.workspace or ".", flags=flags)
     if settings.trusted_before is not None:
-        trust_prompt.settle(settings, options.workspace)
+        trust_prompt.settle(settings, options.workspace, may_ask=may_ask)
         settings = load_settings(options.workspace or ".", flags=flags)
     if not settings.workspace.is_dir():
         raise UsageError(

@@ -37,13 +37,13 @@ def show(lines: Sequence[str]) -> None:
         exits.tell(f"  ... and {len(lines) - MOST_LINES:,} more")
 
 
-def settle(settings: Settings, folder: str) -> None:
+def settle(settings: Settings, folder: str, *, may_ask: bool = True) -> None:
     """Ask about settings that changed since they were trusted. Raises UsageError unless the user trusts them."""
     before, project = settings.trusted_before, settings.project
     if before is None:
         return
     where = f" {quote(folder)}" if folder else ""
-    if not approver.can_ask():
+    if not may_ask or not approver.can_ask():
         raise UsageError(
             f"Not started: the settings of {project} changed since you trusted them. `remit trust{where}` shows the"
             f" changes; `remit trust --yes{where}` trusts them."
