@@ -261,11 +261,12 @@ def test_a_project_has_a_bounded_amount_of_agent_files(project: Path) -> None:
         ({"properties": {"p": {"pattern": "^(a+)+$"}}}, False, False),
         ({"properties": {"p": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}}, False, False),
         ({"items": [{"not": {"patternProperties": {"(a+)+": {}}}}]}, False, False),
+        ({"if": {"if": {}, "unevaluatedProperties": {}}, "unevaluatedProperties": {}}, False, False),
         ({"properties": {"p": {"description": "x" * 30_000}}}, False, False),
         ({"properties": {"pattern": {"type": "string", "enum": ["$ref"]}}}, False, True),
         ({"properties": {"p": {"pattern": "^a$"}}}, True, True),
     ],
-    ids=["pattern", "reference", "names by pattern", "length", "a property's name", "trusted"],
+    ids=["pattern", "reference", "names by pattern", "exponential", "length", "a property's name", "trusted"],
 )
 def test_an_untrusted_schema_validates_in_bounded_time(
     project: Path, schema: dict[str, object], trusted: bool, is_kept: bool

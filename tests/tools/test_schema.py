@@ -283,3 +283,32 @@ assert "pydantic" in sys.modules and "jsonschema" not in sys.modules
     env = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "problem"),
+    [
+        ({"pattern": r"^([a-z.]+)+@x$"}, "a" * 60, "must match the pattern"),
+        ({"patternProperties": {r"^(\w+\s?)*$": {"type": "integer"}}}, {"a" * 60 + "!": 1}, ""),
+        (
+            {"patternProperties": {r"^(\w+\s?)*$": {}}, "additionalProperties": False},
+            {"a" * 60 + "!": 1},
+            "unknown name",
+        ),
+        ({"patternProperties": {"^a": {"type": "integer"}}}, {"ab": "x"}, "ab: must be of type integer"),
+        (
+            {"properties": {"a": {}}, "additionalProperties": {"type": "integer"}},
+            {"a": "", "b": ""},
+            "b: must be",
+        ),
+        ({"pattern": r"(?=a)a"}, "b", "must match the pattern"),
+    ],
+)
+def test_patterns_are_matched_in_linear_time(schema: JsonObject, value: Json, problem: str) -> None:
+    """No text that a model chooses makes the check of a pattern slow; the keywords mean what they mean in JSON schema."""
+    shape = SchemaShape(schema, "x")
+    if not problem:
+        assert shape.read(value) == value
+        return
+    with pytest.raises(ShapeError, match=problem):
+        shape.read(value)

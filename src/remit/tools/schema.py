@@ -11,7 +11,6 @@ import functools
 import importlib
 import inspect
 import itertools
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NotRequired, Optional, Protocol, cast, get_type_hints
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from remit.errors import UsageError
+from remit.tools.schema_patterns import PATTERN_KEYWORDS, uncovered_names
 from remit.types.messages import Json, JsonObject
 from remit.types.text import clean, clean_json, quote, shorten, to_json
 
@@ -289,6 +289,7 @@ def _validator(schema: JsonObject, name: str) -> _Validator:
         _check_refs(schema)
     except Exception as error:
         raise UsageError(f"{name}: not a valid JSON schema. {_first_line(error)}") from error
+    kind = validators.extend(kind, PATTERN_KEYWORDS)
     # An explicit registry: jsonschema's default one fetches unknown references from the network.
     return cast(_Validator, kind(schema, registry=referencing.Registry()))
 
@@ -335,7 +336,7 @@ def schema_problems(error: SchemaError) -> Iterable[str]:
             if key not in instance:
                 yield _problem(_dotted([*path, key]), "required, but missing")
     elif error.validator == "additionalProperties" and error.validator_value is False:
-        for key in _extras(instance, schema):
+        for key in uncovered_names(instance, schema):
             yield _problem(_dotted([*path, key]), unknown_name(_object(schema.get("properties"))))
     else:
         yield _problem(_dotted(path), f"{_keyword_words(error)}, not {quote(error.instance)}")
@@ -343,12 +344,6 @@ def schema_problems(error: SchemaError) -> Iterable[str]:
 
 def _object(value: Json) -> JsonObject:
     return cast(JsonObject, value) if isinstance(value, dict) else {}
-
-
-def _extras(instance: JsonObject, schema: JsonObject) -> list[str]:
-    patterns = list(cast(JsonObject, schema.get("patternProperties", {})))
-    known = cast(JsonObject, schema.get("properties", {}))
-    return [k for k in instance if k not in known and not any(re.search(p, k) for p in patterns)]
 
 
 def _keyword_words(error: SchemaError) -> str:
