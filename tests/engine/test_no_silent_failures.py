@@ -196,3 +196,15 @@ def test_a_model_error_needs_no_message() -> None:
     """`ModelError(kind="server")` says what kind of failure it is."""
     assert str(ModelError(kind="server")) == "the model failed (server)"
     assert ModelError(kind="rate_limit").retryable
+
+
+async def test_an_on_event_that_exits_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """`sys.exit()` in on_event is reported like any other exception."""
+
+    def leave(_: Event) -> None:
+        sys.exit(3)
+
+    outcome = await run(Agent("lead"), "go", model=ScriptedModel([say("Done.")]), on_event=leave)
+    assert outcome.ok
+    assert any("on_event raised SystemExit" in text for text in outcome.warnings)
+    assert "on_event raised SystemExit" in caplog.text

@@ -227,13 +227,14 @@ def load_settings(
     workspace: str | Path = ".",
     *,
     flags: Mapping[str, object] | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     home: str | Path | None = None,
 ) -> Settings:
     """The settings of a workspace. Raises SettingsError with every error in any layer.
 
     `flags` are values by dotted key: `{"model": ..., "limits.usd": 0.5, "policy.allow": [...], "trust": True}`.
     """
+    environ = os.environ if environ is None else environ
     here = Path(workspace).resolve()
     own = Path.home().resolve() if home is None else Path(home).resolve()
     given = dict(flags or {})
@@ -257,9 +258,10 @@ def load_settings(
 
 
 def read_asks(
-    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Settings:
     """The settings of a project as if it were trusted, with all facts that trust covers. Raises SettingsError."""
+    environ = os.environ if environ is None else environ
     own = (home or Path.home()).resolve()
     found = _load(Path(workspace).resolve(), {}, environ, own, trusted=True)
     found.asks = tidy((*found.asks, *agent_lines(found.load_agents())))
@@ -267,16 +269,18 @@ def read_asks(
 
 
 def trust(
-    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
     """Trust the current version of the project that a folder belongs to; returns the project. Raises UsageError."""
+    environ = os.environ if environ is None else environ
     found = read_asks(workspace, home=home, environ=environ)
     add_version(found.project, found.asks, found.home, environ)
     return found.project
 
 
-def is_trusted(folder: Path, home: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+def is_trusted(folder: Path, home: Path | None = None, environ: Mapping[str, str] | None = None) -> bool:
     """Whether the user trusts the current version of the project that a folder belongs to. Raises SettingsError."""
+    environ = os.environ if environ is None else environ
     return load_settings(folder, home=home, environ=environ).trusted
 
 

@@ -138,6 +138,7 @@ class Running:
             raise UsageError(
                 f"cancel({reason!r}): the reason is a run's id. Write cancel(reason, run={reason!r})."
             )
+        self._check_loop("cancel")
         node = self._live(run)
         if node is None:
             return False
@@ -162,7 +163,7 @@ class Running:
 
     async def outcome(self) -> Outcome:
         """Wait for the root to end and return its outcome. Cancelling this call does not cancel the tree."""
-        self._inside()
+        self._check_loop("outcome")
         assert self._task is not None
         while not self._task.done():
             waiter: asyncio.Future[None] = self._task.get_loop().create_future()
@@ -177,6 +178,13 @@ class Running:
         if self._tree is None:
             raise UsageError("The tree has not started: use `async with start(...) as running:`.")
         return self._tree
+
+    def _check_loop(self, name: str) -> None:
+        if asyncio.get_running_loop() is not self._inside().loop:
+            raise UsageError(
+                f"{name}() was called on another event loop than the tree's. Pass running.{name}() to"
+                " asyncio.run_coroutine_threadsafe() with the loop that started the tree."
+            )
 
     def _live(self, run: str | None) -> Node | None:
         tree = self._inside()

@@ -123,7 +123,7 @@ def load_agents(
     *,
     extra: Iterable[str | Path | Given] = (),
     home: str | Path | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     inline: Iterable[Definition] = (),
     trusted: bool = False,
 ) -> Loaded:
@@ -133,6 +133,7 @@ def load_agents(
     of remit.toml; they come next, then the project's files, then the user's. `trusted` says whether the project's files
     may widen permissions.
     """
+    environ = os.environ if environ is None else environ
     loaded = Loaded()
     given = [one if isinstance(one, Given) else Given(Path(one)) for one in extra]
     described = list(inline)

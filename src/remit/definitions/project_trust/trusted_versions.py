@@ -31,8 +31,9 @@ class Record(Struct):
     """The lines of each version."""
 
 
-def folder_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+def folder_of(home: Path, environ: Mapping[str, str] | None = None) -> Path:
     """The folder that holds the records."""
+    environ = os.environ if environ is None else environ
     return config_folder(home, environ) / "remit" / "trusted"
 
 
@@ -42,8 +43,9 @@ def trusted_versions(project: Path, home: Path, environ: Mapping[str, str]) -> l
     return record.versions if record is not None and record.project == _text(project) else []
 
 
-def trusted_folders(home: Path | None = None, environ: Mapping[str, str] = os.environ) -> list[Path]:
+def trusted_folders(home: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Path]:
     """The projects with a trusted version. Raises UsageError for an unreadable record."""
+    environ = os.environ if environ is None else environ
     try:
         files = sorted(folder_of((home or Path.home()).resolve(), environ).glob("*.json"))
     except OSError:
@@ -63,11 +65,12 @@ def add_version(project: Path, lines: Iterable[str], home: Path, environ: Mappin
 
 
 def distrust(
-    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] = os.environ
+    workspace: str | Path, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> bool:
     """Delete every trusted version of the project that a folder belongs to; returns whether there was one. Raises
     UsageError.
     """
+    environ = os.environ if environ is None else environ
     own = (home or Path.home()).resolve()
     # The path as given too: a trusted folder may have become a symlink.
     gone = (repository(Path(workspace).resolve(), own), Path(os.path.abspath(workspace)))  # noqa: PTH100 - links stay

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import remit.tasks.threads as threads
 from remit.tasks.cancel import wake
 from remit.types.events import Event, EventsMissed
-from remit.types.text import describe_error
+from remit.types.text import FOREIGN, describe_error
 
 log = logging.getLogger("remit")
 
@@ -171,7 +171,7 @@ class _Watcher:
     def _call(self, event: Event) -> None:
         try:
             self._function(event)
-        except Exception as error:
+        except FOREIGN as error:
             if not self.trouble:
                 self.trouble = f"on_event raised {describe_error(error).rstrip('.')}"
                 log.warning(
