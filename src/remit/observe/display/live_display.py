@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 import remit.observe.words as words
-from remit.cli.views.keyboard import Keys
-from remit.cli.views.tree_view import Line, TreeView, frame, shown, whole
+from remit.observe.display.keyboard import Keys
+from remit.observe.display.tree_view import Line, TreeView, frame, shown, whole
 from remit.types.events import Event
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import remit.observe.words as words
-from remit.cli.views.keyboard import in_foreground
-from remit.cli.views.line_display import LineDisplay
-from remit.cli.views.tree_view import TreeView
+from remit.observe.display.keyboard import in_foreground
+from remit.observe.display.line_display import LineDisplay
+from remit.observe.display.tree_view import TreeView
 from remit.types.events import Event
 
 
@@ -83,7 +83,7 @@ def open_display(view: TreeView, *, quiet: bool, plain: bool = False) -> Display
     stream = sys.stderr
     if plain or not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb" or not _may_draw():
         return LineDisplay(view, stream)
-    from remit.cli.views.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
+    from remit.observe.display.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
 
     return LiveDisplay(view, stream)
 
