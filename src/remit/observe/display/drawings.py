@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import remit.observe.display.html as html
 import remit.observe.words as words
@@ -52,12 +52,14 @@ class TreeDrawing:
     def __str__(self) -> str:
         stream = sys.stdout
         width = words.window_of(stream) - 1 if words.is_terminal(stream) else PAGE_WIDTH
-        return shown(self.lines(width), colour=False, unicode=words.has_unicode(stream))
+        # A stream in memory has no encoding, and takes every character.
+        unicode = getattr(stream, "encoding", None) is None or words.has_unicode(stream)
+        return shown(self.lines(width), colour=False, unicode=unicode)
 
     __repr__ = __str__
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield _text(self.lines(options.max_width), console)
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield _text(self.lines(options.max_width), options)
 
     @property
     def html(self) -> str:
@@ -77,12 +79,12 @@ class OutcomeDrawing:
     def tree(self) -> TreeDrawing:
         return TreeDrawing(TreeView(tree_of(self._outcome)), 0.0)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
         lines: list[Line] = [_head(self._outcome), *self.tree.lines(options.max_width)]
         for title, text, look in sections(self._outcome):
             rows = words.wrap_prose(text, options.max_width).split("\n")
             lines += [((title, look),), *(((row, ""),) for row in rows)]
-        yield _text(lines, console)
+        yield _text(lines, options)
 
     @property
     def html(self) -> str:
@@ -155,9 +157,9 @@ def _usage(runs: list[Placed]) -> Iterator[tuple[str, Usage]]:
         yield f"{words.count(len(rest), 'more run')}", total(rest)
 
 
-def _text(lines: list[Line], console: Console) -> Text:
+def _text(lines: list[Line], options: ConsoleOptions) -> Text:
     from rich.text import Text  # noqa: PLC0415 - only with rich
 
-    text = Text.from_ansi(shown(lines, colour=True, unicode=words.has_unicode(cast(TextIO, console.file))))
+    text = Text.from_ansi(shown(lines, colour=True, unicode=not options.ascii_only))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text

@@ -14,12 +14,17 @@ from remit.observe.display.outcome_tree import Placed
 from remit.observe.display.transcript import piece
 from remit.observe.display.tree_view import Line
 from remit.types.limits import Usage
-from remit.types.messages import Message
+from remit.types.messages import Message, ToolMessage
 
 MOST_CHARS = 1_000_000
 """Characters of all conversations together."""
 MOST_TEXT = 8_000
 """Characters of one message."""
+
+OPEN_LINES = 12
+"""Longer results of tools are folded."""
+OPEN_RUNS = 8
+"""With more conversations, all of them are folded into one part."""
 
 COLOURS = {
     "good": "#2a8a3e",
@@ -116,6 +121,8 @@ def conversations(runs: Iterable[Placed]) -> str:
         parts.append(folded(title, "".join(shown)))
     if left_out:
         parts.append(heading(f"{words.count(left_out, 'more conversation')} not shown", "dim"))
+    if len(parts) > OPEN_RUNS:
+        return folded("Conversations", "".join(parts), scrolls=False)
     return "".join(parts)
 
 
@@ -131,5 +138,9 @@ def _messages(messages: Sequence[Message], agent: str, room: int) -> tuple[list[
         if more > 0:
             text += heading(f"… {words.count(more, 'more character')}", "dim")
         room -= len(text)
-        shown.append(heading(head, look) + text)
+        rows = body.count("\n") + 1
+        if isinstance(message, ToolMessage) and rows > OPEN_LINES:
+            shown.append(folded(f"{head} ({rows:,} lines)", text))
+        else:
+            shown.append(heading(head, look) + text)
     return shown, room, 0
