@@ -87,8 +87,8 @@ class Showing:
     def __init__(self, display: Shown, loop: asyncio.AbstractEventLoop) -> None:
         self._display = display
         self._loop = loop
-        self._broken = self._ended = False
-        self._frame = self._start(self._begin)
+        self._begun = self._broken = self._ended = False
+        self._frame = self._start(self._paint)
         self._timer = loop.call_later(FRAME_S, self._tick)
         self._hidden = ExitStack()
 
@@ -99,13 +99,14 @@ class Showing:
     def _tick(self) -> None:
         """Start a frame, unless the last one is not finished."""
         if self._frame.done_future.done():
-            self._frame = self._start(lambda: self._safely(self._display.paint))
+            self._frame = self._start(self._paint)
         self._timer = self._loop.call_later(FRAME_S, self._tick)
 
-    def _begin(self) -> None:
-        # A program that is stopped at once still has to restore its terminal.
-        atexit.register(self._restore)
-        self._safely(self._display.begin)
+    def _paint(self) -> None:
+        with _lock:
+            # The thread of the last frame may begin late.
+            if not self._ended:
+                self._safely(self._display.paint)
 
     async def finish(self) -> None:
         """Draw the last state and leave the terminal; waits at most `LAST_LOOK_S`."""
@@ -113,13 +114,16 @@ class Showing:
         await self._wait(self._start(self._end), LAST_LOOK_S)
 
     def _end(self) -> None:
-        self._safely(self._display.end)
-        self._ended = True
+        with _lock:
+            self._safely(self._display.end)
+            self._ended = True
         atexit.unregister(self._restore)
 
     def _restore(self) -> None:
         """Restore the terminal when the process ends before the tree."""
         if not self._ended and _lock.acquire(timeout=0.5):
+            # Frames that still wait for the lock must not draw again.
+            self._broken = True
             try:
                 with suppress(Exception):
                     self._display.end(tree=False)
@@ -181,11 +185,19 @@ class Showing:
                 job.abandon()
 
     def _safely(self, draw: Callable[[], object]) -> None:
-        """Keep an error in the display from harming the run: it is logged once, and nothing more is drawn."""
+        """Keep an error in the display from harming the run: it is logged once, and nothing more is drawn.
+
+        The first step begins the display, whichever step that is: steps in different threads have no order.
+        """
         with _lock:
             if self._broken:
                 return
             try:
+                if not self._begun:
+                    self._begun = True
+                    # A program that is stopped at once still has to restore its terminal.
+                    atexit.register(self._restore)
+                    self._display.begin()
                 draw()
             except Exception:
                 self._broken = True
