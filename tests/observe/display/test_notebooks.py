@@ -97,7 +97,14 @@ def in_notebooks(folder: Path, *args: str, given: str = "") -> str:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     env = kept | {"HOME": str(folder), "PYTHONPATH": str(SRC), "PYTHONUTF8": "1"}
     done = subprocess.run(
-        [str(PYTHON), *args], cwd=folder, env=env, input=given, capture_output=True, text=True, timeout=120, check=False
+        [str(PYTHON), *args],
+        cwd=folder,
+        env=env,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
