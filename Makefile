@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench bench-peers blocking lint types layers format demo docs lock lowest package clean
+.PHONY: help check test torture bench bench-peers blocking lint types layers format demo docs lock lowest notebooks package clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -101,6 +101,14 @@ lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml a
 	@"$(VENV)/release/bin/python" -m uv pip install --quiet --python "$(VENV)/lowest/bin/python" \
 	  --compile-bytecode --resolution lowest-direct --only-binary :all: --no-binary remit --group dev -e '.[$(TESTED)]'
 	@"$(VENV)/lowest/bin/python" -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+# Not in the environment of the tests: notebooks need about 60 packages that nothing else needs.
+notebooks: $(READY) ## set up Jupyter and marimo, and run the tests of notebooks
+	@"$(VENV)/bin/python" -m venv "$(VENV)/notebooks"
+	@"$(VENV)/notebooks/bin/python" -m pip --disable-pip-version-check --quiet install 'pip>=25.1' # for --group
+	@"$(VENV)/notebooks/bin/python" -m pip --disable-pip-version-check --quiet install --only-binary :all: \
+	  --no-binary remit --constraint $(LOCK) --group notebooks -e .
+	@$(RUN) pytest -q tests/observe/display/test_notebooks.py $(ARGS)
 
 package: $(READY) ## build the package and check how an index would show it (dist/)
 	@$(release-venv)

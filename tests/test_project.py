@@ -46,7 +46,8 @@ ALSO = {
     "tools.builtin": "tools.processes",  # commands and searches are processes
     "tools.mcp": "tools.processes",  # a server over stdio is a process
     "definitions": "tools.mcp",  # agent files describe servers, and `load_settings()` takes no argument for them
-    "engine": "stores models",  # `run(store="path")` and `model="name"` open stores and models
+    "types": "observe.display",  # an `Outcome` displays itself: Python looks for methods
+    "engine": "stores models observe.display",  # `run(store="path", model="name", show=True)` opens these
     "remote": "stores",  # it reaches a tree through its store
     "observe.page": "stores",  # `app("sqlite:///runs.db")` opens what it names
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from remit.tools.tool import Tier, Tool, tool
     from remit.types.events import Event
     from remit.types.limits import Left, Limits, Usage
+    from remit.types.message_json import messages_from_json, messages_to_json
     from remit.types.messages import (
         AssistantMessage,
         Call,
@@ -79,6 +80,8 @@ __all__ = [
     "ask_in_terminal",
     "deny",
     "instrument",
+    "messages_from_json",
+    "messages_to_json",
     "reopen",
     "resume",
     "run",
@@ -99,6 +102,7 @@ _ROOMS = {
     "types.events": "Event",
     "types.limits": "Left Limits Usage",
     "types.messages": "AssistantMessage Call Delta FilePart ImagePart Reply Request TextPart ToolMessage UserMessage",
+    "types.message_json": "messages_from_json messages_to_json",
     "types.outcome": "Outcome Rejection Status ToolCallLog",
     "tools.policy": "ApprovalRequest allow deny",
     "types.ports": "Model Price Store",

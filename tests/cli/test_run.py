@@ -421,8 +421,8 @@ def test_wrong_use(args: tuple[str, ...], words: str) -> None:
 
 def test_a_second_stop_keeps_the_first_reason() -> None:
     """The first request to stop sets the reason; later ones do not change it."""
-    from remit.cli.views.display import NoDisplay
-    from remit.cli.views.tree_view import TreeView
+    from remit.observe.display.open_display import NoDisplay
+    from remit.observe.display.tree_view import TreeView
 
     stops = Interrupts(NoDisplay(TreeView()), lambda: "")
     stops.stop("Ctrl-C")

@@ -42,7 +42,9 @@ def check_call(agent: object, limits: object, approver: object, on_event: object
         )
 
 
-"""Whether the function accepts one argument; True if Python cannot tell."""
+def check_show(show: object) -> None:
+    if not isinstance(show, bool):
+        raise UsageError(f"show must be True or False, not {show!r}.")
 
 
 def _takes_one(function: Callable[..., object]) -> bool:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,9 @@ from remit.types.messages import user
 from remit.types.outcome import Outcome
 from remit.types.ports import Posted
 from remit.types.text import clean, safe_str
+
+if TYPE_CHECKING:
+    from remit.observe.display.drawings import TreeDrawing
 
 log = logging.getLogger("remit")
 
@@ -120,6 +123,18 @@ class Running:
                 root.life.cancel(by, "the run had not finished")
             if (cancelled := await settled([self._task])) is not None:
                 raise cancelled
+
+    def tree(self) -> TreeDrawing:
+        """The tree as it is now, one line per run: for `print`, rich and notebooks."""
+        from remit.observe.display.running_tree import draw_running  # noqa: PLC0415 - only if it is displayed
+
+        return draw_running(self._inside())
+
+    def __rich__(self) -> TreeDrawing:
+        return self.tree()
+
+    def _repr_html_(self) -> str | None:
+        return None if self._tree is None else self.tree().html
 
     def events(self) -> AsyncIterator[Event]:
         """Every event from the beginning; ends when the root has ended. Each call returns a new, independent reader."""
@@ -250,6 +265,8 @@ def _ends(opened: Opened, listener: asyncio.Task[None] | None) -> Iterator[Calla
     tree.stream.ended = True
     if tree.stream.watched:
         yield tree.stream.end
+    if tree.showing is not None:
+        yield tree.showing.finish
     if tree.tracing is not None:
         yield tree.tracing.finish
 

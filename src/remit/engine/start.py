@@ -65,6 +65,7 @@ class TreeOptions(TypedDict, total=False):
     deps: an object of yours that each tool finds as `ctx.deps`
     workspace: the folder that file tools and commands work in (default: the current folder)
     on_event: a plain function, called with each event
+    show: True shows the tree while it runs: live in a terminal or a notebook, else as lines on standard error
     """
 
     model: ModelChoice | None
@@ -76,6 +77,7 @@ class TreeOptions(TypedDict, total=False):
     deps: object
     workspace: str | Path | None
     on_event: Callable[[Event], object] | None
+    show: bool
 
 
 class RunOptions(TreeOptions, total=False):
@@ -87,7 +89,7 @@ class RunOptions(TreeOptions, total=False):
     history: Sequence[Message]
 
 
-_DEFAULTS: dict[str, object] = {"history": ()}
+_DEFAULTS: dict[str, object] = {"history": (), "show": False}
 """The defaults that are not None."""
 
 
@@ -206,10 +208,17 @@ def open_tree(
     journal: Journal, options: TreeOptions, workspace: Path | None, past: Tree | None = None
 ) -> TreeContext:
     """The context of a tree with the caller's options. `past` is the recorded part of a tree that is resumed."""
+    approver, showing = options.get("approver"), None
+    if options.get("show"):
+        from remit.observe.display.showing import open_showing  # noqa: PLC0415 - only with `show`
+
+        showing = open_showing(past, asyncio.get_running_loop())
+        if showing is not None and approver is not None:
+            approver = showing.hiding(approver)
     tree = TreeContext(
         journal.root,
         journal=journal,
-        approver=options.get("approver"),
+        approver=approver,
         deps=options.get("deps"),
         workspace=workspace,
         past=past,
@@ -217,6 +226,9 @@ def open_tree(
     on_event = options.get("on_event")
     if on_event is not None:
         tree.stream.watch(on_event, tree.loop)
+    if showing is not None:
+        tree.stream.watch(showing.see, tree.loop, "show")
+        tree.showing = showing
     return tree
 
 
@@ -267,6 +279,7 @@ class Ready(Struct, frozen=True):
 def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Ready:
     """Check the options and find the adapters they name. Raises UsageError for a mistake in the call."""
     checks.check_call(agent, options.get("limits"), options.get("approver"), options.get("on_event"))
+    checks.check_show(options.get("show", False))
     opened = None if store is None else _open_store(store)
     models = Models(options.get("model"), options.get("models"), _NamedModels)
     tools = checks.check_tools(agent)

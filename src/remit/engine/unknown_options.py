@@ -32,6 +32,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "deps": ("context", "ctx", "dependencies", "state"),
     "history": ("messages", "message_history", "conversation"),
     "on_event": ("callback", "callbacks", "hooks", "event_handler", "stream"),
+    "show": ("verbose", "display", "debug", "progress", "print", "live"),
     "approver": ("approve", "approval", "confirm", "human_input"),
     "store": ("journal", "db", "database", "checkpointer", "session"),
     "workspace": ("cwd", "folder", "directory", "working_directory"),

@@ -1,1 +1,1 @@
-"""Readers of events: words for people, the page, and traces and metrics for OpenTelemetry."""
+"""Readers of events: words for people, displays, the page, and traces and metrics for OpenTelemetry."""

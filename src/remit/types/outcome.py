@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal, NoReturn, final
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
 
 from msgspec import Struct
 
 from remit.errors import OutcomeError
 from remit.types.limits import Usage
 from remit.types.messages import Json, Message
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from remit.observe.display.drawings import OutcomeDrawing, TreeDrawing
 
 
 class Status(StrEnum):
@@ -142,6 +147,37 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
         shown += [("text", _head(self.text)) if self.ok else ("partial", _head(self.partial))]
         lists = {"calls": self.calls, "children": self.children, "messages": self.messages}
         return [*shown, ("turns", self.turns), *((name, len(some)) for name, some in lists.items())]
+
+    def __rich__(self) -> OutcomeDrawing:
+        from remit.observe.display.drawings import OutcomeDrawing  # noqa: PLC0415 - only if it is displayed
+
+        return OutcomeDrawing(self)
+
+    def _repr_html_(self) -> str:
+        return self.__rich__().html
+
+    def tree(self) -> TreeDrawing:
+        """The run and everything below it, one line each: for `print`, rich and notebooks."""
+        return self.__rich__().tree
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the outcome to a file as JSON, with all conversations; only the current user can read the file.
+
+        Nothing is redacted. Raises OSError if the file cannot be written.
+        """
+        from remit.types.outcome_file import save  # noqa: PLC0415 - only if it is saved
+
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Outcome:
+        """The outcome that `save` wrote; its `output` is plain JSON.
+
+        Raises OSError if the file cannot be read, and UsageError if it has other content.
+        """
+        from remit.types.outcome_file import load  # noqa: PLC0415 - as above
+
+        return load(path)
 
     @property
     def ok(self) -> bool:

@@ -9,9 +9,9 @@ from codebench import WORKER, lead_of, play, program_of, script, tool_of
 
 import remit.remote as remote
 from remit import Agent, Limits, ProgramContext, ToolContext, start
-from remit.cli.views.line_display import LineDisplay
-from remit.cli.views.tree_view import TreeView, frame, shown
 from remit.engine.tree.stream_progress import ProgressView
+from remit.observe.display.line_display import LineDisplay
+from remit.observe.display.tree_view import TreeView, frame, shown
 from remit.stores.memory import MemoryStore
 from remit.testing import call, say
 from remit.types.events import CallEnded, ChildQueued, Event, RunEnded, RunStarted

@@ -18,10 +18,10 @@ import remit.cli.views.summary as summary
 import remit.observe.words as words
 from remit.cli.run_lookup import LAST
 from remit.cli.views.summary import Shown
-from remit.cli.views.transcript import transcript
 from remit.history.fold import fold
 from remit.history.records import is_within
 from remit.history.redaction import Redactor
+from remit.observe.display.transcript import transcript
 from remit.types.event_json import decode, encode, encode_flat, flat
 from remit.types.events import Event
 from remit.types.messages import JsonObject

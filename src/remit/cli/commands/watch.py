@@ -18,10 +18,10 @@ import remit.remote as remote
 from remit.cli.follow import follow, is_live
 from remit.cli.resume_hints import find_resume_hint
 from remit.cli.run_lookup import LAST, NamedRun, short_request
-from remit.cli.views.display import Display, open_display
-from remit.cli.views.tree_view import TreeView
 from remit.engine.terminal_prompt import in_words
 from remit.history.records import REOPENED, Tree
+from remit.observe.display.open_display import Display, open_display
+from remit.observe.display.tree_view import TreeView
 from remit.types.ports import Store
 
 PAINT_S = 0.1

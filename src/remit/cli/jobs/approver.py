@@ -9,10 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import remit.observe.words as words
-from remit.cli.views.display import Display
-from remit.cli.views.keyboard import in_foreground
 from remit.engine.terminal_prompt import ask_at
 from remit.engine.tree.approvals import Approver
+from remit.observe.display.keyboard import in_foreground
+from remit.observe.display.open_display import Display
 from remit.remote import ask_elsewhere
 from remit.tools.policy import ApprovalRequest, Decision, allow, deny
 from remit.tools.policy_rules import SETTINGS

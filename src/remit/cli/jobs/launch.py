@@ -24,14 +24,14 @@ from remit.cli.jobs.priced_models import PricedModels
 from remit.cli.jobs.setup import RunSetup
 from remit.cli.options import Options, Showing
 from remit.cli.resume_hints import continue_hint
-from remit.cli.views.display import Display, open_display
-from remit.cli.views.tree_view import TreeView
 from remit.engine.handle import Running
 from remit.engine.resume import reopen
 from remit.engine.start import Task, start
 from remit.engine.tree.approvals import Approver
 from remit.errors import StoreError
 from remit.history.records import REOPENED, Tree
+from remit.observe.display.open_display import Display, open_display
+from remit.observe.display.tree_view import TreeView
 from remit.observe.otel.environment import exporting
 from remit.observe.run_words import how_it_ended
 from remit.stores import open_store

@@ -1,1 +1,1 @@
-"""The output of commands: the live tree, plain lines, tables, JSON, and the words in them."""
+"""The output of commands: tables, JSON, the page of `remit show`, and the words in them."""

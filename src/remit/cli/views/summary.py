@@ -15,8 +15,8 @@ from remit.cli.options import Options, recall
 from remit.cli.resume_hints import resume_hint
 from remit.cli.run_lookup import NamedRun, hint, short_request
 from remit.cli.views.show_tables import below, shown_id
-from remit.cli.views.tree_view import TreeView, interrupt, shown, whole
 from remit.history.records import REOPENED, RunRecord, Tree
+from remit.observe.display.tree_view import TreeView, interrupt, shown, whole
 from remit.types.limits import Usage, total
 from remit.types.messages import JsonObject
 from remit.types.outcome import Outcome

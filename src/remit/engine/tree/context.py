@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -36,6 +36,14 @@ class Sent(Struct, frozen=True):
     origin: Literal["sent", "runtime"] = "sent"
 
 
+class Showing(Protocol):
+    """The display of a tree: see `show`. It reads the stream like any other reader."""
+
+    async def finish(self) -> None:
+        """The tree has ended: draw its last state. Waits for a few seconds at most, and raises nothing."""
+        ...
+
+
 class TreeContext:
     """What the runs of one tree share. `past` is the recorded part of a tree that is resumed."""
 
@@ -61,6 +69,7 @@ class TreeContext:
         self.journal = journal
         self.stream = Stream()
         self.tracing = new_tracing()
+        self.showing: Showing | None = None
         self.desk = Desk(approver, past)
         self.sources = Sources(self.alarm, workspace)
         self.lanes: dict[str, Lane] = {}

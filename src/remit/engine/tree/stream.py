@@ -74,7 +74,7 @@ class Stream:
         self._dropped = 0
         """How many of the oldest events were dropped."""
         self._readers: list[weakref.ref[Reader]] = []
-        self._watcher: _Watcher | None = None
+        self._watchers: list[_Watcher] = []
 
     def reader(self, size: int = BUFFER) -> Reader:
         """A new reader; it begins with the past events that are still kept."""
@@ -84,18 +84,25 @@ class Stream:
         self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
 
-    def watch(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
-        """Call `function` with every event, in order, in its own thread."""
-        self._watcher = _Watcher(function, loop)
+    def kept(self) -> list[Event]:
+        """The past events that are still kept, after a notice of the dropped ones."""
+        past = list(self._past)
+        return [gap(past[0], self._dropped), *past] if self._dropped else past
+
+    def watch(
+        self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop, name: str = "on_event"
+    ) -> None:
+        """Call `function` with every event, in order, in its own thread. `name` is for messages."""
+        self._watchers.append(_Watcher(function, loop, name))
 
     @property
     def trouble(self) -> str:
         """What `on_event` raised first; empty if it never did."""
-        return "" if self._watcher is None else self._watcher.trouble
+        return next((one.trouble for one in self._watchers if one.trouble), "")
 
     @property
     def watched(self) -> bool:
-        return bool(self._readers) or self._watcher is not None
+        return bool(self._readers or self._watchers)
 
     def publish(self, event: Event) -> None:
         self._past.append(event)
@@ -108,8 +115,8 @@ class Stream:
                 reader = ref()
                 if reader is not None:
                     reader.put(event)
-        if self._watcher:
-            self._watcher.put(event)
+        for watcher in self._watchers:
+            watcher.put(event)
 
     async def end(self) -> None:
         """No more events will come. `on_event` gets `LAST_LOOK_S` seconds for the remaining ones."""
@@ -118,16 +125,19 @@ class Stream:
             reader = ref()
             if reader is not None:
                 reader.nudge()
-        if self._watcher:
-            await self._watcher.finish()
+        for watcher in self._watchers:
+            await watcher.finish()
 
 
 class _Watcher:
     """Feeds a plain function from a bounded buffer, in a daemon thread that runs only when needed."""
 
-    def __init__(self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, function: Callable[[Event], object], loop: asyncio.AbstractEventLoop, name: str
+    ) -> None:
         self._function = function
         self._loop = loop
+        self._name = name
         self._buffer: deque[Event] = deque()
         self._missed = 0
         self._job: threads.Job[None] | None = None
@@ -146,7 +156,7 @@ class _Watcher:
         """Start a thread to empty the buffer, unless one is running."""
         if self._job is not None or not self._buffer:
             return
-        self._job = threads.start(self._drain, self._loop, name="on_event", urgent=True)
+        self._job = threads.start(self._drain, self._loop, name=self._name, urgent=True)
         self._job.done_future.add_done_callback(self._rested)
 
     def _rested(self, _: object) -> None:
@@ -173,9 +183,9 @@ class _Watcher:
             self._function(event)
         except FOREIGN as error:
             if not self.trouble:
-                self.trouble = f"on_event raised {describe_error(error).rstrip('.')}"
+                self.trouble = f"{self._name} raised {describe_error(error).rstrip('.')}"
                 log.warning(
-                    "%s; the run continues, and on_event is called again", self.trouble, exc_info=True
+                    "%s; the run continues, and %s is called again", self.trouble, self._name, exc_info=True
                 )
 
     async def finish(self) -> None:
@@ -189,7 +199,7 @@ class _Watcher:
         finally:
             timer.cancel()
             if left := len(self._buffer) + self._missed:
-                log.warning("on_event was too slow and missed the last %d events", left)
+                log.warning("%s was too slow and missed the last %d events", self._name, left)
             self._buffer.clear()
             self._leave_behind()
 

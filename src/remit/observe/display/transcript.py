@@ -23,14 +23,15 @@ def transcript(
 ) -> Iterator[str]:
     """One escaped text per message, its prose wrapped to the window."""
     for message in messages:
-        head, body, look = _piece(message, agent)
+        head, body, look = piece(message, agent)
         if window is not None and not isinstance(message, ToolMessage):
             body = words.wrap_prose(body, window)
         title = words.looked(f"── {head} ──", look, colour=colour)
         yield f"{title}\n{body}" if body else title
 
 
-def _piece(message: Message, agent: str) -> tuple[str, str, words.Look]:
+def piece(message: Message, agent: str) -> tuple[str, str, words.Look]:
+    """A message as its heading, its text and the look of the heading; both texts are escaped for terminals."""
     if isinstance(message, UserMessage):
         return "user", _parts(message), "strong"
     if isinstance(message, AssistantMessage):

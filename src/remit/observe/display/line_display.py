@@ -8,7 +8,7 @@ from typing import TextIO
 
 import remit.observe.words as words
 import remit.types.events as events
-from remit.cli.views.tree_view import TreeView, shown, summary
+from remit.observe.display.tree_view import TreeView, shown, summary
 from remit.observe.event_words import in_words
 from remit.observe.run_words import how_it_ended
 from remit.types.events import Event

@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import remit.observe.words as words
-from remit.cli.views.keyboard import in_foreground
-from remit.cli.views.line_display import LineDisplay
-from remit.cli.views.tree_view import TreeView
+from remit.observe.display.keyboard import in_foreground
+from remit.observe.display.line_display import LineDisplay
+from remit.observe.display.tree_view import TreeView
 from remit.types.events import Event
 
 
@@ -81,13 +81,18 @@ def open_display(view: TreeView, *, quiet: bool, plain: bool = False) -> Display
     if quiet:
         return NoDisplay(view)
     stream = sys.stderr
-    if plain or not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb" or not _may_draw():
+    if plain or not can_draw(stream):
         return LineDisplay(view, stream)
-    from remit.cli.views.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
+    from remit.observe.display.live_display import LiveDisplay  # noqa: PLC0415 - it needs rich
 
     return LiveDisplay(view, stream)
 
 
-def _may_draw() -> bool:
-    """False for a background job, whose tree would overwrite what the user types in the shell."""
+def can_draw(stream: TextIO) -> bool:
+    """Whether a stream can show a live tree: a terminal in which the cursor moves.
+
+    False for a background job, whose tree would overwrite what the user types in the shell.
+    """
+    if not words.is_terminal(stream) or os.environ.get("TERM", "") == "dumb":
+        return False
     return in_foreground() or not words.is_terminal(sys.stdin)

@@ -13,10 +13,10 @@ from terminals import check_screen
 import remit.observe.words as words
 import remit.types.events as events
 from remit import Agent, Limits, start, tool
-from remit.cli.views.line_display import LineDisplay
-from remit.cli.views.live_display import LiveDisplay
-from remit.cli.views.tree_view import LEAST_LABELLED, TreeView, frame, shown, summary, whole
 from remit.history.fold import fold
+from remit.observe.display.line_display import LineDisplay
+from remit.observe.display.live_display import LiveDisplay
+from remit.observe.display.tree_view import LEAST_LABELLED, TreeView, frame, shown, summary, whole
 from remit.remote import ask_elsewhere
 from remit.testing import ScriptedModel, call, calls, fail, fixed_ids, say
 from remit.types.events import Event
@@ -261,7 +261,7 @@ async def test_painting_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     history = await recorded(ScriptedModel({"lead": [say("Done.")]}))
     now = [history[0].at]
     clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
-    monkeypatch.setattr("remit.cli.views.live_display.time", clock)
+    monkeypatch.setattr("remit.observe.display.live_display.time", clock)
     stream = _Pretend()
     display = LiveDisplay(TreeView(), stream)
     display.begin()

@@ -1,4 +1,8 @@
-"""The live tree on a terminal: drawn at most ten times a second, hidden while a question is open."""
+"""The live tree on a terminal: drawn at most ten times a second, hidden while a question is open.
+
+A terminal has room for one live tree. While one is drawn or a question is open, the others wait; when they end, their last
+tree is printed above the live one.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 import remit.observe.words as words
-from remit.cli.views.keyboard import Keys
-from remit.cli.views.tree_view import Line, TreeView, frame, shown, whole
+from remit.observe.display.keyboard import Keys
+from remit.observe.display.tree_view import Line, TreeView, frame, shown, whole
 from remit.types.events import Event
 
 if TYPE_CHECKING:
@@ -24,10 +28,25 @@ CLOCK_S = 0.5
 """How often the times are redrawn while there are no events."""
 
 
-class LiveDisplay:
-    """Draws a tree in place, below the earlier output of the terminal."""
+class _Terminal:
+    """Which display of this process draws, and which ones wait for the answer to a question."""
 
-    def __init__(self, view: TreeView, stream: TextIO) -> None:
+    def __init__(self) -> None:
+        self.drawing: LiveDisplay | None = None
+        self.asking: list[LiveDisplay] = []
+
+
+_terminal = _Terminal()
+
+
+class LiveDisplay:
+    """Draws a tree in place, below the earlier output of the terminal.
+
+    `hush` turns off the terminal's echo meanwhile. `redirect` prints what the program writes to standard output above
+    the tree. With several displays in several threads, the caller must use one lock for all of them.
+    """
+
+    def __init__(self, view: TreeView, stream: TextIO, *, hush: bool = True, redirect: bool = False) -> None:
         # Imported here because only terminals need rich.
         from rich.console import Console  # noqa: PLC0415 - see above
 
@@ -37,7 +56,8 @@ class LiveDisplay:
             file=stream, force_terminal=True, highlight=False, markup=False, emoji=False, legacy_windows=False
         )
         self._unicode = words.has_unicode(stream)
-        self._keys = Keys()
+        self._keys = Keys() if hush else None
+        self._redirect = redirect
         self._live: Live | None = None
         self._lines: list[Line] = []
         """The lines on the terminal."""
@@ -45,7 +65,7 @@ class LiveDisplay:
         self._changed = True
         self._painted_at = 0.0
         self._broken = False
-        self._begun = self._paused = False
+        self._begun = False
 
     def begin(self) -> None:
         self._begun = True
@@ -58,6 +78,8 @@ class LiveDisplay:
     def paint(self) -> None:
         """Draw if anything changed, the clock included. Never raises, even if the terminal goes away."""
         now = time.monotonic()
+        if self._live is None:
+            self._follow_state()
         if self._live is None or self._broken:
             return
         if not (self._changed or now - self._painted_at >= CLOCK_S or self._resized()):
@@ -79,24 +101,38 @@ class LiveDisplay:
         from rich.text import Text  # noqa: PLC0415 - as above
 
         with self._unbroken():
-            self._console.print(Text(text))
+            self._print(Text(text))
+
+    def _print(self, text: Text) -> None:
+        """Print above the tree that is being drawn, whichever it is."""
+        (_terminal.drawing or self)._console.print(text)  # noqa: SLF001 - of this class
 
     @contextmanager
     def paused(self) -> Generator[None]:
         """Hide the tree inside this context; also valid before `begin` and after `end`."""
-        self._paused = True
-        self._follow_state()
+        self.hide()
         try:
             yield
         finally:
-            self._paused = False
-            self._follow_state()
-            self.paint()
+            self.unhide()
+
+    def hide(self) -> None:
+        """Free the terminal for a question: no display of this process draws until `unhide`."""
+        _terminal.asking.append(self)
+        if _terminal.drawing is not None:
+            _terminal.drawing._follow_state()  # noqa: SLF001 - of this class
+
+    def unhide(self) -> None:
+        if self in _terminal.asking:
+            _terminal.asking.remove(self)
+        self._follow_state()
+        self.paint()
 
     def redraw(self) -> None:
         """Draw again after SIGCONT, below the output that other programs wrote in the meantime."""
         if self._live is not None:
-            self._keys.hush()
+            if self._keys is not None:
+                self._keys.hush()
             with self._unbroken():
                 self._stream.write("\n" * len(self._lines))
             self._lines = []
@@ -114,17 +150,21 @@ class LiveDisplay:
                     now=self.view.clock(time.time()),
                     most=LAST_LINES,
                 )
-                self._console.print(self._text(lines))
+                self._print(self._text(lines))
 
     def _follow_state(self) -> None:
-        """Start or stop drawing, according to `begin`, `end` and `paused`."""
-        wanted = self._begun and not self._paused
+        """Start or stop drawing, according to `begin`, `end`, and who uses the terminal."""
+        wanted = self._begun and not _terminal.asking and _terminal.drawing in (None, self)
         if wanted and self._live is None:
-            self._keys.hush()
+            _terminal.drawing = self
+            if self._keys is not None:
+                self._keys.hush()
             self._start()
         elif not wanted and self._live is not None:
+            _terminal.drawing = None
             self._stop()
-            self._keys.restore()
+            if self._keys is not None:
+                self._keys.restore()
 
     def _start(self) -> None:
         from rich.live import Live  # noqa: PLC0415 - as above
@@ -134,8 +174,8 @@ class LiveDisplay:
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
+                redirect_stdout=self._redirect,
+                redirect_stderr=self._redirect,
                 vertical_overflow="crop",
             )
             self._live.start()
