@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from remit.engine.start import run, run_sync, start
     from remit.engine.terminal_prompt import ask_in_terminal
     from remit.engine.tree.approvals import Approver
-    from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
+    from remit.errors import (
+        ModelError,
+        NoSuchTree,
+        OutcomeError,
+        RemitError,
+        StoreError,
+        TreeExists,
+        TreeOwned,
+        UsageError,
+    )
     from remit.observe.otel.instrument import instrument
     from remit.tools.contexts import ProgramContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
@@ -51,6 +60,7 @@ __all__ = [
     "Limits",
     "Model",
     "ModelError",
+    "NoSuchTree",
     "Outcome",
     "OutcomeError",
     "Price",
@@ -71,6 +81,7 @@ __all__ = [
     "ToolContext",
     "ToolMessage",
     "ToolResult",
+    "TreeExists",
     "TreeOwned",
     "Usage",
     "UsageError",
@@ -94,7 +105,7 @@ _ROOMS = {
     "engine.tree.approvals": "Approver",
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",
-    "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
+    "errors": "ModelError NoSuchTree OutcomeError RemitError StoreError TreeExists TreeOwned UsageError",
     "observe.otel.instrument": "instrument",
     "types.events": "Event",
     "types.limits": "Left Limits Usage",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets as entropy
+import time
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -24,7 +26,7 @@ import msgspec
 import remit.stores.sql.tables as tables
 import remit.tasks.threads as threads
 import remit.types.commands
-from remit.errors import StoreError, TreeOwned, UsageError
+from remit.errors import NoSuchTree, StoreError, TreeExists, TreeOwned, UsageError
 from remit.history.redaction import Redactor
 from remit.history.secret_patterns import SecretPattern
 from remit.stores.owner import new_owner
@@ -45,6 +47,9 @@ T = TypeVar("T")
 
 POLL_S = 0.2
 """Polling interval of a wait for commands."""
+
+SURE_S = 5.0
+"""A claim that holds for less than this is renewed before it is confirmed."""
 
 SHRINK_BYTES = 1_000_000
 """When deleted trees have freed this much, the space is given back to the file system; smaller amounts at `close`."""
@@ -122,6 +127,8 @@ class JournalStore:
     async def claim(self, root: str, *, new: bool) -> None:
         self._check()
         if root in self._claims or root in self._claiming:
+            if new:
+                raise TreeExists(f"This process is already running {root!r}. Use another id.")
             raise TreeOwned(f"This process is already running {root!r}. Wait until that run has ended.")
         if not new:
             await self._must_exist(root)
@@ -210,6 +217,29 @@ class JournalStore:
         for claim in tuple(self._claims.values()):
             if claim.error is not None and root in (None, claim.root):
                 raise claim.tell(claim.error)
+
+    async def confirm(self, root: str, *above: str) -> float:
+        self._check()
+        await self._flush()
+        names = (root, *above)
+        if self._held_until(names) - time.monotonic() < SURE_S:
+            began = time.monotonic()
+            await self._do(lambda link, _: [self._own(link, name) for name in names])
+            for name in names:
+                self._writer.renewed(name, began)
+        return self._held_until(names)
+
+    def _held_until(self, roots: Sequence[str]) -> float:
+        """Until when all these claims hold. Raises StoreError if one is lost."""
+        until = math.inf
+        for root in roots:
+            claim = self._claims.get(root)
+            if claim is None:
+                raise StoreError(f"The run {root!r} is not claimed.")
+            if claim.error is not None:
+                raise claim.tell(claim.error)
+            until = min(until, claim.held_until)
+        return until
 
     async def _flush(self) -> None:
         promise = self._writer.flush()
@@ -399,7 +429,7 @@ class JournalStore:
 
     async def _must_exist(self, root: str) -> None:
         if await self._read(lambda _: False, True):
-            raise StoreError(
+            raise NoSuchTree(
                 f"{self._place.where} does not exist, so it has no run {root!r}. Check the store's name."
             )
 

@@ -106,14 +106,15 @@ class TreeContext:
         # If no other process can read the journal, events are only in the stream.
         if journal.shared and not event.live_only:
             journal.record(event)
-            if journal.taken_over:
-                self._leave()
+            self.check_claim()
         self.stream.publish(event)
         if self.tracing is not None:
             self.tracing.see(event)
 
-    def _leave(self) -> None:
-        """Stop the tree: another process has taken it over."""
+    def check_claim(self) -> None:
+        """Stop the tree if another process has taken it over."""
+        if not self.journal.taken_over:
+            return
         root = self.runs.get(self.root)
         if root is not None:
             root.life.lose_tree(self.journal.trouble)
