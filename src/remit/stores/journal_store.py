@@ -45,9 +45,6 @@ from remit.types.sandbox import Sandbox
 
 T = TypeVar("T")
 
-POLL_S = 0.2
-"""Polling interval of a wait for commands."""
-
 SURE_S = 5.0
 """A claim that holds for less than this is renewed before it is confirmed."""
 
@@ -360,10 +357,10 @@ class JournalStore:
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
         while True:
-            if wait:
-                # Also before the first query: it saves the query for a tree that ends sooner.
-                await asyncio.sleep(POLL_S)
             self._check()
+            if wait:
+                await self._wait(root, after)
+                self._check()
             found = await self._read(
                 lambda link: tables.commands_after(link, root, after, self._place.where), None
             )
@@ -372,12 +369,29 @@ class JournalStore:
             if found or not wait:
                 return found
 
+    async def _wait(self, root: str, after: int) -> None:
+        """Wait until the tree has such a command or no longer exists."""
+        waiting = self._reader.wait(root, after)
+        try:
+            with contextlib.suppress(NotReady):
+                await self._answer(waiting, self._reader.worker)
+        finally:
+            self._reader.forget(waiting)
+
     async def trees(self) -> list[TreeInfo]:
+        await self._settle()
+        return await self._read(tables.trees, [])
+
+    async def trees_named(self, roots: Sequence[str]) -> list[TreeInfo]:
+        await self._settle()
+        return await self._read(lambda link: tables.trees_named(link, roots), [])
+
+    async def _settle(self) -> None:
+        """Write this store's own events before a list is read, unless the database is in trouble."""
         self._check()
         if not self._writer.troubled:
             with contextlib.suppress(StoreError):
                 await self._flush()
-        return await self._read(tables.trees, [])
 
     async def delete(self, root: str) -> None:
         self._check()

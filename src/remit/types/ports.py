@@ -141,6 +141,7 @@ class Store(Protocol):
     - A store for strict trees also has `async def confirm(self, root, *above) -> float`: it waits until the appended
       events are durable, checks that this process still owns these trees, and returns the time, on the clock of
       `time.monotonic`, until which no other process can take them over. Raises StoreError or TreeOwned.
+    - A store may also have `async def trees_named(self, roots) -> list[TreeInfo]`, which reads only these trees.
     - A store that removes secrets also has `def redact_text(self, text) -> str`, which returns a text as the store records
       it. On resume, children of code are found by the recorded form of their prompts.
     """

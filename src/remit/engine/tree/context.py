@@ -78,6 +78,8 @@ class TreeContext:
         self.past = Tree() if past is None else past
         self.waiting: dict[str, list[Sent]] = {}
         """Recorded runs that are still to be resumed, with the messages sent to each meanwhile."""
+        self.doomed: dict[str, tuple[str, str, str]] = {}
+        """Recorded runs to cancel as soon as they are resumed, with the arguments for `Life.cancel`."""
         if past is not None:
             self._restore(past)
 

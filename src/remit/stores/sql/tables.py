@@ -169,9 +169,8 @@ def renew(link: Link, roots: Sequence[str], owner: str) -> set[str]:
             f"UPDATE remit_trees SET expires = {link.now} + ? WHERE owner = ? AND root IN ({marks})",  # noqa: S608
             (owners.LEASE_S, owner, *values),
         )
-        found = link.rows(
-            f"SELECT root FROM remit_trees WHERE owner = ? AND root IN ({marks})", (owner, *values)
-        )
+        sql = f"SELECT root FROM remit_trees WHERE owner = ? AND root IN ({marks})"  # noqa: S608 - placeholders
+        found = link.rows(sql, (owner, *values))
         held |= {cast(str, row[0]) for row in found}
     return held
 
@@ -289,11 +288,40 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
     return posted
 
 
+def last_commands(link: Link, roots: Sequence[str]) -> dict[str, int]:
+    """The number of the last command of each of these trees, 0 without one; unknown trees are left out."""
+    last: dict[str, int] = {}
+    for marks, values in _named(roots):
+        found = link.rows(
+            "SELECT t.root, coalesce(max(c.number), 0) FROM remit_trees t LEFT JOIN remit_commands c ON c.root = t.root"
+            f" WHERE t.root IN ({marks}) GROUP BY t.root",
+            values,
+        )
+        last.update(cast(list[tuple[str, int]], found))
+    return last
+
+
+_COLUMNS = (
+    "root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {now},"
+    " runs, requests, tokens, micros, unpriced"
+)
+
+
+def trees_named(link: Link, roots: Sequence[str]) -> list[TreeInfo]:
+    """The trees with these ids, in any order; trees without events are left out."""
+    rows: list[Row] = []
+    for marks, values in _named(roots):
+        sql = f"SELECT {_COLUMNS} FROM remit_trees WHERE events > 0 AND root IN ({marks})"  # noqa: S608 - placeholders
+        rows += link.rows(sql.format(now=link.now), values)
+    return _infos(rows)
+
+
 def trees(link: Link) -> list[TreeInfo]:
-    found = link.rows(
-        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now},"  # noqa: S608
-        " runs, requests, tokens, micros, unpriced FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
-    )
+    sql = f"SELECT {_COLUMNS} FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"  # noqa: S608 - as above
+    return _infos(link.rows(sql.format(now=link.now)))
+
+
+def _infos(found: Sequence[Row]) -> list[TreeInfo]:
     listed: list[TreeInfo] = []
     for row in found:
         try:
