@@ -342,7 +342,9 @@ async def test_a_cancel_reads_no_events() -> None:
     """Cancelling a root reads the summary of that one tree: neither its events nor other trees."""
 
     class Narrow(MemoryStore):
-        asked: list[str] = []
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[str] = []
 
         async def trees_named(self, roots: Sequence[str]) -> list[TreeInfo]:
             self.asked += roots

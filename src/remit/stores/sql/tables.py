@@ -292,11 +292,11 @@ def last_commands(link: Link, roots: Sequence[str]) -> dict[str, int]:
     """The number of the last command of each of these trees, 0 without one; unknown trees are left out."""
     last: dict[str, int] = {}
     for marks, values in _named(roots):
-        found = link.rows(
-            "SELECT t.root, coalesce(max(c.number), 0) FROM remit_trees t LEFT JOIN remit_commands c ON c.root = t.root"
-            f" WHERE t.root IN ({marks}) GROUP BY t.root",
-            values,
+        sql = (
+            "SELECT t.root, coalesce(max(c.number), 0) FROM remit_trees t LEFT JOIN remit_commands c"  # noqa: S608 - placeholders
+            f" ON c.root = t.root WHERE t.root IN ({marks}) GROUP BY t.root"
         )
+        found = link.rows(sql, values)
         last.update(cast(list[tuple[str, int]], found))
     return last
 
