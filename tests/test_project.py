@@ -32,6 +32,7 @@ FLOORS = {
     "a tree of runs": "engine.delegation",
     "entry points": "engine",
     "from outside": "remote",
+    "many trees": "batches",
     "readers of events": "observe",
     "traces": "observe.otel",
     "the command line": "cli __main__",
@@ -47,6 +48,7 @@ ALSO = {
     "definitions": "tools.mcp",  # agent files describe servers, and `load_settings()` takes no argument for them
     "engine": "stores models",  # `run(store="path")` and `model="name"` open stores and models
     "remote": "stores",  # it reaches a tree through its store
+    "batches": "stores",  # `batch(store="sqlite:///runs.db")` opens what it names
     "observe.page": "stores",  # `app("sqlite:///runs.db")` opens what it names
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remit.agent import Agent
+    from remit.batches.batch import Batch, batch
     from remit.engine.handle import Running
     from remit.engine.resume import reopen, resume
     from remit.engine.start import run, run_sync, start
@@ -51,6 +52,7 @@ __all__ = [
     "ApprovalRequest",
     "Approver",
     "AssistantMessage",
+    "Batch",
     "Call",
     "Delta",
     "Event",
@@ -88,6 +90,7 @@ __all__ = [
     "UserMessage",
     "allow",
     "ask_in_terminal",
+    "batch",
     "deny",
     "instrument",
     "reopen",
@@ -102,6 +105,7 @@ __version__ = "0.1.0.dev0"
 
 _ROOMS = {
     "agent": "Agent",
+    "batches.batch": "Batch batch",
     "engine.tree.approvals": "Approver",
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import Struct
@@ -49,6 +51,19 @@ else:
 kit.built_in.source = built_in
 
 F = TypeVar("F", bound=Callable[..., object])
+
+_above: ContextVar[tuple[str, ...]] = ContextVar("trees_above", default=())
+
+
+@contextmanager
+def with_trees_above(*roots: str) -> Generator[None]:
+    """Strict trees that are prepared inside send requests only while this process owns these trees too."""
+    token = _above.set(roots)
+    try:
+        yield
+    finally:
+        _above.reset(token)
+
 
 _Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
 
@@ -288,7 +303,8 @@ def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Re
     workspace = options.get("workspace")
     folder = None if workspace is None else checks.check_workspace(workspace)
     strict = checks.check_strict(options.get("strict"), opened)
-    return Ready(opened, isinstance(store, str), models, (caller, agent.policy), sandbox, folder, strict)
+    policies = (caller, agent.policy)
+    return Ready(opened, isinstance(store, str), models, policies, sandbox, folder, strict, _above.get())
 
 
 def _sandboxes(agent: Agent, own: Sandbox) -> set[Sandbox]:
