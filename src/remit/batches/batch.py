@@ -91,7 +91,12 @@ def batch(
     # Checks everything else; opens nothing.
     start(agent, "a row", store=opened, limits=limits, **options)
     trees = RowTrees(
-        agent, id or new_root_id.get()(), opened, limits or Limits(), Total(total or Limits()), options
+        agent,
+        id or new_root_id.get()(),
+        store=opened,
+        limits=limits or Limits(),
+        total=Total(total or Limits()),
+        options=options,
     )
     return Batch(trees, found, tasks, concurrency, retries, ours=isinstance(store, str) or store is None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import anyio
 
-from remit.engine.budget.account import NOTHING, Amount, Book, in_the_way, overrun_of
+from remit.engine.budget.account import NOTHING, Amount, Book, Over, overrun_of
 from remit.errors import UsageError
 from remit.types.limits import NO_CAP, Limits, Usage, cap_micros, caps_of, to_micros
 from remit.types.outcome import Rejection
@@ -81,23 +81,21 @@ class Total:
             self._held[tree] = Amount(*(a + b for a, b in zip(held, more, strict=True)))
         return True
 
-    async def reserve(self, tree: str, wanted: Limits) -> Limits | Rejection:
-        """Reserve the limits of a tree; waits while other trees hold the rest.
+    async def reserve(self, tree: str, wanted: Amount) -> Rejection | None:
+        """Reserve for a tree; waits while other trees hold what it needs. Returns the rejection if it does not fit.
 
-        If no tree holds anything, the limits are narrowed to what is left. Returns the limits to use, or the rejection.
+        A tree is not narrowed to what is left: it would end over budget, and a larger total could not undo that.
         """
         book = self.book
         if book is None or tree in self._held:
-            return wanted
+            return None
         async with self._changed:
-            while not book.overran and not book.has_room(amount_of(wanted)) and self._held:
+            while not book.overran and not book.has_room(wanted) and self._held:
                 await self._changed.wait()
-            limits = wanted if book.has_room(amount_of(wanted)) else _narrowed(book, wanted)
-            if book.overran or limits is None:
-                over = overrun_of(book) if book.overran else in_the_way(book)
-                return Rejection("budget", over.words if over else "the total of the batch is used up")
-            self.enter(tree, amount_of(limits))
-            return limits
+            if book.overran or not book.has_room(wanted):
+                return Rejection("budget", _over(book, wanted).words)
+            self.enter(tree, wanted)
+            return None
 
     async def settle(self, tree: str, used: Amount) -> None:
         """Replace the reservation of a tree by what it used."""
@@ -117,15 +115,14 @@ class Total:
             self._changed.notify_all()
 
 
-def _narrowed(book: Book, wanted: Limits) -> Limits | None:
-    """The limits narrowed to what the book has left; None if that is nothing."""
-    if book.is_empty:
-        return None
-    caps = book.caps
-    return wanted.tighter(
-        Limits(
-            **({} if caps.requests >= NO_CAP else {"requests": book.free_requests}),
-            **({} if caps.tokens >= NO_CAP else {"tokens": book.free_tokens}),
-            **({} if caps.micros >= NO_CAP else {"usd": book.free_micros / 1_000_000}),
-        )
-    )
+def _over(book: Book, wanted: Amount) -> Over:
+    """The limit that a tree does not fit into."""
+    if book.overran:
+        return overrun_of(book)
+    for resource, cap, free, need in (
+        ("requests", book.caps.requests, book.free_requests, wanted.requests),
+        ("tokens", book.caps.tokens, book.free_tokens, wanted.tokens),
+    ):
+        if free < need:
+            return Over(book.owner, resource, cap, cap - free, need=need)
+    return Over(book.owner, "usd", book.caps.micros, book.caps.micros - book.free_micros, need=wanted.micros)

@@ -40,7 +40,14 @@ class RowTrees:
     """The trees of one batch."""
 
     def __init__(
-        self, agent: Agent, batch: str, store: Store, limits: Limits, total: Total, options: TreeOptions
+        self,
+        agent: Agent,
+        batch: str,
+        *,
+        store: Store,
+        limits: Limits,
+        total: Total,
+        options: TreeOptions,
     ) -> None:
         self.agent = agent
         self.batch = batch
@@ -77,11 +84,11 @@ class RowTrees:
         if info is not None and _is_final(info):
             return await self.recorded(tree)
         if info is None:
-            limits = await self._total.reserve(tree, self._limits)
-            if isinstance(limits, Rejection):
-                raise NotRun(limits)
+            rejection = await self._total.reserve(tree, amount_of(self._limits))
+            if rejection is not None:
+                raise NotRun(rejection)
             try:
-                outcome = await self._execute(tree, lambda: self._start(tree, task, limits))
+                outcome = await self._execute(tree, lambda: self._start(tree, task))
             except TreeExists:
                 # A driver that was replaced had started it meanwhile; it could not send anything.
                 outcome = await self._resume(tree)
@@ -90,9 +97,11 @@ class RowTrees:
         await self._total.settle(tree, used_by(outcome.total_usage))
         return outcome
 
-    def _start(self, tree: str, task: str, limits: Limits) -> Running:
+    def _start(self, tree: str, task: str) -> Running:
         with with_trees_above(self.batch):
-            return start(self.agent, task, run_id=tree, store=self.store, limits=limits, **self._options)
+            return start(
+                self.agent, task, run_id=tree, store=self.store, limits=self._limits, **self._options
+            )
 
     async def _resume(self, tree: str) -> Outcome:
         past = await remote.look(self.store, tree)
