@@ -55,7 +55,7 @@ class Counting:
 
 
 async def collect(job: object) -> list[Item[str]]:
-    return [item async for item in job.outcomes()]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - a Batch
+    return [item async for item in job.outcomes()]  # pyright: ignore[reportAttributeAccessIssue] - a Batch
 
 
 ROWS = [f"row {n}" for n in range(1, 21)]
@@ -126,7 +126,7 @@ def test_mistakes_are_found_before_anything_runs() -> None:
         {"model": "nosuch:model"},
     ):
         with pytest.raises(UsageError):
-            batch(LEAD, ROWS, **({"model": Counting()} | wrong))  # pyright: ignore[reportArgumentType, reportCallIssue] - the mistakes
+            batch(LEAD, ROWS, **({"model": Counting()} | wrong))  # pyright: ignore[reportArgumentType] - the mistakes
 
 
 async def test_a_failure_that_may_pass_is_tried_again_in_a_new_tree() -> None:

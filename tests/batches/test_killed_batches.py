@@ -110,6 +110,7 @@ async def test_a_frozen_driver_that_wakes_sends_nothing(url: str, tmp_path: Path
             if process is not None:
                 process.kill()
                 process.wait()
+    assert other is not None
     # Up to eight requests were past their check when the driver was frozen.
     assert _pids(tmp_path)[frozen.pid] <= before + 8
     rows = rows_of(tmp_path, other)

@@ -7,7 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from commandbench import Result, _Stream  # pyright: ignore[reportPrivateUsage] - standard streams of a command
+from commandbench import Result, _Stream
 
 import remit.cli.exits as exits
 from remit import ModelError, Price, Reply, Request, Usage
@@ -173,7 +173,7 @@ def test_the_progress_line() -> None:
     """The line has a bar and counts, and the rate and the estimated end once rows have ended."""
     known = {"ok": 3, "running": 2, "requests": 3, "tokens": 9, "usd": 0.5, "seconds": 2.0}
     rate = Rate()
-    first = progress_line(Progress(rows=8, done=4, **known), rate)  # pyright: ignore[reportArgumentType] - numbers
+    first = progress_line(Progress(rows=8, done=4, **known), rate)
     assert first == "[############............] 4/8 rows, 3 ok, 2 running, $0.5000"
-    later = progress_line(Progress(rows=8, done=6, **known), rate)  # pyright: ignore[reportArgumentType] - as above
+    later = progress_line(Progress(rows=8, done=6, **known), rate)
     assert "rows/s, ends in about" in later

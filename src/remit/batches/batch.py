@@ -21,7 +21,7 @@ from remit.batches.total import Total, check_total
 from remit.batches.trees import NotRun, RowTrees
 from remit.engine.handle import Running
 from remit.engine.resume import reopen
-from remit.engine.start import TreeOptions, check_options, start
+from remit.engine.start import TreeOptions, check_options, start, with_options
 from remit.errors import TreeExists, TreeOwned, UsageError
 from remit.history.records import Tree
 from remit.stores import open_store
@@ -49,6 +49,7 @@ class Incomplete(Exception):
     """Some rows did not run. The batch can be resumed, with a larger `total` if that was the reason."""
 
 
+@with_options(TreeOptions)
 def batch(
     agent: Agent,
     rows: Iterable[Row],
@@ -56,7 +57,6 @@ def batch(
     task: Callable[[Row], str] | None = None,
     id: str | None = None,  # noqa: A002 - the word users expect
     store: Store | str | None = None,
-    limits: Limits | None = None,
     total: Limits | None = None,
     concurrency: int = CONCURRENCY,
     retries: int = RETRIES,
@@ -66,14 +66,14 @@ def batch(
 
     task: makes a row's task (default: the row itself, which must be a string)
     id: the batch's id; with the same id, a batch resumes, from another process too. Needs a store.
-    limits: for each tree
+    store: where the journal is kept (default: in memory)
     total: for all trees together; caps requests, tokens or usd, and `limits` must cap the same
     concurrency: trees that run at once
     retries: how often a row is tried again, in a new tree, after a failure that may pass
 
-    The other options are those of `run`. Raises UsageError for a mistake in the call.
+    `limits` and the other options are for each tree. Raises UsageError for a mistake in the call.
     """
-    check_options("batch()", cast(TreeOptions, options), TreeOptions)
+    check_options("batch()", options, TreeOptions)
     for name, value, least in (("concurrency", concurrency, 1), ("retries", retries, 0)):
         if isinstance(value, bool) or not isinstance(cast(object, value), int) or value < least:
             raise UsageError(f"batch(): {name} must be a whole number, {least} or more, not {value!r}.")
@@ -83,18 +83,17 @@ def batch(
     if id is not None and len(id) > MOST_ID:
         raise UsageError(f"batch(): the id may have at most {MOST_ID} characters, not {len(id)}.")
     if total is not None:
-        check_total(total, limits)
+        check_total(total, options.get("limits"))
     found = list(rows)
     tasks = [_task_of(row, number, task) for number, row in enumerate(found, 1)]
     opened = MemoryStore() if store is None else open_store(store) if isinstance(store, str) else store
     options = cast(TreeOptions, {**options, "strict": not getattr(opened, "volatile", False)})
     # Checks everything else; opens nothing.
-    start(agent, "a row", store=opened, limits=limits, **options)
+    start(agent, "a row", store=opened, **options)
     trees = RowTrees(
         agent,
         id or new_root_id.get()(),
         store=opened,
-        limits=limits or Limits(),
         total=Total(total or Limits()),
         options=options,
     )

@@ -45,7 +45,6 @@ class RowTrees:
         batch: str,
         *,
         store: Store,
-        limits: Limits,
         total: Total,
         options: TreeOptions,
     ) -> None:
@@ -53,7 +52,7 @@ class RowTrees:
         self.batch = batch
         self.store = store
         self.live: dict[str, Running] = {}
-        self._limits = limits
+        self._limits = options.get("limits") or Limits()
         self._total = total
         self._options = options
         self._known: dict[str, TreeInfo] = {}
@@ -99,17 +98,15 @@ class RowTrees:
 
     def _start(self, tree: str, task: str) -> Running:
         with with_trees_above(self.batch):
-            return start(
-                self.agent, task, run_id=tree, store=self.store, limits=self._limits, **self._options
-            )
+            return start(self.agent, task, run_id=tree, store=self.store, **self._options)
 
     async def _resume(self, tree: str) -> Outcome:
         past = await remote.look(self.store, tree)
-        limits = self._topped_up(tree, past)
+        options = cast(TreeOptions, {**self._options, "limits": self._topped_up(tree, past)})
 
         def make() -> Running:
             with with_trees_above(self.batch):
-                return reopen(self.store, tree, agent=self.agent, limits=limits, **self._options)
+                return reopen(self.store, tree, agent=self.agent, **options)
 
         return await self._execute(tree, make)
 

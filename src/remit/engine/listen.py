@@ -75,7 +75,7 @@ def obey(tree: TreeContext, command: AnyCommand) -> None:
             node.life.cancel(*why)
         elif command.run in tree.waiting:
             tree.doomed[command.run] = why
-    elif isinstance(command, Send):
+    else:
         _send(tree, node, command)
 
 

@@ -64,8 +64,8 @@ def _load(module: str, path: str) -> object:
     return found
 
 
-def _rebuild(kind: type, state: Mapping[str, object]) -> object:
-    made = cast("object", kind.__new__(kind))
+def _rebuild(kind: type[object], state: Mapping[str, object]) -> object:
+    made = kind.__new__(kind)
     vars(made).update(state)
     restore = cast("Callable[[], None]", getattr(made, "restore_globals"))  # noqa: B009 - not a method of object
     restore()

@@ -186,7 +186,7 @@ class Tool:
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:  # pyright: ignore[reportIncompatibleMethodOverride] - `object` allows a string too
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
         """Pickle the tool without its module's globals. Raises UsageError for a tool that cannot be pickled."""
         from remit.tools.pickling import reduced  # noqa: PLC0415 - only for other processes
 
