@@ -32,6 +32,7 @@ FLOORS = {
     "a tree of runs": "engine.delegation",
     "entry points": "engine",
     "from outside": "remote",
+    "many trees": "batches",
     "readers of events": "observe",
     "the page": "observe.page",
     "traces": "observe.otel",
@@ -49,6 +50,7 @@ ALSO = {
     "types": "observe.display",  # an `Outcome` displays itself: Python looks for methods
     "engine": "stores models observe.display",  # `run(store="path", model="name", show=True)` opens these
     "remote": "stores",  # it reaches a tree through its store
+    "batches": "stores",  # `batch(store="sqlite:///runs.db")` opens what it names
     "observe.page": "stores",  # `app("sqlite:///runs.db")` opens what it names
     "cli": "stores models definitions tools.builtin tools.mcp",  # it wires everything
 }

@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remit.agent import Agent
+    from remit.batches.batch import Batch, batch
     from remit.engine.handle import Running
     from remit.engine.resume import reopen, resume
     from remit.engine.start import run, run_sync, start
     from remit.engine.terminal_prompt import ask_in_terminal
     from remit.engine.tree.approvals import Approver
-    from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
+    from remit.errors import (
+        ModelError,
+        NoSuchTree,
+        OutcomeError,
+        RemitError,
+        StoreError,
+        TreeExists,
+        TreeOwned,
+        UsageError,
+    )
     from remit.observe.otel.instrument import instrument
     from remit.tools.contexts import ProgramContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
@@ -43,6 +53,7 @@ __all__ = [
     "ApprovalRequest",
     "Approver",
     "AssistantMessage",
+    "Batch",
     "Call",
     "Delta",
     "Event",
@@ -52,6 +63,7 @@ __all__ = [
     "Limits",
     "Model",
     "ModelError",
+    "NoSuchTree",
     "Outcome",
     "OutcomeError",
     "Price",
@@ -72,12 +84,14 @@ __all__ = [
     "ToolContext",
     "ToolMessage",
     "ToolResult",
+    "TreeExists",
     "TreeOwned",
     "Usage",
     "UsageError",
     "UserMessage",
     "allow",
     "ask_in_terminal",
+    "batch",
     "deny",
     "instrument",
     "messages_from_json",
@@ -94,10 +108,11 @@ __version__ = "0.1.0.dev0"
 
 _ROOMS = {
     "agent": "Agent",
+    "batches.batch": "Batch batch",
     "engine.tree.approvals": "Approver",
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",
-    "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
+    "errors": "ModelError NoSuchTree OutcomeError RemitError StoreError TreeExists TreeOwned UsageError",
     "observe.otel.instrument": "instrument",
     "types.events": "Event",
     "types.limits": "Left Limits Usage",

@@ -4,7 +4,9 @@
     ├── UsageError          the calling code is wrong: fix the call; nothing ran and nothing was spent
     ├── ModelError          a provider failed: see `kind`, `retryable`, `retry_after`; the loop retries
     ├── StoreError          the journal failed: the message names the store and says what to do
-    │   └── TreeOwned       another process runs this tree: wait for that process, or stop it
+    │   ├── TreeOwned       another process runs this tree: wait for that process, or stop it
+    │   ├── TreeExists      the store already has a tree with this id: resume it, or choose another id
+    │   └── NoSuchTree      the store has no tree with this id
     └── OutcomeError        raised only by `Outcome.raise_for_status()`
 
 A failed child run is an `Outcome`, not an exception. Cancellation is asyncio's `CancelledError`.
@@ -88,6 +90,14 @@ class StoreError(RemitError):
 
 class TreeOwned(StoreError):
     """Raised when another live process owns the tree or has taken it over."""
+
+
+class TreeExists(StoreError):
+    """Raised when a new tree has an id that the store already has."""
+
+
+class NoSuchTree(StoreError):
+    """Raised when a store has no tree with the given id."""
 
 
 class OutcomeError(RemitError):

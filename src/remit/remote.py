@@ -3,10 +3,9 @@
     import remit.remote as remote
     await remote.cancel("sqlite", run_id, "changed my mind")
 
-The process that runs the tree obeys within half a second. If no process runs the tree, messages and answers wait
-until the tree is resumed. A function returns False if the command would have no effect: the run has ended and
-cannot resume, the request was already answered, or no process runs the tree to cancel. Every function raises
-StoreError for an unknown run.
+The process that runs the tree obeys within half a second. If no process runs the tree, commands wait until a process
+resumes the tree. A function returns False if the command would have no effect: the run has ended and cannot resume, or
+the request was already answered. Every function raises StoreError for an unknown run.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 
@@ -27,21 +26,21 @@ from remit.history.records import REOPENED, Tree
 from remit.stores import open_store
 from remit.tools.policy import ApprovalRequest, Decision, allow, deny
 from remit.types.commands import Answer, AnyCommand, Cancel, Send
-from remit.types.ports import Store, new_command_id
+from remit.types.ports import Store, TreeInfo, new_command_id
 
 
 async def cancel(store: Store | str, run: str, reason: str = "", *, by: str = "") -> bool:
-    """Stop a run and everything below it."""
+    """Stop a run and everything below it. If no process runs an unfinished tree, it stops when it is resumed."""
     why = _text("reason", reason)
     command = Cancel(id=new_command_id(), at=time.time(), by=_who(by), run=_text("run", run), reason=why)
     async with _opened(store) as found:
-        root = run.partition(".")[0]
-        known = [info for info in await found.trees() if info.root == root]
-        if known and not known[0].live:
-            # No process runs the tree. look() raises if the run is unknown.
-            await look(found, run)
+        if "." in run:
+            return await _post(found, run, command, lambda tree: _is_open(tree, run))
+        # The list knows whether a root has ended: the events, which may be many, need not be read.
+        if any(info.status is not None for info in await infos(found, [run])):
             return False
-        return await _post(found, run, command, lambda tree: _is_open(tree, run))
+        await found.post(run, command)
+        return True
 
 
 async def send(store: Store | str, run: str, text: str, *, by: str = "") -> bool:
@@ -96,6 +95,15 @@ async def look(store: Store | str, run: str) -> Tree:
             # The tree has only just been claimed, or it is unknown: commands() raises for an unknown tree.
             await found.commands(root, 0, wait=False)
     return tree
+
+
+async def infos(store: Store, roots: Sequence[str]) -> list[TreeInfo]:
+    """The summaries of these trees, in any order; unknown trees and trees without events are left out."""
+    named = getattr(store, "trees_named", None)
+    if callable(named):
+        return await cast("Callable[[Sequence[str]], Awaitable[list[TreeInfo]]]", named)(roots)
+    wanted = set(roots)
+    return [info for info in await store.trees() if info.root in wanted]
 
 
 async def ask_elsewhere(request: ApprovalRequest) -> Decision:

@@ -37,7 +37,7 @@ def test_an_interrupted_run(bench: Bench, *, called: bool, way: str) -> None:
     bench.interrupted(called=called)
     assert remit("show").out.endswith(f"Resume: {way}\n")
     assert remit("watch").err.endswith(f"No process runs abcde any more. Resume: {way}\n")
-    assert remit("cancel", "last").err.endswith(f"no process runs it. Resume: {way}\n")
+    assert remit("cancel", "last").err.endswith(f"when the run is resumed. Resume: {way}\n")
     assert remit("send", "last", "hello").err.endswith(f"Its model reads the message after a resume: {way}\n")
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from stories import by_turn, change, journal, stare
 
+import remit.remote as remote
 from remit import Agent, Outcome, StoreError, allow, deny, reopen, resume, start
 from remit.history.fold import fold
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
 from remit.tools.policy import ApprovalRequest, Decision
 from remit.types.commands import Answer, AnyCommand, Cancel, Send
-from remit.types.events import ApprovalAnswered, CancelRequested, MessageJoined
+from remit.types.events import ApprovalAnswered, CancelRequested, Event, MessageJoined
 from remit.types.messages import ToolMessage
-from remit.types.ports import Posted
+from remit.types.ports import Posted, TreeInfo
 
 LEAF = Agent("leaf", tools=[stare, change])
 LEAD = Agent("lead", subagents=[LEAF])
@@ -301,3 +303,63 @@ async def test_a_command_that_cannot_be_written_down_is_refused() -> None:
         outcome = await running.outcome()
     assert outcome.ok
     assert allow().allowed
+
+
+class Killed(MemoryStore):
+    """Forgets its claims, as if the process that owned the trees had died."""
+
+    def kill(self) -> None:
+        for kept in self._trees.values():
+            kept.owned = False
+
+
+async def killed(store: Killed) -> None:
+    """A tree whose process died after ten seconds: it has no end in the journal."""
+    async with start(LEAD, "go", model=model(), store=store) as running:
+        await asyncio.sleep(10)
+        store.kill()
+        await running.cancel()
+    assert fold(await journal(store)).status is None
+
+
+@pytest.mark.parametrize(("run", "children"), [("r1", []), ("r1.1", ["cancelled", "completed"])])
+async def test_a_cancel_sent_while_no_process_runs_the_tree(run: str, children: list[str]) -> None:
+    """A cancel of an unfinished tree, or of a child, that no process runs takes effect when a process claims the tree."""
+    store = Killed()
+    await killed(store)
+    assert await remote.cancel(store, run, "not needed", by="anna")
+    outcome = await resume(store, "r1", agent=LEAD, model=model())
+    if run == "r1":
+        assert (outcome.status, outcome.reason) == ("cancelled", "cancelled by anna: not needed")
+        assert outcome.duration_s < 11
+    else:
+        assert [child.status for child in outcome.children] == children
+    again = await resume(store, "r1", agent=LEAD, model=model())
+    assert again.status == "completed", "the cancel applies once"
+
+
+async def test_a_cancel_reads_no_events() -> None:
+    """Cancelling a root reads the summary of that one tree: neither its events nor other trees."""
+
+    class Narrow(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[str] = []
+
+        async def trees_named(self, roots: Sequence[str]) -> list[TreeInfo]:
+            self.asked += roots
+            return [info for info in await super().trees() if info.root in roots]
+
+        async def trees(self) -> list[TreeInfo]:
+            raise AssertionError("all trees were read")
+
+        def read(self, root: str, after: int = 0) -> AsyncIterator[Event]:
+            raise AssertionError("events were read")
+
+    store = Narrow()
+    async with start(LEAD, "go", model=model(), store=store) as running:
+        await asyncio.sleep(10)
+        assert await remote.cancel(store, "r1")
+        assert (await running.outcome()).status == "cancelled"
+    assert not await remote.cancel(store, "r1"), "it has ended"
+    assert store.asked == ["r1", "r1"]

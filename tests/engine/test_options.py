@@ -12,7 +12,18 @@ import pytest
 from remit import Agent, Limits, UsageError, reopen, resume, run, run_sync, start
 from remit.testing import ScriptedModel, run_virtual, say
 
-SHARED = ["model", "models", "limits", "approver", "policy", "sandbox", "deps", "workspace", "on_event"]
+SHARED = [
+    "model",
+    "models",
+    "limits",
+    "approver",
+    "policy",
+    "sandbox",
+    "deps",
+    "workspace",
+    "on_event",
+    "strict",
+]
 # Without a type checker's eye, as most people write.
 WAYS_IN: list[Any] = [run, run_sync, start]
 WAYS_BACK: list[Any] = [resume, reopen]
@@ -24,7 +35,7 @@ def test_signature_and_help_show_each_option(function: Callable[..., object]) ->
     parameters = inspect.signature(function).parameters
     new = function in WAYS_IN
     first = ["agent", "task"] if new else ["store", "run_id", "agent"]
-    assert list(parameters) == [*first, *SHARED, *(["store", "history"] if new else [])]
+    assert list(parameters) == [*first, *SHARED, *(["store", "history", "run_id"] if new else [])]
     for name in SHARED:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters[name].default is None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
+import remit.remote as remote
 from remit.cli.run_lookup import NamedRun
 from remit.history.fold import apply
 from remit.history.records import Tree
@@ -67,4 +68,4 @@ def _has_ended(tree: Tree, run: str) -> bool:
 
 async def is_live(store: Store, root: str) -> bool:
     """Whether a process runs the tree."""
-    return any(info.root == root and info.live for info in await store.trees())
+    return any(info.live for info in await remote.infos(store, [root]))

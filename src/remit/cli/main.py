@@ -33,6 +33,7 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "run": Listed("remit.cli.commands.run", "Run an agent on a task and show its progress."),
+    "batch": Listed("remit.cli.commands.batch", "Run an agent on many rows; show, resume, cancel batches."),
     "resume": Listed("remit.cli.commands.resume", "Resume a stopped run."),
     "demo": Listed("remit.cli.commands.demo", "Survey a folder offline: a demo without an API key."),
     "runs": Listed("remit.cli.commands.runs", "List the runs in the journal."),

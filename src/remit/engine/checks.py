@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
@@ -79,6 +80,18 @@ def check_store(store: object) -> Store:
 _STORE_NAMES = [n for n in vars(Store) if not n.startswith("_")]
 
 
+def check_strict(strict: object, store: Store | None) -> bool:
+    if strict is not None and not isinstance(strict, bool):
+        raise UsageError(f"strict must be True or False, not {strict!r}.")
+    if strict and store is None:
+        raise UsageError("strict=True needs a store that other processes can open: store=...")
+    if strict and not callable(getattr(store, "confirm", None)) and not getattr(store, "volatile", False):
+        raise UsageError(
+            f"strict=True needs a store with a method `confirm`, which {type(store).__name__} lacks."
+        )
+    return bool(strict)
+
+
 def check_run_id(run_id: object) -> None:
     if not isinstance(run_id, str) or not run_id:
         raise UsageError(f"run_id must be the id of a root run, not {run_id!r}.")
@@ -90,6 +103,19 @@ def check_run_id(run_id: object) -> None:
         root = run_id.partition(".")[0]
         raise UsageError(
             f"{run_id!r} is a child run; only whole trees can be resumed. Resume its root: {root!r}."
+        )
+
+
+_NEW_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+def check_new_run_id(run_id: object) -> None:
+    """A dot would make the id a child's, and other characters would need quotes on a command line."""
+    if run_id is None:
+        return
+    if not isinstance(run_id, str) or not _NEW_RUN_ID.fullmatch(run_id):
+        raise UsageError(
+            f"run_id must have 1 to 64 characters, only letters, digits, - and _, not {repr(run_id)[:80]}."
         )
 
 

@@ -39,6 +39,8 @@ class Opened(Struct, frozen=True):
     """Closes everything opened for the tree except the store; called after the tree has stopped."""
     posted: Sequence[Posted] | None = ()
     """Commands that other processes sent before the tree was claimed; None if they are not known yet."""
+    unfinished: bool = False
+    """Whether a recorded tree had no end, so that a cancel among these commands applies."""
 
 
 class _TreeTask(asyncio.Task[Outcome]):
@@ -229,8 +231,11 @@ async def _live(opened: Opened) -> Outcome:
     if tree.journal.shared:
         from remit.engine.listen import catch_up, listen  # noqa: PLC0415 - only if other processes can open the store
 
-        after = None if opened.posted is None else catch_up(tree, opened.posted)
-        listener = tree.loop.create_task(listen(tree, after), name=f"remit {tree.root} listens")
+        cancels = opened.unfinished
+        after = None if opened.posted is None else catch_up(tree, opened.posted, cancels=cancels)
+        listener = tree.loop.create_task(
+            listen(tree, after, cancels=cancels), name=f"remit {tree.root} listens"
+        )
     try:
         outcome = await opened.root
     finally:

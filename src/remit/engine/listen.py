@@ -23,7 +23,7 @@ AGAIN_S = 5.0
 """The pause after a store failed to return the commands."""
 
 
-async def listen(tree: TreeContext, after: int | None) -> None:
+async def listen(tree: TreeContext, after: int | None, *, cancels: bool = False) -> None:
     """Execute the commands numbered above `after` until cancelled. If the store fails, it is asked again.
 
     `after` is None if the commands sent while no process ran the tree are not known yet: the first answer has them.
@@ -34,7 +34,7 @@ async def listen(tree: TreeContext, after: int | None) -> None:
         try:
             posted = await tree.journal.commands(after or 0, wait=after is not None)
             if after is None:
-                after, posted = catch_up(tree, posted), []
+                after, posted = catch_up(tree, posted, cancels=cancels), []
             for one in posted:
                 after = one.number
                 obey(tree, one.command)
@@ -48,13 +48,13 @@ async def listen(tree: TreeContext, after: int | None) -> None:
             await asyncio.sleep(LEAST_WAIT_S)
 
 
-def catch_up(tree: TreeContext, posted: Sequence[Posted]) -> int:
+def catch_up(tree: TreeContext, posted: Sequence[Posted], *, cancels: bool) -> int:
     """Execute the commands sent while no process ran the tree, and return the number of the last one.
 
-    A cancel is skipped: the tree was resumed after it.
+    `cancels` is False if the tree had ended: a cancel was meant for the time before that end.
     """
     for one in posted:
-        if not isinstance(one.command, Cancel):
+        if cancels or not isinstance(one.command, Cancel):
             obey(tree, one.command)
     return posted[-1].number if posted else 0
 
@@ -69,9 +69,13 @@ def obey(tree: TreeContext, command: AnyCommand) -> None:
         tree.desk.answer(command.request, decision, command.id)
         return
     node = tree.runs.get(command.run)
-    if isinstance(command, Cancel) and node is not None:
-        node.life.cancel(text.clean(command.by) or "another process", command.reason, command.id)
-    elif isinstance(command, Send):
+    if isinstance(command, Cancel):
+        why = text.clean(command.by) or "another process", command.reason, command.id
+        if node is not None:
+            node.life.cancel(*why)
+        elif command.run in tree.waiting:
+            tree.doomed[command.run] = why
+    else:
         _send(tree, node, command)
 
 

@@ -64,7 +64,7 @@ class _Reopening(msgspec.Struct, frozen=True):
         try:
             past, posted = await _read(journal)
             record = _root_of(past, self.run_id)
-            resumed = _is_resumed(past)
+            resumed, unfinished = _is_resumed(past), past.status is None
             terms = _recorded_terms(self.ready, record.start.terms or Terms()) if resumed else self.ready
             # The journal of an older remit lacks the limits that were added since.
             limits = (self.options.get("limits") or Limits()).over(record.limits).over(ROOT_DEFAULTS)
@@ -83,7 +83,7 @@ class _Reopening(msgspec.Struct, frozen=True):
         root = Engine(tree, terms.models).root(
             plan, limits=limits, policies=terms.policies, sandbox=terms.sandbox, record=record
         )
-        return Opened(tree, root, terms.models.close, posted)
+        return Opened(tree, root, terms.models.close, posted, unfinished=unfinished)
 
 
 def _recorded_terms(ready: Ready, terms: Terms) -> Ready:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import Struct
@@ -50,6 +52,19 @@ kit.built_in.source = built_in
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_above: ContextVar[tuple[str, ...]] = ContextVar("trees_above", default=())
+
+
+@contextmanager
+def with_trees_above(*roots: str) -> Generator[None]:
+    """Strict trees that are prepared inside send requests only while this process owns these trees too."""
+    token = _above.set(roots)
+    try:
+        yield
+    finally:
+        _above.reset(token)
+
+
 _Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
 
 
@@ -66,6 +81,7 @@ class TreeOptions(TypedDict, total=False):
     workspace: the folder that file tools and commands work in (default: the current folder)
     on_event: a plain function, called with each event
     show: True shows the tree while it runs: live in a terminal or a notebook, else as lines on standard error
+    strict: send a model request only after the store has recorded it, and only while this process owns the tree
     """
 
     model: ModelChoice | None
@@ -78,15 +94,18 @@ class TreeOptions(TypedDict, total=False):
     workspace: str | Path | None
     on_event: Callable[[Event], object] | None
     show: bool
+    strict: bool | None
 
 
 class RunOptions(TreeOptions, total=False):
     """store: where the journal is kept; a store or a URL such as "sqlite:///runs.db" (default: in memory)
     history: the messages of an earlier conversation to continue, such as `outcome.messages`
+    run_id: the id of the root run, at most 64 letters, digits, - and _ (default: a random id)
     """
 
     store: Store | str | None
     history: Sequence[Message]
+    run_id: str | None
 
 
 _DEFAULTS: dict[str, object] = {"history": (), "show": False}
@@ -136,8 +155,8 @@ def check_options(name: str, given: TreeOptions, known: type[TreeOptions]) -> No
 async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
     """Run an agent on a task until it ends, and return the outcome, whatever its status.
 
-    Raises UsageError for a mistake in the call and StoreError for a store that cannot be opened, both before
-    anything runs. If the caller is cancelled, the whole tree stops before CancelledError is raised. Raises nothing else.
+    Raises UsageError for a mistake in the call, StoreError for a store that cannot be opened, and TreeExists for a
+    `run_id` that the store already has, all before anything runs. If the caller is cancelled, the whole tree stops before CancelledError is raised. Raises nothing else.
     """
     check_loop()
     opening = _checked("run()", agent, task, options)
@@ -175,7 +194,7 @@ class _Opening(Struct, frozen=True):
 
     async def claim(self) -> Opened:
         """Open the tree. A store that other processes can reach is claimed first. Raises StoreError."""
-        journal = self.ready.journal(new_root_id.get()())
+        journal = self.ready.journal(self.options.get("run_id") or new_root_id.get()())
         if journal.shared:
             await self._claim(journal)
         return self._open(journal)
@@ -240,6 +259,7 @@ def _checked(name: str, agent: Agent, task: Task, options: RunOptions) -> _Openi
     ready.models.check(agent, needs_price=limits.usd is not None)
     prompt = as_message(task)
     history = checks.check_history(options.get("history", ()))
+    checks.check_new_run_id(options.get("run_id"))
     if history and agent.program is not None:
         raise UsageError(
             f"Agent {agent.name!r} is a program: it has no conversation that history= could continue."
@@ -259,6 +279,9 @@ class Ready(Struct, frozen=True):
     policies: tuple[PolicyFunction | None, ...]
     sandbox: Sandbox
     workspace: Path | None
+    strict: bool
+    above: tuple[str, ...] = ()
+    """Trees that this process must own too before it sends a request: the batch of a row's tree."""
 
     async def check_reach(self, agent: Agent) -> None:
         """Raises UsageError if a sandboxed command of the tree could write the store: approvals come from people."""
@@ -273,7 +296,7 @@ class Ready(Struct, frozen=True):
     def journal(self, root: str) -> Journal:
         if self.store is None:
             return Journal(MemoryStore(), root, ours=True)
-        return Journal(self.store, root, ours=self.ours)
+        return Journal(self.store, root, ours=self.ours, strict=self.strict, above=self.above)
 
 
 def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Ready:
@@ -292,7 +315,9 @@ def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Re
     sandbox = outer if agent.sandbox is None else agent.sandbox.within(outer)
     workspace = options.get("workspace")
     folder = None if workspace is None else checks.check_workspace(workspace)
-    return Ready(opened, isinstance(store, str), models, (caller, agent.policy), sandbox, folder)
+    strict = checks.check_strict(options.get("strict"), opened)
+    policies = (caller, agent.policy)
+    return Ready(opened, isinstance(store, str), models, policies, sandbox, folder, strict, _above.get())
 
 
 def _sandboxes(agent: Agent, own: Sandbox) -> set[Sandbox]:

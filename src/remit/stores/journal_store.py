@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets as entropy
+import time
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -24,7 +26,7 @@ import msgspec
 import remit.stores.sql.tables as tables
 import remit.tasks.threads as threads
 import remit.types.commands
-from remit.errors import StoreError, TreeOwned, UsageError
+from remit.errors import NoSuchTree, StoreError, TreeExists, TreeOwned, UsageError
 from remit.history.redaction import Redactor
 from remit.history.secret_patterns import SecretPattern
 from remit.stores.owner import new_owner
@@ -43,8 +45,8 @@ from remit.types.sandbox import Sandbox
 
 T = TypeVar("T")
 
-POLL_S = 0.2
-"""Polling interval of a wait for commands."""
+SURE_S = 5.0
+"""A claim that holds for less than this is renewed before it is confirmed."""
 
 SHRINK_BYTES = 1_000_000
 """When deleted trees have freed this much, the space is given back to the file system; smaller amounts at `close`."""
@@ -122,6 +124,8 @@ class JournalStore:
     async def claim(self, root: str, *, new: bool) -> None:
         self._check()
         if root in self._claims or root in self._claiming:
+            if new:
+                raise TreeExists(f"This process is already running {root!r}. Use another id.")
             raise TreeOwned(f"This process is already running {root!r}. Wait until that run has ended.")
         if not new:
             await self._must_exist(root)
@@ -210,6 +214,29 @@ class JournalStore:
         for claim in tuple(self._claims.values()):
             if claim.error is not None and root in (None, claim.root):
                 raise claim.tell(claim.error)
+
+    async def confirm(self, root: str, *above: str) -> float:
+        self._check()
+        await self._flush()
+        names = (root, *above)
+        if self._held_until(names) - time.monotonic() < SURE_S:
+            began = time.monotonic()
+            await self._do(lambda link, _: [self._own(link, name) for name in names])
+            for name in names:
+                self._writer.renewed(name, began)
+        return self._held_until(names)
+
+    def _held_until(self, roots: Sequence[str]) -> float:
+        """Until when all these claims hold. Raises StoreError if one is lost."""
+        until = math.inf
+        for root in roots:
+            claim = self._claims.get(root)
+            if claim is None:
+                raise StoreError(f"The run {root!r} is not claimed.")
+            if claim.error is not None:
+                raise claim.tell(claim.error)
+            until = min(until, claim.held_until)
+        return until
 
     async def _flush(self) -> None:
         promise = self._writer.flush()
@@ -330,10 +357,10 @@ class JournalStore:
 
     async def commands(self, root: str, after: int, *, wait: bool) -> list[Posted]:
         while True:
-            if wait:
-                # Also before the first query: it saves the query for a tree that ends sooner.
-                await asyncio.sleep(POLL_S)
             self._check()
+            if wait:
+                await self._wait(root, after)
+                self._check()
             found = await self._read(
                 lambda link: tables.commands_after(link, root, after, self._place.where), None
             )
@@ -342,12 +369,29 @@ class JournalStore:
             if found or not wait:
                 return found
 
+    async def _wait(self, root: str, after: int) -> None:
+        """Wait until the tree has such a command or no longer exists."""
+        waiting = self._reader.wait(root, after)
+        try:
+            with contextlib.suppress(NotReady):
+                await self._answer(waiting, self._reader.worker)
+        finally:
+            self._reader.forget(waiting)
+
     async def trees(self) -> list[TreeInfo]:
+        await self._settle()
+        return await self._read(tables.trees, [])
+
+    async def trees_named(self, roots: Sequence[str]) -> list[TreeInfo]:
+        await self._settle()
+        return await self._read(lambda link: tables.trees_named(link, roots), [])
+
+    async def _settle(self) -> None:
+        """Write this store's own events before a list is read, unless the database is in trouble."""
         self._check()
         if not self._writer.troubled:
             with contextlib.suppress(StoreError):
                 await self._flush()
-        return await self._read(tables.trees, [])
 
     async def delete(self, root: str) -> None:
         self._check()
@@ -399,7 +443,7 @@ class JournalStore:
 
     async def _must_exist(self, root: str) -> None:
         if await self._read(lambda _: False, True):
-            raise StoreError(
+            raise NoSuchTree(
                 f"{self._place.where} does not exist, so it has no run {root!r}. Check the store's name."
             )
 

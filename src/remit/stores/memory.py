@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 
-from remit.errors import StoreError, TreeOwned
+from remit.errors import NoSuchTree, StoreError, TreeExists, TreeOwned
 from remit.types.commands import AnyCommand
 from remit.types.commands import decode as decode_command
 from remit.types.commands import encode as encode_command
@@ -49,7 +49,7 @@ class MemoryStore:
         self._check()
         if new:
             if root in self._trees:
-                raise StoreError(f"This store already has a run {root!r}.")
+                raise TreeExists(f"This store already has a run {root!r}. Resume it, or use another id.")
             self._trees[root] = _Kept()
         kept = self._of(root)
         if kept.owned:
@@ -150,7 +150,7 @@ class MemoryStore:
         try:
             return self._trees[root]
         except KeyError:
-            raise StoreError(f"No run {root!r} in this store.") from None
+            raise NoSuchTree(f"No run {root!r} in this store.") from None
 
 
 def _info(root: str, kept: _Kept) -> TreeInfo:

@@ -21,6 +21,9 @@ LEASE_S = 15.0
 
 HEARTBEAT_S = 2.0
 
+SAFE_S = LEASE_S - 1.0
+"""How long after a renewal this process relies on it; the rest is for clocks that run at different speeds."""
+
 
 class OwnerProcess(Struct, frozen=True, omit_defaults=True):
     """A process and a store object in it. Two store objects are two owners."""

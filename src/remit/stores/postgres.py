@@ -160,6 +160,8 @@ class PostgresDatabase:
     def _connect(self) -> PostgresLink:
         try:
             connection = psycopg.connect(autocommit=True, **self._settings)  # pyright: ignore[reportArgumentType] - a mapping of settings
+            # A process that is frozen inside a transaction must not keep others from its rows for longer than a lease.
+            connection.execute("SET idle_in_transaction_session_timeout = '10s'")
         except psycopg.Error as error:
             raise self.trouble(error) from None
         # The password may come from ~/.pgpass or from the environment.

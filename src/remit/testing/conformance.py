@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
-from remit.errors import StoreError, TreeOwned
+from remit.errors import NoSuchTree, StoreError, TreeExists, TreeOwned
 from remit.testing.samples import (
     ended,
     head,
@@ -140,15 +140,14 @@ class StoreBattery:
         """A new tree needs an unused id."""
         root = await new_tree(store)
         store.append(started(root, 1))
-        await refused(store.claim(root, new=True), root)
+        await refused(store.claim(root, new=True), root, TreeExists)
         await store.release(root)
-        await refused(store.claim(root, new=True), root)
+        await refused(store.claim(root, new=True), root, TreeExists)
 
     async def check_claim_unknown(self, store: Store) -> None:
         """An unknown tree cannot be claimed."""
         root = new_id()
-        error = await refused(store.claim(root, new=False), root)
-        assert not isinstance(error, TreeOwned)
+        await refused(store.claim(root, new=False), root, NoSuchTree)
 
     async def check_claim_what_is_owned(self, store: Store) -> None:
         """A tree has one owner at a time, even within one process."""

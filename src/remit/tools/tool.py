@@ -19,6 +19,7 @@ from typing import (
     Literal,
     ParamSpec,
     Self,
+    SupportsIndex,
     TypedDict,
     TypeVar,
     Unpack,
@@ -174,7 +175,7 @@ class Tool:
         self._must_ask = must_ask
         self._describe = describe
         self._summarise = summarise
-        self._globals = cast(dict[str, object], getattr(source, "__globals__", {}))
+        self.restore_globals()
         spaces = (self._globals, names or {})
         signature = self._signature = read_signature(fn, self.name, spaces, notes, raw=parameters is not None)
         self.takes_context = signature.context is not None
@@ -184,6 +185,25 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        """Pickle the tool without its module's globals. Raises UsageError for a tool that cannot be pickled."""
+        from remit.tools.pickling import reduced  # noqa: PLC0415 - only for other processes
+
+        return reduced(self, self.name, self._fn)
+
+    def __copy__(self) -> Self:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """A shallow copy: a function is shared."""
+        return self.__copy__()
+
+    def restore_globals(self) -> None:
+        """Find the globals of the function again, after pickling."""
+        self._globals = cast(dict[str, object], getattr(source_of(self._fn), "__globals__", {}))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Discard the computed facts after a change, so that a changed tier takes effect."""

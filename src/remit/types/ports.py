@@ -138,12 +138,16 @@ class Store(Protocol):
     - A process that can write to a store can approve calls. A store that sandboxed commands might reach also has
       `async def exposed(self, sandboxes, workspace) -> str`, which returns why they could reach it and what to do, or
       "". A tree does not start if the result is not empty.
+    - A store for strict trees also has `async def confirm(self, root, *above) -> float`: it waits until the appended
+      events are durable, checks that this process still owns these trees, and returns the time, on the clock of
+      `time.monotonic`, until which no other process can take them over. Raises StoreError or TreeOwned.
+    - A store may also have `async def trees_named(self, roots) -> list[TreeInfo]`, which reads only these trees.
     - A store that removes secrets also has `def redact_text(self, text) -> str`, which returns a text as the store records
       it. On resume, children of code are found by the recorded form of their prompts.
     """
 
     async def claim(self, root: str, *, new: bool) -> None:
-        """Own a tree. Raises TreeOwned, or StoreError if the tree is unknown or, with `new`, already exists."""
+        """Own a tree. Raises TreeOwned, NoSuchTree for an unknown tree or, with `new`, TreeExists for a known one."""
         ...
 
     async def release(self, root: str) -> None:

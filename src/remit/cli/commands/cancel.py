@@ -43,9 +43,14 @@ async def _cancel(written: str, reason: str, journal: str | None, *, wait: bool)
         if not await remote.cancel(store, found.run, reason):
             # Read again: the run may have ended since.
             status = (await remote.look(store, found.run)).runs[found.run].status
-            how = f"it has already ended ({words.status_words(status)})" if status else "no process runs it"
+            how = f"it has already ended ({_how(status)})"
             exits.fail(f"{found.short} cannot be cancelled: {how}. {await _then(store, found, status)}")
-        if wait:
+        if not found.info.live:
+            exits.tell(
+                f"Cancel recorded for {found.short}, which no process runs: it takes effect when the run is resumed."
+                f" {await _then(store, found, None)}"
+            )
+        elif wait:
             await _wait(store, found)
         else:
             exits.tell(f"Cancel sent to {found.short}.")

@@ -292,11 +292,27 @@ class _Sent(Struct, eq=False):
         """Call the model. The start is recorded in the same step, so that only requests that were made are recorded."""
         self.begun = True
         self._emit_started()
+        if self.run.node.tree.journal.strict:
+            await self._confirm()
         model, request, tracing = self.run.asking.model, self._request(), self.run.node.tree.tracing
         if tracing is None:
             return await model.ask(request, self.hear)
         with tracing.in_model_call(self.run.node.run_id, model.name, request):
             return await model.ask(request, self.hear)
+
+    async def _confirm(self) -> None:
+        """Wait until the store has the start of this request. Raises ModelError if the request must not be sent."""
+        tree = self.run.node.tree
+        trouble = await tree.journal.before_request()
+        if self.heard_at is not None:
+            self.heard_at = tree.clock()
+        if trouble:
+            tree.check_claim()
+            raise ModelError(
+                f"the request was not sent, because the store did not confirm it: {trouble}",
+                kind="connection",
+                usage=Usage(1),
+            )
 
     def _emit_started(self) -> None:
         run, node = self.run, self.run.node

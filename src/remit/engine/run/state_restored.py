@@ -186,6 +186,8 @@ def _restore_node(node: Node, record: RunRecord, spent: Spending) -> None:
     node.warnings = list(record.warnings)
     node.spawned = max((int(child.rpartition(".")[2]) for child in record.children), default=0)
     node.inbox = [*map(Sent, record.talk.unjoined), *node.tree.waiting.pop(record.id, ())]
+    if why := node.tree.doomed.pop(record.id, None):
+        node.life.cancel(*why)
     # Close only resources that the run itself limits, unless their limit was raised since.
     shut = [r for r, old in record.overran.items() if _still_holds(getattr(limits, r), getattr(old, r))]
     ledger.restore(

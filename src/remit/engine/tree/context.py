@@ -87,6 +87,8 @@ class TreeContext:
         self.past = Tree() if past is None else past
         self.waiting: dict[str, list[Sent]] = {}
         """Recorded runs that are still to be resumed, with the messages sent to each meanwhile."""
+        self.doomed: dict[str, tuple[str, str, str]] = {}
+        """Recorded runs to cancel as soon as they are resumed, with the arguments for `Life.cancel`."""
         if past is not None:
             self._restore(past)
 
@@ -115,14 +117,15 @@ class TreeContext:
         # If no other process can read the journal, events are only in the stream.
         if journal.shared and not event.live_only:
             journal.record(event)
-            if journal.taken_over:
-                self._leave()
+            self.check_claim()
         self.stream.publish(event)
         if self.tracing is not None:
             self.tracing.see(event)
 
-    def _leave(self) -> None:
-        """Stop the tree: another process has taken it over."""
+    def check_claim(self) -> None:
+        """Stop the tree if another process has taken it over."""
+        if not self.journal.taken_over:
+            return
         root = self.runs.get(self.root)
         if root is not None:
             root.life.lose_tree(self.journal.trouble)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import cast
 
@@ -39,9 +40,15 @@ LAST_S = 2.0
 class Journal:
     """One tree in a store."""
 
-    def __init__(self, store: Store, root: str, *, ours: bool) -> None:
+    def __init__(
+        self, store: Store, root: str, *, ours: bool, strict: bool = False, above: tuple[str, ...] = ()
+    ) -> None:
         self._store = store
         self.root = root
+        self.strict = strict
+        """Whether a model request is sent only if the store has its intent and this process still owns the tree."""
+        self._above = above
+        """Trees that this process must own too: the batch of this tree."""
         self._ours = ours
         """Whether the store was opened for this tree alone, and is closed with it."""
         self.volatile = bool(getattr(store, "volatile", False))
@@ -157,6 +164,29 @@ class Journal:
                     self._ask_again(), name="the store is down"
                 )
         return trouble
+
+    async def before_request(self) -> str:
+        """For a strict tree: wait until everything so far is durable and the claim is sure.
+
+        Returns the reason if that fails. Directly after it returned "", no other process can own the tree.
+        """
+        if self.volatile or self.trouble:
+            return self.trouble
+        confirm = cast("Callable[..., Coroutine[object, object, float]]", self._store.confirm)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - checked before the tree starts
+        until: list[float] = []
+
+        async def ask() -> None:
+            until.append(await confirm(self.root, *self._above))
+
+        try:
+            # Again if this process was frozen after the store had answered.
+            while not until or time.monotonic() >= until[-1]:
+                await self._within(FLUSH_S, ask())
+        except StoreError as error:
+            if isinstance(error, TreeOwned):
+                self._broke(error)
+            return _words(error)
+        return self.trouble
 
     async def _ask_again(self) -> None:
         """Try until the store responds. Raises nothing."""

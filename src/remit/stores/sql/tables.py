@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import cast
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import remit.stores.owner as owners
 import remit.types.commands as commands
-from remit.errors import StoreError, TreeOwned
+from remit.errors import NoSuchTree, TreeExists, TreeOwned
 from remit.stores.sql.database import Link, Row
 from remit.types.commands import AnyCommand
 from remit.types.outcome import Status
@@ -75,7 +75,7 @@ def taken_over(link: Link, root: str) -> TreeOwned:
     )
 
 
-def unknown(root: str, where: str, link: Link | None = None) -> StoreError:
+def unknown(root: str, where: str, link: Link | None = None) -> NoSuchTree:
     """The error for an unknown run."""
     hint = "`remit runs` lists the runs of a store; in Python, `store.trees()`."
     longer = [] if link is None or not root else _beginning_with(link, root)
@@ -83,7 +83,7 @@ def unknown(root: str, where: str, link: Link | None = None) -> StoreError:
         hint = f"Did you mean {longer[0]!r}?"
     elif longer:
         hint = "Several ids begin with it: give the whole id."
-    return StoreError(f"No run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
+    return NoSuchTree(f"No run {root!r} in {where[0].lower()}{where[1:]}. {hint}")
 
 
 def _beginning_with(link: Link, root: str) -> list[str]:
@@ -109,7 +109,7 @@ def claim(link: Link, root: str, owner: str, where: str, *, new: bool, again: bo
     if held is None or (not new and not held.events and not held.live):
         raise unknown(root, where, link)
     if new and not mine and (held.events or held.live):
-        raise StoreError(f"This store already has a run {root!r}.")
+        raise TreeExists(f"This store already has a run {root!r}. Resume it, or use another id.")
     if held.live and not mine:
         raise owned_by(root, held, "it cannot be resumed here")
     link.change(
@@ -147,6 +147,32 @@ def renew_one(link: Link, root: str, owner: str) -> bool:
             (owners.LEASE_S, root, owner),
         )
     )
+
+
+MOST_NAMED = 500
+"""Trees named in one statement: SQLite allows 999 values in older versions."""
+
+
+def _named(roots: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Placeholders and values for `IN (...)`. Padded to few lengths, so that few different statements are prepared."""
+    for start in range(0, len(roots), MOST_NAMED):
+        some = tuple(roots[start : start + MOST_NAMED])
+        length = next(size for size in (1, 10, 50, MOST_NAMED) if size >= len(some))
+        yield ", ".join("?" * length), some + some[-1:] * (length - len(some))
+
+
+def renew(link: Link, roots: Sequence[str], owner: str) -> set[str]:
+    """Renew claims and return those that this owner still has. Call inside a transaction."""
+    held: set[str] = set()
+    for marks, values in _named(roots):
+        link.change(
+            f"UPDATE remit_trees SET expires = {link.now} + ? WHERE owner = ? AND root IN ({marks})",  # noqa: S608
+            (owners.LEASE_S, owner, *values),
+        )
+        sql = f"SELECT root FROM remit_trees WHERE owner = ? AND root IN ({marks})"  # noqa: S608 - placeholders
+        found = link.rows(sql, (owner, *values))
+        held |= {cast(str, row[0]) for row in found}
+    return held
 
 
 def clear_unused(link: Link) -> None:
@@ -262,11 +288,40 @@ def commands_after(link: Link, root: str, after: int, where: str) -> list[Posted
     return posted
 
 
+def last_commands(link: Link, roots: Sequence[str]) -> dict[str, int]:
+    """The number of the last command of each of these trees, 0 without one; unknown trees are left out."""
+    last: dict[str, int] = {}
+    for marks, values in _named(roots):
+        sql = (
+            "SELECT t.root, coalesce(max(c.number), 0) FROM remit_trees t LEFT JOIN remit_commands c"  # noqa: S608 - placeholders
+            f" ON c.root = t.root WHERE t.root IN ({marks}) GROUP BY t.root"
+        )
+        found = link.rows(sql, values)
+        last.update(cast(list[tuple[str, int]], found))
+    return last
+
+
+_COLUMNS = (
+    "root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {now},"
+    " runs, requests, tokens, micros, unpriced"
+)
+
+
+def trees_named(link: Link, roots: Sequence[str]) -> list[TreeInfo]:
+    """The trees with these ids, in any order; trees without events are left out."""
+    rows: list[Row] = []
+    for marks, values in _named(roots):
+        sql = f"SELECT {_COLUMNS} FROM remit_trees WHERE events > 0 AND root IN ({marks})"  # noqa: S608 - placeholders
+        rows += link.rows(sql.format(now=link.now), values)
+    return _infos(rows)
+
+
 def trees(link: Link) -> list[TreeInfo]:
-    found = link.rows(
-        f"SELECT root, agent, task, status, started_at, last_at, events, bytes, owner, expires - {link.now},"  # noqa: S608
-        " runs, requests, tokens, micros, unpriced FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"
-    )
+    sql = f"SELECT {_COLUMNS} FROM remit_trees WHERE events > 0 ORDER BY started_at DESC, root DESC"  # noqa: S608 - as above
+    return _infos(link.rows(sql.format(now=link.now)))
+
+
+def _infos(found: Sequence[Row]) -> list[TreeInfo]:
     listed: list[TreeInfo] = []
     for row in found:
         try:

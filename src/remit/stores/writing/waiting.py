@@ -25,6 +25,7 @@ class Claim:
         "bytes_out",
         "error",
         "given_up",
+        "held_until",
         "last",
         "lines",
         "look_at",
@@ -50,6 +51,8 @@ class Claim:
         """Whether a caller has received `error`."""
         self.given_up = False
         """Whether waiting lines are dropped: they would follow a gap in the journal."""
+        self.held_until = 0.0
+        """Until when no other process can take over the tree, on the clock of `time.monotonic`."""
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, cast
 import remit.stores.sql.tables as tables
 from remit.errors import StoreError, TreeOwned
 from remit.history.redaction import Redactor
-from remit.stores.owner import HEARTBEAT_S
+from remit.stores.owner import HEARTBEAT_S, SAFE_S
 from remit.stores.sql.database import Database, Link, Trouble, unexpected
 from remit.stores.writing.lines import Line
 from remit.stores.writing.pages import Page, pages_of, write
@@ -236,6 +236,7 @@ class Writer:
         self._tell_heard()
 
     def _write_some(self, link: Link, pages: list[Page]) -> None:
+        began = time.monotonic()
         try:
             lost = self._transact(link, lambda: write(link, pages, self._owner, unsure=self._unsure))
         except Trouble:
@@ -247,6 +248,8 @@ class Writer:
         for page in pages:
             self._pages.popleft()
             self._pages_bytes -= page.size
+            if page.root not in lost:
+                self.renewed(page.root, began)
         self.worker.progress()
 
     def _take(self) -> None:
@@ -284,11 +287,21 @@ class Writer:
             # The tree's event loop is closed, so another process may resume the tree.
             tables.release(link, root, self._owner)
             self.claims.pop(root, None)
+        # By name, not all trees of this owner: a released tree, whose release is not written yet, must not be renewed.
         mine = [claim.root for claim in tuple(self.claims.values()) if claim.error is None]
-        # One by one: a released tree, whose release is not written yet, must not be renewed.
+        began = time.monotonic()
+        held = self._transact(link, lambda: tables.renew(link, mine, self._owner), lasting=False)
         for root in mine:
-            if root in self.claims and not tables.renew_one(link, root, self._owner):
+            if root in held:
+                self.renewed(root, began)
+            elif root in self.claims:
                 self.lose(root, tables.taken_over(link, root))
+
+    def renewed(self, root: str, began: float) -> None:
+        """Note that a claim was renewed by a transaction that began at this time."""
+        claim = self.claims.get(root)
+        if claim is not None:
+            claim.held_until = max(claim.held_until, began + SAFE_S)
 
     def lose(self, root: str, error: TreeOwned) -> None:
         claim = self.claims.get(root)
