@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from blocking_store import BlockingStore
-from parts import EPOCH, Answer, AnyCommand, Cancel, JsonObject, Line, Options, Send, Step, keep_options
+from parts import EPOCH, Answer, AnyCommand, JsonObject, Line, Options, Send, Step, keep_options
 from staging import always, answering, by_task, by_turn, change, look, publish
 
 from remit import (
@@ -355,7 +355,6 @@ STORED = {
             Send(id="cmdbbbbbbb", at=_at(2), by=ANN, run="busy1.2", text="look twice"),
             Send(id="cmdccccccc", at=_at(3), by=ANN, run="busy1.1", text="too late"),
             Answer(id="cmdddddddd", at=_at(4), by=ANN, request="busy1/approval1", allowed=True),
-            Cancel(id="cmdeeeeeee", at=_at(5), by=ANN, run="busy1", reason="passed over by a resume"),
         ),
     ),
     "twice": Stored(

@@ -248,13 +248,13 @@ def test_commands_at_every_crash_point(stage: Stage) -> None:
     check_all(crash, ["before call_ended publish of asker #1", *(f"after {place}" for place in places)])
 
 
-def test_a_cancel_of_a_dead_tree_is_ignored(stage: Stage) -> None:
-    """A cancel posted to a dead tree is ignored: a later resume means that the tree should run."""
+def test_a_cancel_of_a_dead_tree_applies_when_it_is_claimed(stage: Stage) -> None:
+    """A cancel posted to a dead tree stops it as soon as a process claims it, once: the next resume runs the tree."""
     story = waiting(stage)
     story.post(cancel())
-    outcome = story.outcome(story.resume(approver="allows"))
-    assert outcome.status is Status.COMPLETED
-    assert not any(isinstance(event, CancelRequested) for event in story.events())
+    assert story.outcome(story.resume(approver="allows")).status is Status.CANCELLED
+    assert sum(isinstance(event, CancelRequested) for event in story.events()) == 1
+    assert story.outcome(story.resume(approver="allows")).status is Status.COMPLETED
 
 
 def test_separate_interpreters(stage: Stage, plain: Plain) -> None:

@@ -38,7 +38,6 @@ INSERT INTO "remit_commands" VALUES('busy1',1,'cmdaaaaaaa','{"kind":"send","id":
 INSERT INTO "remit_commands" VALUES('busy1',2,'cmdbbbbbbb','{"kind":"send","id":"cmdbbbbbbb","at":1800000002.0,"by":"the user ann","run":"busy1.2","text":"look twice"}');
 INSERT INTO "remit_commands" VALUES('busy1',3,'cmdccccccc','{"kind":"send","id":"cmdccccccc","at":1800000003.0,"by":"the user ann","run":"busy1.1","text":"too late"}');
 INSERT INTO "remit_commands" VALUES('busy1',4,'cmdddddddd','{"kind":"answer","id":"cmdddddddd","at":1800000004.0,"by":"the user ann","request":"busy1/approval1","allowed":true}');
-INSERT INTO "remit_commands" VALUES('busy1',5,'cmdeeeeeee','{"kind":"cancel","id":"cmdeeeeeee","at":1800000005.0,"by":"the user ann","run":"busy1","reason":"passed over by a resume"}');
 INSERT INTO "remit_commands" VALUES('twice1',1,'cmdfffffff','{"kind":"answer","id":"cmdfffffff","at":1800000006.0,"request":"twice1/approval1","allowed":false,"scope":"run","reason":"not now"}');
 CREATE TABLE remit_pages (
             root TEXT NOT NULL,
