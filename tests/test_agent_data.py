@@ -110,7 +110,7 @@ def test_the_data_matches_its_json_schema() -> None:
             {"name": "x", "limits": {"turn": 3}},
             "x: limits has an unknown field 'turn'. Did you mean 'turns'?",
         ),
-        ({"name": "x", "limits": {"turns": 0}}, "x: limits: Limits.turns must be from 1"),
+        ({"name": "x", "limits": {"turns": 0}}, "x: limits: Limits.turns must be at least 1"),
         ({"name": "x", "subagents": [{"name": "y", "adhoc": 1}]}, "Agent 'y': adhoc must be True or False"),
         ({"name": "x", "subagents": [{}]}, "a subagent of x has no name"),
     ],

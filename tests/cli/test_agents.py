@@ -57,8 +57,8 @@ def test_a_bad_file_does_not_hide_the_others(bench: Bench) -> None:
     code, out, err = remit("agents")
     assert code == 0
     assert "good" in out
-    left_out = "agents with errors are not listed"
-    assert err == f"1 error, 0 warnings in agent files ({left_out}). Details: remit agents --check\n"
+    why = "agents with errors cannot run"
+    assert err == f"1 error, 0 warnings in agent files ({why}). Details: remit agents --check\n"
 
 
 def test_check_prints_file_line_and_fix(bench: Bench) -> None:
@@ -122,6 +122,16 @@ def test_check_prints_one_line_per_cause(bench: Bench) -> None:
     )
     assert len(json.loads(remit("agents", "--check", "--json").out)["problems"]) == 21
     assert remit("agents").err == "0 errors, 2 warnings in agent files. Details: remit agents --check\n"
+
+
+def test_check_suggests_a_name_for_each_unknown_key(bench: Bench) -> None:
+    """Several unknown keys of one agent are one line, with a suggestion for each."""
+    text = GOOD.format(name="a", text="Text.").replace(
+        "description:", "modle: x\ntoolz: y\nqqq: z\ndescription:", 1
+    )
+    _write(".remit/agents/a.md", text)
+    out = remit("agents", "--check").out
+    assert "'modle' (did you mean 'model'?), 'toolz' (did you mean 'tools'?), 'qqq'\n" in out
 
 
 def test_check_reads_hidden_folders(bench: Bench) -> None:

@@ -41,6 +41,9 @@ def test_an_impossible_task_is_not_a_success() -> None:
     said = remit("run", "What is the meaning of life?")
     assert (said.code, said.out) == (exits.WRONG_USE, "")
     assert "Survey this folder" in said.err
+    assert said.err.count("Without a model, remit can only survey this folder.") == 1
+    said = remit("run", "What is the meaning of life?", "--model", "offline")
+    assert said.err.count("Without a model, remit can only survey this folder.") == 1
 
 
 def test_missing_agent_paths_are_reported() -> None:
@@ -73,6 +76,17 @@ def test_a_named_agent_with_an_error_in_its_file(folder: Path) -> None:
     assert said.code == exits.WRONG_USE
     assert "The agent 'helper' cannot run because its file has an error." in said.err
     assert "helper.md:5" in said.err
+
+
+def test_an_agent_with_an_error_in_its_file_is_suggested(folder: Path) -> None:
+    """A misspelled name of an agent that cannot run is reported with the right name and the error."""
+    _agent(folder, "explorer", "limits: nonsense\n")
+    _agent(folder, "other", "limits: nonsense\n")
+    said = run("Go", "--agent", "exploer", model=ScriptedModel([say("never")]))
+    assert said.code == exits.WRONG_USE
+    assert "No agent named 'exploer'. Did you mean 'explorer'? Its file has an error.\n" in said.err
+    assert "explorer.md:4" in said.err
+    assert "other.md" not in said.err
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ model = ScriptedModel({
 
 SLOW = 'model = ScriptedModel({"lead": [call("ls", path=".", said="A first finding."), say("never", delay=3600), say("Done.")]})'
 
+SAYS = 'model = ScriptedModel({"lead": lambda request: say(f"Read {request.messages[0].text!r}.")})'
+
 WRITES = """
 model = ScriptedModel({"lead": [call("write", path="notes.txt", content="hello\\n"), say("Written.")]})
 """
@@ -310,3 +312,21 @@ def test_stream_json_in_a_pipe(folder: Path) -> None:
     assert lines[0]["kind"] == "run_started"
     assert lines[-2]["kind"] == "run_ended"
     assert (lines[-1]["kind"], lines[-1]["text"]) == ("result", "Hi.")
+
+
+def test_a_task_from_the_keyboard(folder: Path) -> None:
+    """`remit run -` in a terminal says that it reads, and Ctrl-D ends the task."""
+    with remit_in(folder, "run", "-", "--model", "scripted", script=SAYS) as terminal:
+        terminal.wait_for("Reading the task from standard input (end with Ctrl-D).")
+        terminal.type("Say it\n\x04")
+        terminal.wait_for("Read 'Say it'.")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("args", [("run", "-"), ("resume", "last", "-")])
+def test_ctrl_c_ends_a_command_that_reads_the_task(folder: Path, args: tuple[str, ...]) -> None:
+    """The first Ctrl-C ends a command that waits for its task, with exit code 130."""
+    with remit_in(folder, *args, "--model", "scripted", script=SAYS) as terminal:
+        terminal.wait_for("Reading the task from standard input")
+        terminal.type("Some words\n\x03")
+        assert terminal.end() == 130

@@ -151,7 +151,7 @@ def test_the_projects_agents_take_precedence_over_the_users(project: Path) -> No
             "remit.toml:4: limits 'timeout' is not a limit. Did you mean 'seconds'?",
         ),
         ('[limits]\nusd = "lots"\n', "remit.toml:2: limits 'usd' must be a number, not 'lots'."),
-        ("[limits]\nturns = 0\n", "remit.toml:2: limits 'turns' must be from 1 to"),
+        ("[limits]\nturns = 0\n", "remit.toml:2: limits 'turns' must be at least 1"),
         ('[policy]\nallow = ["read"]\nforbid = ["x"]\n', "remit.toml:3: policy has 'forbid'"),
         ('policy = ["perhaps read"]\n', "remit.toml:1: policy rule 'perhaps read' must be"),
         ('sandbox = "tight"\n', "remit.toml:1: sandbox must be"),

@@ -195,7 +195,7 @@ def test_a_limit_that_is_measured(field: str, value: object) -> None:
 @pytest.mark.parametrize("field", ["turns", "concurrency"])
 def test_what_must_be_at_least_one(field: str) -> None:
     """No run works with zero turns or zero slots, so zero is an error there."""
-    with pytest.raises(UsageError, match=f"{field} must be from 1"):
+    with pytest.raises(UsageError, match=f"{field} must be at least 1"):
         Limits(**{field: 0})  # pyright: ignore[reportArgumentType]
 
 

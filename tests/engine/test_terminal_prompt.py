@@ -18,6 +18,7 @@ from remit.engine.terminal_prompt import (
     HEAD_LINES,
     QUESTION,
     TAIL_LINES,
+    UNCLEAR,
     ask_in_terminal,
     in_words,
     read_answer,
@@ -102,6 +103,10 @@ def test_what_is_too_long_to_show_says_so_and_can_be_seen() -> None:
         ("", None),
         ("ok", None),
         ("always", None),
+        ("approve", None),
+        ("yes please", None),
+        ("Allow it", None),
+        ("okay then", None),
     ],
 )
 def test_an_answer_means_what_was_offered(line: str, decision: Decision | None) -> None:
@@ -226,9 +231,10 @@ def test_what_is_unclear_is_asked_again() -> None:
     """An empty line or a word that is not offered decides nothing."""
     with terminal(PROGRAM) as screen:
         screen.until(QUESTION)
-        screen.type("\nok\nv\nt\n")
+        screen.type("\nok\nview all\nyes please\nt\n")
         screen.until("ENDED reviewer [True, True]")
-        assert screen.seen.count(QUESTION) == 4
+        assert screen.seen.count(QUESTION) == 5
+        assert screen.seen.count(f"{UNCLEAR}\r\n{QUESTION}") == 2
 
 
 def test_what_was_typed_for_one_request_does_not_answer_the_next() -> None:

@@ -347,6 +347,7 @@ def fine() -> None: ...
         (fine, {"name": "subagent_me"}, "reserved for remit"),
         (fine, {"tier": "write"}, "observe"),
         (fine, {"display_name": 5}, "display_name must be a string"),
+        (fine, {"timeout": 3}, r"no option 'timeout'\. Did you mean 'timeout_s'\?"),
         (fine, {"timeout_s": 0}, "above 0"),
         (fine, {"timeout_s": float("nan")}, "above 0"),
         (fine, {"timeout_s": True}, "above 0"),

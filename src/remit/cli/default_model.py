@@ -45,6 +45,8 @@ HOW = (
     " remit.toml. `remit doctor` checks your setup."
 )
 
+ONLY_SURVEY = "Without a model, remit can only survey this folder."
+
 
 class Choice(NamedTuple):
     """A model, and a note on why it was chosen."""
@@ -65,10 +67,7 @@ def choose(environ: Mapping[str, str]) -> Choice:
             )
         if key and not lacking:
             lacking = f" {key} is set, but the package for it is not installed: pip install 'remit[{provider.extra}]'."
-    note = (
-        "No model was named and no API key is set. Without a model, remit can only survey this folder."
-        f"{lacking}\n{HOW}"
-    )
+    note = f"No model was named and no API key is set. {ONLY_SURVEY}{lacking}\n{HOW}"
     return Choice(OFFLINE, note)
 
 

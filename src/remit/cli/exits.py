@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import click
@@ -42,7 +42,7 @@ BY_STATUS = {
 
 IN_WORDS = (
     "Exit codes: 0 completed, 1 failed, 2 usage error, 3 refused, 4 incomplete, 5 over budget, 6 timed out or stalled,"
-    " 7 interrupted, 130 cancelled, 141 output closed."
+    " 7 interrupted, 130 cancelled, 141 the reader of the output closed it."
 )
 
 
@@ -124,9 +124,20 @@ def _explain(error: Exception) -> tuple[str, int]:
     )
 
 
+def _near(written: str, possible: Sequence[str]) -> list[str]:
+    """The options near the written one. Click also compares the dashes, which makes short names look alike."""
+    from difflib import get_close_matches  # noqa: PLC0415 - needed only for a wrong name
+
+    names = {option.lstrip("-"): option for option in possible}
+    return [names[name] for name in get_close_matches(written.lstrip("-"), names)]
+
+
 def _usage(error: click.UsageError) -> str:
     """The error in one sentence, then the usage line."""
     ctx = error.ctx
+    if isinstance(error, click.NoSuchOption):
+        near = _near(error.option_name, error.possibilities or ())
+        error = click.NoSuchOption(error.option_name, error.message, near, ctx)
     words = error.format_message()
     if ctx is None:
         return words

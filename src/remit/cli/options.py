@@ -124,8 +124,15 @@ _GIVEN = (
     ),
     click.option("--ask", metavar="RULE", multiple=True, help="Ask before these tool calls. Repeatable."),
     click.option("--deny", metavar="RULE", multiple=True, help="Never allow these tool calls. Repeatable."),
-    click.option("--yes", "-y", is_flag=True, help="Approve every request. Deny rules still apply."),
-    click.option("--read-only", is_flag=True, help="Only tools that read, in a read-only sandbox."),
+    click.option(
+        "--yes",
+        "-y",
+        is_flag=True,
+        help="Approve every request, except changes to files that remit reads as settings. Deny rules still apply.",
+    ),
+    click.option(
+        "--read-only", is_flag=True, help="Only tools that read, in a read-only sandbox without network."
+    ),
     click.option(
         "--sandbox",
         metavar="KIND",
@@ -162,12 +169,17 @@ _SHOWING = (
         show_default=True,
         help="text: only the answer; json: one object; stream-json: one event per line, then the object.",
     ),
-    click.option("--quiet", "-q", is_flag=True, help="Print only the answer."),
     click.option(
-        "--ask-elsewhere",
+        "--quiet",
+        "-q",
         is_flag=True,
-        help="Let `remit approve` in another terminal answer approval requests.",
+        help="Print only the answer, and the reason if the run did not complete.",
     ),
+)
+_ASK_ELSEWHERE = click.option(
+    "--ask-elsewhere",
+    is_flag=True,
+    help="Let `remit approve` in another terminal answer approval requests.",
 )
 
 
@@ -178,7 +190,27 @@ def given_options(command: F) -> F:
     return command
 
 
+_ON_RESUME = {
+    "agent": "The agent to run. Defaults to the recorded one.",
+    "workspace": "The folder to work in. Defaults to the recorded one.",
+}
+
+
+def resume_options(command: F) -> F:
+    """Add the options that define a run, with the defaults of a resume in their help."""
+    changed = given_options(command)
+    for option in cast("list[click.Option]", getattr(changed, "__click_params__", [])):
+        if option.name in _ON_RESUME:
+            option.help = _ON_RESUME[option.name]
+    return changed
+
+
 def showing_options(command: F) -> F:
+    """Add the options that define the output and who is asked."""
+    return output_options(_ASK_ELSEWHERE(command))
+
+
+def output_options(command: F) -> F:
     """Add the options that define the output."""
     for option in reversed(_SHOWING):
         command = option(command)
@@ -211,7 +243,7 @@ def read_showing(given: dict[str, object]) -> Showing:
     return Showing(
         form=cast("Literal['text', 'json', 'stream-json']", given["output_format"]),
         quiet=bool(given["quiet"]),
-        elsewhere=bool(given["ask_elsewhere"]),
+        elsewhere=bool(given.get("ask_elsewhere")),
     )
 
 

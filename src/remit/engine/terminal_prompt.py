@@ -31,9 +31,12 @@ _ANSWERS = {
     "n": deny(),
     "no": deny(),
 }
-_ALL = frozenset({"v", "view"})
-_UNCLEAR = frozenset({"ok", "okay", "sure", "yep", "yeah", "always", "a", "allow", "deny", "nope"})
-"""Neither an offered answer nor a reason: the question is repeated."""
+_ALL = frozenset({"v", "view", "view all"})
+_UNCLEAR = frozenset({"sure", "always", "a", "deny", "nope"})
+_LIKE_YES = ("y", "ok", "allow", "approve")
+"""Neither an offered answer nor clearly a reason for no: the question is repeated. See `read_answer`."""
+
+UNCLEAR = "Type y, r, t, v or n, or a reason for no."
 
 
 def spent(usage: Usage) -> str:
@@ -76,11 +79,17 @@ def _cut(lines: list[str], *, whole: bool) -> list[str]:
 
 
 def read_answer(line: str) -> Decision | None:
-    """The decision that a typed line means; None if it is unclear: ask again."""
+    """The decision that a typed line means; None if it is unclear: ask again.
+
+    A text that begins like a yes is unclear: as a reason for no, it would deny a call that the person approves.
+    """
     said = line.strip()
-    if not said or said.lower() in _UNCLEAR:
+    lower = said.lower()
+    if lower in _ANSWERS:
+        return _ANSWERS[lower]
+    if not said or lower in _UNCLEAR or lower.startswith(_LIKE_YES):
         return None
-    return _ANSWERS.get(said.lower(), deny(said))
+    return deny(said)
 
 
 async def ask_in_terminal(request: ApprovalRequest) -> Decision:
@@ -114,7 +123,7 @@ async def ask_at(request: ApprovalRequest, source: int, write: Callable[[str], N
         elif (decision := read_answer(line)) is not None:
             return decision
         else:
-            write(f"{QUESTION}: ")
+            write(f"{UNCLEAR}\n{QUESTION}: " if line.strip() else f"{QUESTION}: ")
 
 
 def forget_typed(source: int) -> None:

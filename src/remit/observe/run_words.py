@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from remit.types.outcome import Outcome
 from remit.types.text import call_context
 
 _ASIDES = {"wrap_up": "wrapping up", "summary": "summarising", "compact": "compacting its conversation"}
+_WITH_PARENT = re.compile(r"stopped with [^:]+: (?:cancelled by the caller: )?(.+)")
+"""The reason of a run that was stopped because a run above it was: `Life.condemn` writes it."""
 
 
 class Action(NamedTuple):
@@ -78,4 +81,6 @@ def how_it_ended(outcome: Outcome, most: int = 200) -> str:
     status, why = words.status_words(outcome.status), words.line(outcome.reason or outcome.error or "", most)
     if outcome.ok or not why:
         return status
+    if outcome.parent_id is not None and (with_parent := _WITH_PARENT.fullmatch(why)):
+        return f"{status} with its parent ({with_parent[1]})"
     return why if why.startswith(status) else f"{status}: {why}"

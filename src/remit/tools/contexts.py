@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
 
 from remit.errors import UsageError
 from remit.types.sandbox import OPEN, Sandbox
@@ -26,6 +27,39 @@ AllowedBy = Literal["default", "pattern", "person"]
 """Why a call may run: a person approved it, a rule with a pattern allowed it, or ("default") its tool is allowed in general."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _explain_wrong_arguments(method: Callable[P, T]) -> Callable[P, T]:
+    """Make a method raise UsageError if an argument is missing or has an unknown name."""
+
+    @functools.wraps(method)
+    def call(*unnamed: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(*unnamed, **named)
+        except TypeError:
+            _check_arguments(method, unnamed, named)
+            raise
+
+    return call
+
+
+def _check_arguments(
+    method: Callable[..., object], unnamed: tuple[object, ...], named: Mapping[str, object]
+) -> None:
+    from inspect import signature  # noqa: PLC0415 - needed only for this error
+
+    from remit.types.spelling import wrong_names  # noqa: PLC0415 - as above
+
+    known = list(signature(method).parameters)[1:]
+    what = f"ctx.{method.__name__}()"
+    example = f"ctx.{method.__name__}({known[0]}, {known[1]}, label=...)"
+    wrong = wrong_names(what, unnamed[3:], named, known=known, others={}, example=example)
+    missing = [name for name in known[len(unnamed) - 1 : 2] if name not in named]
+    if not wrong and missing:
+        wrong = f"{what} needs {' and '.join(map(repr, missing))}: {example}."
+    if wrong:
+        raise UsageError(wrong) from None
 
 
 class Delegating(Protocol):
@@ -107,6 +141,7 @@ class CodeContext:
         """True once the run must stop. A long sync tool should check this and return."""
         return self._cancelled()
 
+    @_explain_wrong_arguments
     async def delegate(
         self,
         agent: Agent | str,
@@ -121,13 +156,14 @@ class CodeContext:
 
         `agent` is an Agent or the name of one of the run's subagents. Of `limits` and the agent's own limits, the tighter
         apply. `key` identifies the child when the tree resumes (default: made from the prompt). However the child ends, the
-        result is an Outcome; a child that cannot start is a Rejection. Both have `ok`, `text` and `reason`. Raises UsageError
-        for wrong arguments.
+        result is an Outcome; a child that cannot start is a Rejection, also if no subagent has the name `agent`. Both have
+        `ok`, `text` and `reason`. Raises UsageError for wrong arguments.
         """
         return await self._delegating().delegate(
             agent, prompt, label=label, limits=limits, model=model, key=key
         )
 
+    @_explain_wrong_arguments
     async def map(
         self,
         agent: Agent | str,
@@ -193,6 +229,7 @@ class ToolContext(CodeContext):
         self.allowed_by = allowed_by
         """Why the call may run. "pattern": a rule with a pattern allows it, so do no more than the pattern covers."""
 
+    @_explain_wrong_arguments
     def delegate_sync(
         self,
         agent: Agent | str,
@@ -211,6 +248,7 @@ class ToolContext(CodeContext):
             lambda rejection: rejection,
         )
 
+    @_explain_wrong_arguments
     def map_sync(
         self,
         agent: Agent | str,

@@ -415,8 +415,11 @@ def tool(fn: Function | None = None, /, **options: Unpack[ToolOptions]) -> objec
     Raises UsageError for an invalid function or option.
     """
     if unknown := sorted(set(options) - set(ToolOptions.__annotations__)):
+        from remit.types.spelling import suggest  # noqa: PLC0415 - needed only for this error
+
         raise UsageError(
-            f"tool() has no option {unknown[0]!r}. Options: {', '.join(ToolOptions.__annotations__)}."
+            f"tool() has no option {unknown[0]!r}.{suggest(unknown[0], ToolOptions.__annotations__)}"
+            f" Options: {', '.join(ToolOptions.__annotations__)}."
         )
     # Annotations may be text that names types of the calling function's local scope.
     caller = cast(types.FrameType | None, getattr(inspect.currentframe(), "f_back", None))

@@ -79,9 +79,7 @@ def _check_whole(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"Limits.{name} must be a whole number, None (unlimited) or omitted, not {value!r}.")
     if not least <= value <= HIGHEST:
-        raise UsageError(
-            f"Limits.{name} must be from {least} to {HIGHEST:,}, or None for unlimited, not {value}."
-        )
+        raise UsageError(_beyond(name, value, least))
 
 
 def _check_real(name: str, value: object) -> None:
@@ -90,7 +88,12 @@ def _check_real(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"Limits.{name} must be a number, None (unlimited) or omitted, not {value!r}.")
     if not 0 <= value <= HIGHEST:
-        raise UsageError(f"Limits.{name} must be from 0 to {HIGHEST:,}, or None for unlimited, not {value}.")
+        raise UsageError(_beyond(name, value, 0))
+
+
+def _beyond(name: str, value: float, least: int) -> str:
+    bound = f"at most {HIGHEST:,}" if value > HIGHEST else f"at least {least}"
+    return f"Limits.{name} must be {bound}, or None for unlimited, not {value}."
 
 
 def _smaller(a: object, b: object) -> object:

@@ -385,7 +385,7 @@ HOPELESS = [
         "---\nname: a\ndescription: d\nmaxTurns: many\n---\nx",
         error=(4, "must be a number, not 'many'"),
     ),
-    Specimen("turns below one", "---\nname: a\ndescription: d\nmaxTurns: 0\n---\nx", error=(4, "from 1 to")),
+    Specimen("turns below one", "---\nname: a\ndescription: d\nmaxTurns: 0\n---\nx", error=(4, "at least 1")),
     Specimen(
         "a limit nobody has",
         "---\nname: a\ndescription: d\nlimits:\n  turns: 3\n  timeout: 4\n---\nx",

@@ -103,7 +103,7 @@ async def test_map_does_not_wait_at_its_rejections() -> None:
 @pytest.mark.real_time
 async def test_a_thread_that_asks_in_a_loop_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 10: a run whose sync tool waits out a row of rejections ends in time, and nothing of it is left on the loop."""
-    monkeypatch.setattr("remit.engine.run.from_code.PATIENT", -100_000)
+    monkeypatch.setattr("remit.engine.run.from_code.REJECTIONS_BEFORE_DELAY", -100_000)
     monkeypatch.setattr("remit.engine.run.from_code.LONGEST_WAIT_S", 30)
     stop, asked = threading.Event(), 0
 
@@ -188,6 +188,53 @@ async def test_mistakes_in_code_raise_usage_errors(arguments: dict[str, Any], wo
     async def work(ctx: ToolContext) -> str:
         with pytest.raises(UsageError, match=words):
             await ctx.delegate(chosen.pop("agent"), chosen.pop("prompt"), **chosen)
+        return "raised"
+
+    played = await play(lead_of(tool_of(work)), script())
+    assert results(played.outcome) == ["raised"]
+    assert not played.started
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "named", "words"),
+    [
+        (
+            "delegate",
+            (WORKER, "go"),
+            {"lable": "x"},
+            r"ctx\.delegate\(\) has no argument 'lable'\. Did you mean 'label'\?",
+        ),
+        (
+            "delegate",
+            (WORKER,),
+            {},
+            r"ctx\.delegate\(\) needs 'prompt': ctx\.delegate\(agent, prompt, label=\.\.\.\)",
+        ),
+        ("delegate", (), {}, r"needs 'agent' and 'prompt'"),
+        ("delegate", (WORKER, "go", "label"), {}, "pass 'label' by name"),
+        (
+            "map",
+            (WORKER,),
+            {"prompt": ["go"]},
+            r"ctx\.map\(\) has no argument 'prompt'\. Did you mean 'prompts'\?",
+        ),
+        ("delegate_sync", (WORKER,), {}, r"ctx\.delegate_sync\(\) needs 'prompt'"),
+        (
+            "map_sync",
+            (WORKER, ["go"]),
+            {"key": "a"},
+            r"ctx\.map_sync\(\) has no argument 'key'\. Did you mean 'keys'\?",
+        ),
+    ],
+)
+async def test_wrong_argument_names_raise_usage_errors(
+    method: str, arguments: tuple[object, ...], named: dict[str, object], words: str
+) -> None:
+    """Rule 14: an unknown or missing argument is a UsageError that names the method as the caller wrote it."""
+
+    async def work(ctx: ToolContext) -> str:
+        with pytest.raises(UsageError, match=words):
+            await getattr(ctx, method)(*arguments, **named)
         return "raised"
 
     played = await play(lead_of(tool_of(work)), script())

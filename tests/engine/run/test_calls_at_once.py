@@ -172,7 +172,7 @@ def test_the_limit_can_be_written_wherever_limits_are_written() -> None:
     assert parse_limits("calls_at_once=4, turns=2") == Limits(calls_at_once=4, turns=2)
     assert parse_limits("calls_at_once=unlimited") == Limits(calls_at_once=None)
     assert narrow_limits(Limits(calls_at_once=100)) == (Limits(calls_at_once=16), ["calls_at_once"])
-    with pytest.raises(UsageError, match="calls_at_once must be from 1"):
+    with pytest.raises(UsageError, match="calls_at_once must be at least 1"):
         Limits(calls_at_once=0)
 
 

@@ -122,7 +122,7 @@ def _print_agents(loaded: Loaded, problems: Sequence[Problem], where: str) -> No
     errors, warnings = (sum(one.level == level for one in causes) for level in ("error", "warning"))
     if errors or warnings:
         both = f"{words.count(errors, 'error')}, {words.count(warnings, 'warning')}"
-        why = " (agents with errors are not listed)" if errors else ""
+        why = " (agents with errors cannot run)" if errors else ""
         exits.tell(f"{both} in agent files{why}. Details: remit agents --check{' ' + where if where else ''}")
 
 

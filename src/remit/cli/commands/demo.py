@@ -15,7 +15,7 @@ import remit.cli.run_lookup as run_lookup
 import remit.observe.words as words
 from remit.cli.jobs.launch import launch
 from remit.cli.jobs.setup import put_together
-from remit.cli.options import Options, Showing, read_showing, showing_options
+from remit.cli.options import Options, Showing, output_options, read_showing
 from remit.errors import ModelError
 from remit.models.offline import Offline
 from remit.types.limits import Usage
@@ -46,7 +46,7 @@ class Paced(Offline):
 @click.command()
 @click.argument("folder", required=False, metavar="[FOLDER]", shell_complete=completion.folders)
 @click.option("--fast", is_flag=True, help="Run without the delays that make the tree easy to watch.")
-@showing_options
+@output_options
 @run_lookup.journal_option
 def command(folder: str | None, *, fast: bool, journal: str | None, **given: object) -> int:
     """Survey a folder offline: a demo without an API key.

@@ -37,7 +37,7 @@ MOST_TRIED = 500
 @click.command(epilog=exits.IN_WORDS)
 @click.argument("run", metavar="RUN", shell_complete=completion.runs)
 @click.argument("text", nargs=-1, metavar="[TEXT]")
-@options.given_options
+@options.resume_options
 @options.showing_options
 @run_lookup.journal_option
 @click.pass_obj
@@ -49,23 +49,22 @@ def command(setup: Setup, run: str, text: tuple[str, ...], **given: object) -> i
     the beginning of an id, or `last`.
     """
     said, showing = options.read_options(given), options.read_showing(given)
+    message = task_input.read_message(text)
     return asyncio.run(
-        resume_run(setup, run, text, said, showing=showing, journal=cast("str | None", given["journal"]))
+        resume_run(setup, run, message, said, showing=showing, journal=cast("str | None", given["journal"]))
     )
 
 
 async def resume_run(
     setup: Setup,
     run: str | None,
-    prompt: tuple[str, ...],
+    text: task_input.TaskText,
     said: Options,
     *,
     showing: Showing,
     journal: str | None,
 ) -> int:
     """Resume the named run, or the newest run of the folder if `run` is None. Returns the exit code."""
-    # A resume needs no prompt, so piped input is not read as one.
-    text = task_input.read_words(prompt) if prompt else task_input.TaskText("")
     url = run_lookup.find_journal(journal).url
     store = open_store(url)
     try:

@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Show one run: its task, tree, status and answer.
 
-    RUN is an id from `remit runs`, the beginning of an id, or `last`. Defaults to `last`; abcde.2 is a child. Calls,
+    RUN is an id from `remit runs`, the beginning of an id, or `last`; abcde.2 is a child. Defaults to `last`. Calls,
     usage and events include those of the run's children.
     """
     wanted = [name for name, is_wanted in sections.items() if is_wanted]

@@ -42,7 +42,7 @@ from remit.tools.tool import Tier, Tool
 from remit.types.limits import Limits
 from remit.types.ports import Model, ModelChoice
 from remit.types.sandbox import Sandbox, read_sandbox
-from remit.types.spelling import suggest
+from remit.types.spelling import nearest, suggest
 
 LEAD = "lead"
 INSTRUCTIONS = (
@@ -298,10 +298,14 @@ def _named_agent(
     definition = loaded.find(name)
     if definition is None:
         errors = [problem for problem in loaded.problems if problem.level == "error"]
-        own = [problem for problem in errors if Path(problem.file).stem == name]
+        unusable = {Path(problem.file).stem for problem in errors} - set(loaded.agents)
+        meant = name if name in unusable else nearest(name, [*unusable, *loaded.agents])
+        own = [problem for problem in errors if Path(problem.file).stem == meant]
         text = f"No agent named {name!r}.{loaded.suggest(name)}"
-        if own:
+        if meant == name:
             text = f"The agent {name!r} cannot run because its file has an error."
+        elif meant in unusable:
+            text = f"No agent named {name!r}. Did you mean {meant!r}? Its file has an error."
         raise UsageError("\n".join([text, *map(str, (own or errors)[:MOST_SHOWN])]))
     if options.schema is not None:
         definition = replace(definition, output=options.schema)

@@ -40,17 +40,27 @@ class TaskText(NamedTuple):
 
 
 def read_words(given: Sequence[str]) -> TaskText:
-    """The prompt from the given words; `-` adds standard input. Without words, standard input unless it is a terminal."""
+    """The prompt from the given words; `-` adds standard input. Without words, standard input unless it is a terminal.
+
+    Call it before an event loop runs: there, Ctrl-C would not interrupt the read.
+    """
     prompt = " ".join(word for word in given if word != "-").strip()
     if "-" not in given and (prompt or words.is_terminal(sys.stdin)):
         return TaskText(prompt)
     return TaskText(prompt, _input()) if prompt else TaskText(_input())
 
 
+def read_message(given: Sequence[str]) -> TaskText:
+    """The new message for a resumed run. A resume needs none, so piped input is not read without `-`."""
+    return read_words(given) if given else TaskText("")
+
+
 def _input() -> str:
     source = sys.stdin
     if source is None or source.closed:
         return ""
+    if words.is_terminal(source):
+        exits.tell("Reading the task from standard input (end with Ctrl-D).")
     data = source.buffer.read(MOST_INPUT + 1)
     if len(data) > MOST_INPUT:
         exits.wrong_use(

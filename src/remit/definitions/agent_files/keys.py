@@ -398,9 +398,12 @@ def read_keys(draft: Draft, entries: Mapping[str, Node], *, unknown: Level = "wa
         plain = plain_key(written)
         found = _BY_FORMAT.get(draft.format, {}).get(plain) or _BY_KEY.get(plain)
         if found is None:
-            hint = draft.hints.suggest(written, (key for key, _ in _BY_KEY.values()))
+            near = draft.hints.nearest(written, (key for key, _ in _BY_KEY.values()))
+            hint, about = "", quoted(written)
+            if near is not None:
+                hint, about = f" Did you mean {near!r}?", f"{about} (did you mean {near!r}?)"
             passed = "; it was ignored" if unknown == "warning" else ""
-            cause = Cause("have keys that remit does not know", written) if passed else None
+            cause = Cause("have keys that remit does not know", about) if passed else None
             draft.tell(unknown, node.line, f"Unknown key {quoted(written)}{passed}.{hint}", cause)
             continue
         key, setter = found

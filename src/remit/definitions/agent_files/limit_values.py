@@ -11,6 +11,11 @@ from remit.types.limits import OTHER_NAMES, Limits
 from remit.types.spelling import suggest
 
 NAMES: tuple[str, ...] = Limits.__struct_fields__
+_EXAMPLES = {
+    "usd": "0.5",
+    "when_full": "queue",
+    **dict.fromkeys(("seconds", "call_seconds", "stall_seconds"), "5m"),
+}
 _TIMES = ("seconds", "call_seconds", "stall_seconds")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|mins|h|d)?", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "mins": 60, "h": 3600, "d": 86400}
@@ -73,6 +78,8 @@ def read_pairs(node: Node) -> dict[str, int | float | str | None]:
     found = dict[str, int | float | str | None]()
     for part in split_list(text(node)):
         name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not value and name in NAMES:
+            raise Wrong(f"{quoted(name)} has no value. Write {name}={_EXAMPLES.get(name, '20')}", node.line)
         if not equals or not value:
             raise Wrong(f"has {quoted(part)}; write name=number, as in depth=2,usd=0.5", node.line)
         found[name] = read_named(name, Node(value, node.line, plain=True))

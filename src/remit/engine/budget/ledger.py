@@ -4,14 +4,18 @@ Accounts form the same tree as runs. Before a model call is sent, it reserves it
 every ancestor's; afterwards it settles what it used. Only accounts with a cap have a book, and only books are updated,
 so a tree without caps pays nothing.
 
-For one capped resource of one book::
+For one capped resource of one book, with the words of docs/glossary.md::
 
     |<------------------------- cap ------------------------->|
     | spent | withheld for last words | reserved | spare | free |
                                       |<--------- room -------->|
 
-`free` is available now; `room` is available once the calls in flight have settled. `spare` also belongs to calls in
-flight: each holds a last word for its run in case the reply delegates. An amount larger than `room` is over budget.
+- last word: one model call that a delegating run keeps for its own answer. It is withheld while the run has children.
+- book: the sums of one account with a cap.
+- spare: the last words that calls in flight hold in case their replies delegate.
+- free: available now.
+- room: available once the calls in flight have settled. An amount larger than `room` is over budget.
+
 Tickets wait only for calls in flight, so waiting cannot deadlock.
 """
 

@@ -214,7 +214,8 @@ def _check(agent: Agent, chain: Chain, needs_price: bool) -> None:
         if known.price is None and needs_price:
             raise UsageError(
                 f"Agent {agent.name!r}: a usd limit applies, but the price of its model {known.name!r} is"
-                " not known. Limit tokens instead, or give the model a `price`."
+                " not known. Check the spelling of the name, limit tokens instead, or set the price: `price` on the"
+                f' model object, or price under [models."{known.name}"] in remit.toml.'
             )
 
 

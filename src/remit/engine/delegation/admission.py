@@ -41,11 +41,11 @@ async def admit(delegation: Delegation) -> Admitted | Rejection:
         return rejected
     parent, account = delegation.parent, delegation.parent.node.means.account
     above = parent.node.means.seat.pools
-    # It was a first look, so that no child queues for nothing.
+    # The check above is repeated below; doing it first avoids queueing a child that cannot start.
     if not slots.step_in(above) and (rejected := await _slot(delegation, above)) is not None:
         return rejected
-    # From here to the end nothing is awaited: what is held is charged, or given back. A call of a model is charged with
-    # its child; code that delegates was charged when its own call began.
+    # Nothing is awaited from here on, so the slots are either charged or given back. A model's call is charged with its
+    # child; code that delegates was charged when its own call began.
     rejected = refused(delegation)
     if rejected is None and (over := ledger.charge(account, 0 if delegation.key else 1, 1)) is not None:
         rejected = _over(over)

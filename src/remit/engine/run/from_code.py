@@ -36,7 +36,7 @@ from remit.types.text import clean
 MOST_RECORDED = 20
 """How many rejections of one call become events: code may ask in a loop."""
 
-PATIENT = 100
+REJECTIONS_BEFORE_DELAY = 100
 """Rejections in a row before `delegate` starts to slow down: code may ask in an endless loop."""
 
 LONGEST_WAIT_S = 1.0
@@ -88,7 +88,7 @@ class FromCode:
         self._next_end: asyncio.Future[None] | None = None
         """Done when a child has ended, if code waits for that."""
         self._errands: set[asyncio.Task[object]] = set()
-        """What threads of the call ask for, on the event loop."""
+        """The requests of the call's threads, as tasks on the event loop."""
         self._has_word = run.agent.program is not None
         """Whether budget is withheld for the run's last word; a program has no last word."""
         self._keys: set[str] = set()
@@ -151,7 +151,7 @@ class FromCode:
             if still_open:
                 await asyncio.wait(still_open)
         except BaseException:
-            # Cancelled, or a prompt of a wrong type: nothing that was begun here goes on.
+            # Cancelled, or a prompt of a wrong type: stop every child that this call started.
             await self._stop(still_open)
             raise
         results = [one.result() if isinstance(one, asyncio.Task) else one for one in found]
@@ -172,7 +172,7 @@ class FromCode:
                 f"{self._who}: ctx.{name}_sync(...) would block the event loop. Write `await ctx.{name}(...)`."
             )
         if not self._end.done():
-            # The thread only waits: the children's own sync tools may need all the others.
+            # This thread only waits, so it does not count as busy: the children's sync tools may need all other threads.
             with threads.waiting() as go_on:
                 errand = self._errand(make, go_on)
                 try:
@@ -197,7 +197,7 @@ class FromCode:
 
     @property
     def left(self) -> Left:
-        """What the run's children may still spend: what is, or would be, withheld for its own last word is not in it."""
+        """The amounts that the run's children may still spend, without the amount for the run's own last word."""
         node, run = self._run.node, self._run
         account, seconds = node.means.account, node.life.deadline.soft_left()
         word = account.last_word
@@ -213,14 +213,14 @@ class FromCode:
     # --- Called by the engine ---------------------------------------------------------------------
 
     async def close(self) -> None:
-        """The call has ended: stop what it left open, and wait for the end of it. Raises nothing."""
+        """The call has ended: stop the children that it left open, and wait until they end. Raises nothing."""
         wake(self._end)
         for delegation in self._tasks.values():
             delegation.stop(self._who, "it ended without waiting for this run")
         while self._tasks or self._errands:
             await self._settle([*self._tasks, *self._errands])
         if self._run.node.life.phase.stopped:
-            # It could not ask for all of them; whatever is recorded stays for the next time.
+            # The code was stopped before it could ask for all recorded children; they stay recorded for the next resume.
             return
         left = len(self._run.engine.give_up(self._run, self._call))
         if left:
@@ -313,7 +313,7 @@ class FromCode:
     def _name(self, plan: Plan, key: object) -> str | Rejection:
         """The child's name among the children of this call; a resumed tree finds the child by this name."""
         if key is None:
-            # As the journal has it: a prompt may be made of answers that are read from there when the tree is resumed.
+            # Redacted, as in the journal: after a resume, a prompt may contain answers that are read from the journal.
             shown = self._run.node.tree.journal.redact(plan.task)
             digest = hashlib.blake2s(shown.encode("utf-8", "replace"), digest_size=8)
             name = f"{plan.agent.name}#{digest.hexdigest()}"
@@ -422,17 +422,17 @@ class FromCode:
         await asyncio.wait([self._next_end])
 
     async def _stop(self, tasks: Collection[asyncio.Task[Result]]) -> None:
-        """Stop children that code does not wait for any more, and wait for their ends, whatever cancels the code meanwhile."""
+        """Stop children that the code no longer waits for, and wait until they end, even if the code is cancelled meanwhile."""
         for task in tasks:
             if (delegation := self._tasks.get(task)) is not None:
                 delegation.stop(self._who, "it stopped waiting for this run")
         await settled(tasks)
 
     async def _answer(self, result: Result) -> Result:
-        """Give code its result. After a rejection others have the event loop: for longer if there are many in a row."""
+        """Return the result to the code. After many rejections in a row, wait first, so that other tasks can run."""
         self._record(result)
         self._in_a_row = self._in_a_row + 1 if isinstance(result, Rejection) else 0
-        over = self._in_a_row - PATIENT
+        over = self._in_a_row - REJECTIONS_BEFORE_DELAY
         if over > 0:
             await asyncio.wait([self._end], timeout=min(LONGEST_WAIT_S, 0.001 * over))
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from remit.types.outcome import Status
 from remit.types.text import clean, shorten
 
 KIND_WORDS = {
-    "rate_limit": "rate limit of the provider",
+    "rate_limit": "Rate limit of the provider",
     "overloaded": "provider overloaded",
     "server": "Server error from the provider",
     "timeout": "provider timed out",
