@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from remit.engine.start import run, run_sync, start
     from remit.engine.terminal_prompt import ask_in_terminal
     from remit.engine.tree.approvals import Approver
-    from remit.errors import ModelError, OutcomeError, RemitError, StoreError, TreeOwned, UsageError
+    from remit.errors import ModelError, OutcomeError, RemitError, Retry, StoreError, TreeOwned, UsageError
     from remit.observe.otel.instrument import instrument
-    from remit.tools.contexts import ProgramContext, ToolContext
+    from remit.tools.contexts import ProgramContext, RunContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
     from remit.tools.result import ToolResult
     from remit.tools.tool import Tier, Tool, tool
@@ -59,6 +59,8 @@ __all__ = [
     "RemitError",
     "Reply",
     "Request",
+    "Retry",
+    "RunContext",
     "Running",
     "Sandbox",
     "Status",
@@ -94,7 +96,7 @@ _ROOMS = {
     "engine.tree.approvals": "Approver",
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",
-    "errors": "ModelError OutcomeError RemitError StoreError TreeOwned UsageError",
+    "errors": "ModelError OutcomeError RemitError Retry StoreError TreeOwned UsageError",
     "observe.otel.instrument": "instrument",
     "types.events": "Event",
     "types.limits": "Left Limits Usage",
@@ -106,7 +108,7 @@ _ROOMS = {
     "tools.result": "ToolResult",
     "engine.handle": "Running",
     "types.sandbox": "Sandbox",
-    "tools.contexts": "ProgramContext ToolContext",
+    "tools.contexts": "ProgramContext RunContext ToolContext",
     "tools.tool": "Tier Tool tool",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -59,9 +59,16 @@ def json_schema() -> JsonObject:
 
 
 def to_dict(agent: Agent) -> JsonObject:
-    """The fields without a default value. Raises UsageError for a program or a policy function."""
+    """The fields without a default value. Raises UsageError for functions, which are not data."""
     if agent.program is not None:
         raise UsageError(f"Agent {agent.name!r}: to_dict() cannot represent a program.")
+    if not isinstance(agent.instructions, str):
+        raise UsageError(f"Agent {agent.name!r}: to_dict() cannot represent a function for instructions.")
+    for field in ("validators", "on_call", "on_result"):
+        if getattr(agent, field):
+            raise UsageError(
+                f"Agent {agent.name!r}: to_dict() cannot represent {field}, which are functions."
+            )
     found: dict[str, object] = {
         "name": agent.name,
         "nickname": agent.nickname,

@@ -5,7 +5,8 @@
     ├── ModelError          a provider failed: see `kind`, `retryable`, `retry_after`; the loop retries
     ├── StoreError          the journal failed: the message names the store and says what to do
     │   └── TreeOwned       another process runs this tree: wait for that process, or stop it
-    └── OutcomeError        raised only by `Outcome.raise_for_status()`
+    ├── OutcomeError        raised only by `Outcome.raise_for_status()`
+    └── Retry               raised by your validators: the model is asked again
 
 A failed child run is an `Outcome`, not an exception. Cancellation is asyncio's `CancelledError`.
 """
@@ -96,3 +97,7 @@ class OutcomeError(RemitError):
     def __init__(self, message: str, outcome: Outcome | None) -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class Retry(RemitError):
+    """Raised by a validator that rejects an answer. The model reads the message and answers again."""

@@ -69,6 +69,7 @@ class _Reopening(msgspec.Struct, frozen=True):
             # The journal of an older remit lacks the limits that were added since.
             limits = (self.options.get("limits") or Limits()).over(record.limits).over(ROOT_DEFAULTS)
             if resumed:
+                _check_hooks(record.start.terms, self.options)
                 terms.models.check(self.agent, needs_price=isinstance(limits.usd, (int, float)))
                 checks.check_matches(self.agent, past)
                 await terms.check_reach(self.agent)
@@ -100,6 +101,16 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
         place = checks.check_workspace(terms.workspace)
     box = ready.sandbox if terms.sandbox is None else ready.sandbox.within(terms.sandbox)
     return msgspec.structs.replace(ready, policies=(caller, own), sandbox=box, workspace=place)
+
+
+def _check_hooks(terms: Terms | None, options: TreeOptions) -> None:
+    """Raises UsageError if the caller's hooks are not given again: the tree must not go on unguarded by mistake."""
+    for name in () if terms is None else terms.hooks:
+        if options.get(name) is None:
+            raise UsageError(
+                f"The tree was started with {name}=..., which a journal cannot record. Pass it again, or {name}=[] to"
+                " resume without it."
+            )
 
 
 def _is_resumed(past: Tree) -> bool:

@@ -29,6 +29,7 @@ from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
 from remit.tasks.signals import run_interruptible
 from remit.tools import built_in
+from remit.tools.hooks import OnCall, OnResult, hooks_on_call, hooks_on_result
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
 from remit.types.events import Event
 from remit.types.limits import ROOT_DEFAULTS, Limits
@@ -65,6 +66,8 @@ class TreeOptions(TypedDict, total=False):
     deps: an object of yours that each tool finds as `ctx.deps`
     workspace: the folder that file tools and commands work in (default: the current folder)
     on_event: a plain function, called with each event
+    on_call: hooks that see each call of the tree before policy and approver; they may change its arguments or refuse it
+    on_result: hooks that see each result before the model does; they may replace or withhold it
     """
 
     model: ModelChoice | None
@@ -76,6 +79,8 @@ class TreeOptions(TypedDict, total=False):
     deps: object
     workspace: str | Path | None
     on_event: Callable[[Event], object] | None
+    on_call: OnCall | Sequence[OnCall] | None
+    on_result: OnResult | Sequence[OnResult] | None
 
 
 class RunOptions(TreeOptions, total=False):
@@ -212,6 +217,8 @@ def open_tree(
         approver=options.get("approver"),
         deps=options.get("deps"),
         workspace=workspace,
+        on_call=hooks_on_call("run()", options.get("on_call")),
+        on_result=hooks_on_result("run()", options.get("on_result")),
         past=past,
     )
     on_event = options.get("on_event")
@@ -267,6 +274,8 @@ class Ready(Struct, frozen=True):
 def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Ready:
     """Check the options and find the adapters they name. Raises UsageError for a mistake in the call."""
     checks.check_call(agent, options.get("limits"), options.get("approver"), options.get("on_event"))
+    hooks_on_call("run()", options.get("on_call"))
+    hooks_on_result("run()", options.get("on_result"))
     opened = None if store is None else _open_store(store)
     models = Models(options.get("model"), options.get("models"), _NamedModels)
     tools = checks.check_tools(agent)

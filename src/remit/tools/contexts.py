@@ -1,4 +1,7 @@
-"""The contexts that remit passes to user code: `ToolContext` to a tool, `ProgramContext` to a program."""
+"""The contexts that remit passes to user code.
+
+`ToolContext` goes to a tool, `ProgramContext` to a program, `RunContext` to hooks, validators and instructions.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +70,39 @@ class Delegating(Protocol):
         ...
 
 
-class CodeContext:
+class RunContext:
+    """The run that a hook, a validator or a function for instructions works for."""
+
+    __slots__ = ("deps", "depth", "path", "run_id", "sandbox", "task", "workspace")
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        path: tuple[str, ...],
+        depth: int,
+        workspace: Path | None,
+        deps: object,
+        sandbox: Sandbox = OPEN,
+        task: str = "",
+    ) -> None:
+        self.run_id = run_id
+        self.path = path
+        """Agent names from the root down to this run."""
+        self.depth = depth
+        self.workspace = workspace
+        self.deps = deps
+        """The caller's own object, as given to `run(deps=...)`."""
+        self.sandbox = sandbox
+        """What the run's tools may touch. Your own tools should respect it."""
+        self.task = task
+        """The run's task as text."""
+
+
+class CodeContext(RunContext):
     """Shared by tools and programs: the run they work for, and delegation."""
 
-    __slots__ = ("_cancelled", "_code", "_emit", "deps", "depth", "path", "run_id", "sandbox", "workspace")
+    __slots__ = ("_cancelled", "_code", "_emit")
 
     def __init__(
         self,
@@ -83,17 +115,18 @@ class CodeContext:
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
+        task: str = "",
         code: Callable[[], Delegating] | None = None,
     ) -> None:
-        self.run_id = run_id
-        self.path = path
-        """Agent names from the root down to this run."""
-        self.depth = depth
-        self.workspace = workspace
-        self.deps = deps
-        """The caller's own object, as given to `run(deps=...)`."""
-        self.sandbox = sandbox
-        """What the run's tools may touch. Your own tools should respect it."""
+        super().__init__(
+            run_id=run_id,
+            path=path,
+            depth=depth,
+            workspace=workspace,
+            deps=deps,
+            sandbox=sandbox,
+            task=task,
+        )
         self._emit = emit
         self._cancelled = cancelled
         self._code = code
@@ -173,6 +206,7 @@ class ToolContext(CodeContext):
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
+        task: str = "",
         approved: str = "",
         allowed_by: AllowedBy = "default",
         code: Callable[[], Delegating] | None = None,
@@ -186,6 +220,7 @@ class ToolContext(CodeContext):
             emit=emit,
             cancelled=cancelled,
             sandbox=sandbox,
+            task=task,
             code=code,
         )
         self.approved = approved
@@ -236,7 +271,7 @@ class ToolContext(CodeContext):
 class ProgramContext(CodeContext):
     """A program's view of its run: its task, its children, its recorded steps."""
 
-    __slots__ = ("_step", "prompt", "task")
+    __slots__ = ("_step", "prompt")
 
     def __init__(
         self,
@@ -262,12 +297,11 @@ class ProgramContext(CodeContext):
             emit=emit,
             cancelled=cancelled,
             sandbox=sandbox,
+            task=prompt.text,
             code=code,
         )
         self.prompt = prompt
         """The task as given, including images and files."""
-        self.task = prompt.text
-        """The task as text."""
         self._step = step
 
     async def step(self, name: str, function: Callable[..., object], /, *args: object) -> Json:
