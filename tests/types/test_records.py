@@ -183,7 +183,15 @@ FULL: dict[type[Event], dict[str, object]] = {
         "input_usd": 0.0,
     },
     ReplyReceived: {"turn": 2, "reply": REPLY, "usage": USAGE, "purpose": "wrap_up", "again": True},
-    ApprovalAnswered: {"request": "a", "call": "c", "allowed": True, "stopped": True, "command": "x"},
+    ApprovalAnswered: {
+        "request": "a",
+        "call": "c",
+        "allowed": True,
+        "args": {"n": [1]},
+        "stopped": True,
+        "command": "x",
+    },
+    CallChanged: {"call": "c", "tool": "read", "args": {"n": [1]}, "hooks": ("h",)},
     MessageJoined: {"message": TASK, "origin": "runtime", "purpose": "wrap_up", "command": "x"},
     ModelCallFailed: {
         "turn": 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 from stories import a, by_turn, died, journal
@@ -63,8 +63,8 @@ def results(outcome: Outcome) -> list[ToolMessage]:
     return [m for m in outcome.messages if isinstance(m, ToolMessage)]
 
 
-def once(name: str = "look", **args: object) -> ScriptedModel:
-    return ScriptedModel({"lead": [call(name, **(args or {"path": "a.txt"})), say("done")]})
+def once(name: str = "look", path: str = "a.txt") -> ScriptedModel:
+    return ScriptedModel({"lead": [call(name, path=path), say("done")]})
 
 
 async def test_a_hook_sees_the_call_and_its_run() -> None:
@@ -90,7 +90,7 @@ async def test_replaced_arguments_are_validated_judged_shown_and_recorded() -> N
         asked.append(request.args)
         return allow()
 
-    def policy(call: Call, _: object) -> str:
+    def policy(call: Call, _: object) -> Literal["ask"]:
         judged.append(call.args)
         return "ask"
 
@@ -102,7 +102,7 @@ async def test_replaced_arguments_are_validated_judged_shown_and_recorded() -> N
         model=once("write"),
         approver=person,
         policy=policy,
-        store=store,  # pyright: ignore[reportArgumentType]
+        store=store,
     )
     final = {"path": "b.txt"}
     assert (asked, judged, RAN) == ([final], [final, final], ["b.txt"])
