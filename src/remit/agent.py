@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 import remit.agent_data as agent_data
@@ -23,7 +23,7 @@ from remit.agent_checks import (
     choose,
 )
 from remit.errors import UsageError
-from remit.tools.contexts import ProgramContext
+from remit.tools.contexts import ProgramContext, RunContext
 from remit.tools.hooks import (
     Instructions,
     OnCall,
@@ -41,12 +41,13 @@ from remit.types.messages import Json, JsonObject
 from remit.types.ports import Model, ModelChoice
 from remit.types.sandbox import Sandbox, SandboxChoice, read_sandbox
 from remit.types.text import clean
+from remit.types.type_variables import Deps, DepsIn, Output, OutputOut
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,48}")
 MOST_TWINS = 64
 """Narrowed agents that are kept of one agent."""
 
-Program = Callable[[ProgramContext], Awaitable[object]]
+Program = Callable[[ProgramContext[Any]], Awaitable[object]]
 Summary = Literal["never", "auto", "always"]
 
 OTHER_NAMES = {
@@ -71,7 +72,8 @@ P = ParamSpec("P")
 
 
 def _explain_unknown_names(init: Callable[P, None]) -> Callable[P, None]:
-    """Make `__init__` raise UsageError with suggestions for an unknown argument name."""
+    """Make the constructor raise UsageError with suggestions for an unknown argument name."""
+    init.__name__, init.__qualname__ = "__init__", "Agent.__init__"
 
     @functools.wraps(init)
     def made(*unnamed: P.args, **named: P.kwargs) -> None:
@@ -97,9 +99,31 @@ def _check_names(init: Callable[..., None], unnamed: Sequence[object], named: Ma
         raise UsageError(wrong) from None
 
 
+class AgentOptions(TypedDict, Generic[Deps], total=False):
+    """The arguments of `Agent` whose types do not depend on its output; for type checkers."""
+
+    nickname: str | None
+    description: str
+    instructions: str | Instructions[Deps]
+    model: ModelChoice | None
+    settings: Mapping[str, Json] | None
+    tools: Sequence[Tool | str | ToolSource]
+    subagents: Sequence[Agent[Deps, Any]]
+    limits: Limits | None
+    surface: Literal["task", "subagent_<name>", "subagent"]
+    adhoc: bool
+    summary: Summary
+    policy: Policy | None
+    sandbox: SandboxChoice | None
+    on_call: OnCall[Deps] | Sequence[OnCall[Deps]] | None
+    on_result: OnResult[Deps] | Sequence[OnResult[Deps]] | None
+
+
 @dataclass(frozen=True, slots=True, eq=False, init=False, weakref_slot=True)
-class Agent:
+class Agent(Generic[DepsIn, OutputOut]):
     """Name, instructions, model, tools, subagents and limits of an agent.
+
+    For type checkers, `Agent[Deps, Output]` needs `run(deps=...)` of the type `Deps`, and `outcome.output` is an `Output`.
 
     An omitted `model`, `settings` or `limits` is inherited from the parent run; `instructions`, `tools` and
     `subagents` are never inherited. Raises UsageError for an invalid argument.
@@ -110,7 +134,7 @@ class Agent:
     """Shown to people instead of the name."""
     description: str
     """Read by a delegating model when it chooses a subagent."""
-    instructions: str | Instructions
+    instructions: str | Instructions[Any]
     """A text, or a function of the run's context that writes the text once, when the run starts."""
     model: ModelChoice | None
     """A name, a model, or several in order of preference: when one fails permanently, the next is used."""
@@ -135,21 +159,79 @@ class Agent:
     """Files and hosts that its tools may reach, within the parent's sandbox. None: the parent's sandbox."""
     program: Program | None
     """An async function that runs instead of model turns; descendants inherit `model`, `settings` and `limits`."""
-    validators: tuple[Validator, ...]
+    validators: tuple[Validator[Any], ...]
     """Check each answer, after `output`; one that raises `Retry` makes the model answer again."""
-    on_call: tuple[OnCall, ...]
+    on_call: tuple[OnCall[Any], ...]
     """Hooks that see each call of the agent's runs before policy and approver; they may change or refuse it."""
-    on_result: tuple[OnResult, ...]
+    on_result: tuple[OnResult[Any], ...]
     """Hooks that see each result before the model does; they may replace or withhold it."""
 
-    @_explain_unknown_names
-    def __init__(
+    if TYPE_CHECKING:
+        # `__new__`, because the result of `__init__` cannot have a type variable that no argument decides.
+        # `...` as a default, because pyright would infer unknown types from `()`.
+
+        @overload
+        def __new__(
+            cls,
+            name: str,
+            *,
+            output: None = None,
+            program: None = None,
+            validators: Sequence[Callable[[str, RunContext[Deps]], object]] = ...,
+            **options: Unpack[AgentOptions[Deps]],
+        ) -> Agent[Deps, None]: ...
+
+        @overload
+        def __new__(
+            cls,
+            name: str,
+            *,
+            output: None = None,
+            program: Callable[[ProgramContext[Deps]], Awaitable[str | None]],
+            **options: Unpack[AgentOptions[Deps]],
+        ) -> Agent[Deps, None]: ...
+
+        @overload
+        def __new__(
+            cls,
+            name: str,
+            *,
+            output: None = None,
+            program: Callable[[ProgramContext[Deps]], Awaitable[Output]],
+            **options: Unpack[AgentOptions[Deps]],
+        ) -> Agent[Deps, Output]: ...
+
+        @overload
+        def __new__(
+            cls,
+            name: str,
+            *,
+            output: type[Output],
+            program: Callable[[ProgramContext[Deps]], Awaitable[object]] | None = None,
+            validators: Sequence[Callable[[Output, RunContext[Deps]], object]] = ...,
+            **options: Unpack[AgentOptions[Deps]],
+        ) -> Agent[Deps, Output]: ...
+
+        @overload
+        def __new__(
+            cls,
+            name: str,
+            *,
+            output: object,
+            program: Callable[[ProgramContext[Deps]], Awaitable[object]] | None = None,
+            validators: Sequence[Callable[[Any, RunContext[Deps]], object]] = ...,
+            **options: Unpack[AgentOptions[Deps]],
+        ) -> Agent[Deps, Any]: ...
+
+        def __new__(cls, name: str, **options: Any) -> Any: ...
+
+    def _describe(
         self,
         name: str,
         *,
         nickname: str | None = None,
         description: str = "",
-        instructions: str | Instructions = "",
+        instructions: str | Instructions[Any] = "",
         model: ModelChoice | None = None,
         settings: Mapping[str, Json] | None = None,
         tools: Sequence[Tool | str | ToolSource] = (),
@@ -162,9 +244,9 @@ class Agent:
         policy: Policy | None = None,
         sandbox: SandboxChoice | None = None,
         program: Program | None = None,
-        validators: Sequence[Validator] = (),
-        on_call: OnCall | Sequence[OnCall] | None = None,
-        on_result: OnResult | Sequence[OnResult] | None = None,
+        validators: Sequence[Validator[Any]] = (),
+        on_call: OnCall[Any] | Sequence[OnCall[Any]] | None = None,
+        on_result: OnResult[Any] | Sequence[OnResult[Any]] | None = None,
     ) -> None:
         where = f"Agent {name!r}"
         if not isinstance(cast(object, name), str) or not NAME.fullmatch(name):
@@ -219,10 +301,17 @@ class Agent:
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
+    if not TYPE_CHECKING:
+        __init__ = _explain_unknown_names(_describe)
+
+        def __class_getitem__(cls, _: object) -> type[Agent]:
+            """`Agent[Deps, Output](...)` is `Agent(...)`: typing would set an attribute on the frozen agent."""
+            return cls
+
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
 
-    def narrowed(self, limits: Limits | None, model: ModelChoice | None) -> Agent:
+    def narrowed(self, limits: Limits | None, model: ModelChoice | None) -> Agent[DepsIn, OutputOut]:
         """A copy with tighter limits or another model. Equal arguments return the same copy."""
         check_model(f"Agent {self.name!r}", model)
         chosen = tuple(model) if isinstance(model, list) else model

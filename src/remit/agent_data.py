@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -135,7 +135,7 @@ def _agent(
     for name, record in (("limits", Limits), ("sandbox", Sandbox)):
         if name in fields:
             made[name] = _record(fields[name], record, name, path)
-    return kind(**made)  # pyright: ignore[reportArgumentType] - Agent checks each field
+    return kind(**cast("dict[str, Any]", made))  # Agent checks each field
 
 
 def _checked(data: object, above: tuple[str, ...]) -> JsonObject:

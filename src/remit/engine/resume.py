@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack, cast, overload
 
 import msgspec
 from anyio import CancelScope
@@ -14,7 +14,15 @@ from remit.engine.delegation.spawn import Engine
 from remit.engine.handle import Opened, Running
 from remit.engine.run.runtime_tool import Plan
 from remit.engine.run.state_restored import with_output
-from remit.engine.start import Ready, TreeOptions, check_options, open_tree, prepare, with_options
+from remit.engine.start import (
+    Ready,
+    TreeOptions,
+    TypedTreeOptions,
+    check_options,
+    open_tree,
+    prepare,
+    with_options,
+)
 from remit.engine.tree.journal import Journal
 from remit.errors import StoreError, UsageError
 from remit.history.fold import apply, fold
@@ -24,6 +32,29 @@ from remit.types.events import Terms
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.outcome import Outcome, Status
 from remit.types.ports import Posted, Store
+from remit.types.type_variables import Deps, Output
+
+
+@overload
+async def resume(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[None, Output],
+    deps: None = None,
+    **options: Unpack[TypedTreeOptions],
+) -> Outcome[Output]: ...
+
+
+@overload
+async def resume(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[Deps, Output],
+    deps: Deps,
+    **options: Unpack[TypedTreeOptions],
+) -> Outcome[Output]: ...
 
 
 @with_options(TreeOptions)
@@ -37,8 +68,30 @@ async def resume(store: Store | str, run_id: str, *, agent: Agent, **options: Un
     Raises like `run`, and TreeOwned, a StoreError, while another live process runs the tree.
     """
     check_options("resume()", options, TreeOptions)
-    async with reopen(store, run_id, agent=agent, **options) as running:
+    async with reopen(store, run_id, agent=agent, **cast("dict[str, Any]", options)) as running:
         return await running.outcome()
+
+
+@overload
+def reopen(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[None, Output],
+    deps: None = None,
+    **options: Unpack[TypedTreeOptions],
+) -> Running[Output]: ...
+
+
+@overload
+def reopen(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[Deps, Output],
+    deps: Deps,
+    **options: Unpack[TypedTreeOptions],
+) -> Running[Output]: ...
 
 
 @with_options(TreeOptions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec import Struct
 
@@ -31,13 +31,14 @@ from remit.tasks.signals import run_interruptible
 from remit.tools import built_in
 from remit.tools.hooks import OnCall, OnResult, hooks_on_call, hooks_on_result
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
-from remit.types.events import Event
+from remit.types.events import AnyEvent, Event
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.messages import Message
 from remit.types.outcome import Outcome
 from remit.types.ports import Model, ModelChoice, Store, new_root_id
 from remit.types.sandbox import OPEN, Sandbox, SandboxChoice, read_sandbox
 from remit.types.task_message import Task, as_message
+from remit.types.type_variables import Deps, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,35 @@ F = TypeVar("F", bound=Callable[..., object])
 _Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
 
 
-class TreeOptions(TypedDict, total=False):
+class _SharedOptions(TypedDict, total=False):
+    """The options of `TreeOptions` but `deps`, whose type depends on the agent."""
+
+    model: ModelChoice | None
+    models: ModelSource | None
+    limits: Limits | None
+    approver: Approver | None
+    policy: Policy | None
+    sandbox: SandboxChoice | None
+    workspace: str | Path | None
+    on_event: Callable[[AnyEvent], object] | None
+    on_call: OnCall[Any] | Sequence[OnCall[Any]] | None
+    on_result: OnResult[Any] | Sequence[OnResult[Any]] | None
+
+
+class _StoreOptions(TypedDict, total=False):
+    store: Store | str | None
+    history: Sequence[Message]
+
+
+class TypedTreeOptions(_SharedOptions, total=False):
+    """For type checkers: the options besides `deps`."""
+
+
+class TypedRunOptions(_SharedOptions, _StoreOptions, total=False):
+    """For type checkers: the options besides `deps`."""
+
+
+class TreeOptions(_SharedOptions, total=False):
     """Options:
 
     model: the default model, for agents that name none
@@ -70,26 +99,13 @@ class TreeOptions(TypedDict, total=False):
     on_result: hooks that see each result before the model does; they may replace or withhold it
     """
 
-    model: ModelChoice | None
-    models: ModelSource | None
-    limits: Limits | None
-    approver: Approver | None
-    policy: Policy | None
-    sandbox: SandboxChoice | None
     deps: object
-    workspace: str | Path | None
-    on_event: Callable[[Event], object] | None
-    on_call: OnCall | Sequence[OnCall] | None
-    on_result: OnResult | Sequence[OnResult] | None
 
 
-class RunOptions(TreeOptions, total=False):
+class RunOptions(TreeOptions, _StoreOptions, total=False):
     """store: where the journal is kept; a store or a URL such as "sqlite:///runs.db" (default: in memory)
     history: the messages of an earlier conversation to continue, such as `outcome.messages`
     """
-
-    store: Store | str | None
-    history: Sequence[Message]
 
 
 _DEFAULTS: dict[str, object] = {"history": ()}
@@ -135,6 +151,18 @@ def check_options(name: str, given: TreeOptions, known: type[TreeOptions]) -> No
         )
 
 
+@overload
+async def run(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
+@overload
+async def run(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
 @with_options(RunOptions)
 async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
     """Run an agent on a task until it ends, and return the outcome, whatever its status.
@@ -148,6 +176,18 @@ async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcom
         return await running.outcome()
 
 
+@overload
+def run_sync(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
+@overload
+def run_sync(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
 @with_options(RunOptions)
 def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
     """`run` for code without an event loop.
@@ -158,7 +198,19 @@ def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome
     check_options("run_sync()", options, RunOptions)
     # In a sync tool, run_sync waits in one of remit's threads. The new tree may need all the others.
     with threads.aside():
-        return run_interruptible(lambda: run(agent, task, **options))
+        return run_interruptible(lambda: run(agent, task, **cast("dict[str, Any]", options)))
+
+
+@overload
+def start(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Running[Output]: ...
+
+
+@overload
+def start(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Running[Output]: ...
 
 
 @with_options(RunOptions)
@@ -223,7 +275,7 @@ def open_tree(
     )
     on_event = options.get("on_event")
     if on_event is not None:
-        tree.stream.watch(on_event, tree.loop)
+        tree.stream.watch(cast("Callable[[Event], object]", on_event), tree.loop)
     return tree
 
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from remit.errors import UsageError
 from remit.types.sandbox import OPEN, Sandbox
 from remit.types.text import clean
+from remit.types.type_variables import DepsOut, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,18 +40,18 @@ class Delegating(Protocol):
 
     def delegate(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompt: Task,
         *,
         label: str,
         limits: Limits | None,
         model: ModelChoice | None,
         key: str | None,
-    ) -> Awaitable[Outcome | Rejection]: ...
+    ) -> Awaitable[Outcome[Output] | Rejection]: ...
 
     def map(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None,
@@ -58,7 +59,7 @@ class Delegating(Protocol):
         label: str,
         limits: Limits | None,
         model: ModelChoice | None,
-    ) -> Awaitable[list[Outcome | Rejection]]: ...
+    ) -> Awaitable[list[Outcome[Output] | Rejection]]: ...
 
     def from_thread(
         self, name: str, make: Callable[[], Awaitable[T]], rejected: Callable[[Rejection], T]
@@ -70,7 +71,7 @@ class Delegating(Protocol):
         ...
 
 
-class RunContext:
+class RunContext(Generic[DepsOut]):
     """The run that a hook, a validator or a function for instructions works for."""
 
     __slots__ = ("deps", "depth", "path", "run_id", "sandbox", "task", "workspace")
@@ -82,7 +83,7 @@ class RunContext:
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         sandbox: Sandbox = OPEN,
         task: str = "",
     ) -> None:
@@ -91,7 +92,7 @@ class RunContext:
         """Agent names from the root down to this run."""
         self.depth = depth
         self.workspace = workspace
-        self.deps = deps
+        self.deps: DepsOut = deps
         """The caller's own object, as given to `run(deps=...)`."""
         self.sandbox = sandbox
         """What the run's tools may touch. Your own tools should respect it."""
@@ -99,7 +100,7 @@ class RunContext:
         """The run's task as text."""
 
 
-class CodeContext(RunContext):
+class CodeContext(RunContext[DepsOut]):
     """Shared by tools and programs: the run they work for, and delegation."""
 
     __slots__ = ("_cancelled", "_code", "_emit")
@@ -111,7 +112,7 @@ class CodeContext(RunContext):
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
@@ -142,14 +143,14 @@ class CodeContext(RunContext):
 
     async def delegate(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompt: Task,
         *,
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
         key: str | None = None,
-    ) -> Outcome | Rejection:
+    ) -> Outcome[Output] | Rejection:
         """Start a child of this run on a task, and wait for it.
 
         `agent` is an Agent or the name of one of the run's subagents. Of `limits` and the agent's own limits, the tighter
@@ -163,7 +164,7 @@ class CodeContext(RunContext):
 
     async def map(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None = None,
@@ -171,7 +172,7 @@ class CodeContext(RunContext):
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
-    ) -> list[Outcome | Rejection]:
+    ) -> list[Outcome[Output] | Rejection]:
         """Start one child per prompt, at most `concurrency` at once. The results are in the order of the prompts."""
         return await self._delegating().map(
             agent, prompts, keys=keys, concurrency=concurrency, label=label, limits=limits, model=model
@@ -190,7 +191,7 @@ class CodeContext(RunContext):
         return self._code()
 
 
-class ToolContext(CodeContext):
+class ToolContext(CodeContext[DepsOut]):
     """A tool's view of the run that called it. remit passes one to the parameter with this annotation."""
 
     __slots__ = ("allowed_by", "approved")
@@ -202,7 +203,7 @@ class ToolContext(CodeContext):
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
@@ -230,14 +231,14 @@ class ToolContext(CodeContext):
 
     def delegate_sync(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompt: Task,
         *,
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
         key: str | None = None,
-    ) -> Outcome | Rejection:
+    ) -> Outcome[Output] | Rejection:
         """`delegate` for a tool that is a plain `def`."""
         code = self._delegating()
         return code.from_thread(
@@ -248,7 +249,7 @@ class ToolContext(CodeContext):
 
     def map_sync(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None = None,
@@ -256,7 +257,7 @@ class ToolContext(CodeContext):
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
-    ) -> list[Outcome | Rejection]:
+    ) -> list[Outcome[Output] | Rejection]:
         """`map` for a tool that is a plain `def`."""
         code = self._delegating()
         return code.from_thread(
@@ -268,7 +269,7 @@ class ToolContext(CodeContext):
         )
 
 
-class ProgramContext(CodeContext):
+class ProgramContext(CodeContext[DepsOut]):
     """A program's view of its run: its task, its children, its recorded steps."""
 
     __slots__ = ("_step", "prompt")
@@ -280,7 +281,7 @@ class ProgramContext(CodeContext):
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox,

@@ -6,31 +6,30 @@ Each may be async or a plain function, which runs in a thread. `engine/run/hooks
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Any, TypeAlias, cast
 
 from remit.errors import UsageError
+from remit.tools.contexts import RunContext
+from remit.tools.policy import Decision
+from remit.tools.result import ToolResult
 from remit.tools.signature import name_of
+from remit.types.messages import Call, JsonObject
+from remit.types.type_variables import Deps
 
-if TYPE_CHECKING:
-    from remit.tools.contexts import RunContext
-    from remit.tools.policy import Decision
-    from remit.tools.result import ToolResult
-    from remit.types.messages import Call, JsonObject
-
-Instructions = Callable[["RunContext"], "str | Awaitable[str]"]
+Instructions: TypeAlias = Callable[[RunContext[Deps]], str | Awaitable[str]]
 """Writes the instructions of a run; called once, when the run starts."""
 
-Validator = Callable[["object", "RunContext"], "Awaitable[object] | object"]
+Validator: TypeAlias = Callable[[Any, RunContext[Deps]], object]
 """Checks an answer: the value of `output=`, else the text. Raises `Retry` to reject it."""
 
-OnCall = Callable[
-    ["Call", "RunContext"], "Awaitable[JsonObject | Decision | None] | JsonObject | Decision | None"
+OnCall: TypeAlias = Callable[
+    [Call, RunContext[Deps]], Awaitable[JsonObject | Decision | None] | JsonObject | Decision | None
 ]
 """Sees a call before the policy does. Returns None, the new arguments, or `deny(reason)`."""
 
-OnResult = Callable[
-    ["Call", "ToolResult", "RunContext"],
-    "Awaitable[ToolResult | str | Decision | None] | ToolResult | str | Decision | None",
+OnResult: TypeAlias = Callable[
+    [Call, ToolResult, RunContext[Deps]],
+    Awaitable[ToolResult | str | Decision | None] | ToolResult | str | Decision | None,
 ]
 """Sees the result of a call that ran. Returns None, a new result, or `deny(reason)`."""
 
@@ -48,14 +47,16 @@ def functions(where: str, option: str, given: object, example: str) -> tuple[Cal
     return tuple(cast("list[Callable[..., object]]", several))
 
 
-def hooks_on_call(where: str, given: OnCall | Sequence[OnCall] | None) -> tuple[OnCall, ...]:
+def hooks_on_call(where: str, given: OnCall[Any] | Sequence[OnCall[Any]] | None) -> tuple[OnCall[Any], ...]:
     found = functions(where, "on_call", given, "def on_call(call, ctx)")
-    return cast("tuple[OnCall, ...]", found)
+    return cast("tuple[OnCall[Any], ...]", found)
 
 
-def hooks_on_result(where: str, given: OnResult | Sequence[OnResult] | None) -> tuple[OnResult, ...]:
+def hooks_on_result(
+    where: str, given: OnResult[Any] | Sequence[OnResult[Any]] | None
+) -> tuple[OnResult[Any], ...]:
     found = functions(where, "on_result", given, "def on_result(call, result, ctx)")
-    return cast("tuple[OnResult, ...]", found)
+    return cast("tuple[OnResult[Any], ...]", found)
 
 
 def hook_name(function: Callable[..., object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -48,8 +48,8 @@ class TreeContext:
         approver: Approver | None = None,
         deps: object = None,
         workspace: Path | None = None,
-        on_call: tuple[OnCall, ...] = (),
-        on_result: tuple[OnResult, ...] = (),
+        on_call: tuple[OnCall[Any], ...] = (),
+        on_result: tuple[OnResult[Any], ...] = (),
         past: Tree | None = None,
     ) -> None:
         self.root = root
