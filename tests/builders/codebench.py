@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from remit import (
     Agent,
-    Event,
+    AnyEvent,
     Limits,
     Outcome,
     ProgramContext,
@@ -74,7 +74,7 @@ class Played:
     """A tree that has ended."""
 
     outcome: Outcome
-    events: list[Event]
+    events: list[AnyEvent]
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

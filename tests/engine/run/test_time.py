@@ -10,8 +10,8 @@ from grazing import grazing
 
 from remit import (
     Agent,
+    AnyEvent,
     ApprovalRequest,
-    Event,
     Limits,
     Outcome,
     Reply,
@@ -55,7 +55,7 @@ async def publish() -> str:
 
 async def played(
     agent: Agent, model: ScriptedModel, limits: Limits | None = None
-) -> tuple[Outcome, list[Event]]:
+) -> tuple[Outcome, list[AnyEvent]]:
     async with start(agent, "go", model=model, limits=limits) as running:
         events = [e async for e in running.events()]
         return await running.outcome(), events
