@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 
 from remit import (
     Agent,
-    AnyEvent,
     Limits,
     Outcome,
     ProgramContext,
@@ -18,6 +17,7 @@ from remit import (
     start,
     tool,
 )
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, say
 from remit.testing.scripted import Script
 from remit.tools.tool import Tool

@@ -8,7 +8,6 @@ import pytest
 
 from remit import (
     Agent,
-    AnyEvent,
     Limits,
     ModelError,
     Outcome,
@@ -21,6 +20,7 @@ from remit import (
     start,
 )
 from remit.errors import RETRYABLE_KINDS, ModelErrorKind
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, calls, crash, fail, run_virtual, say
 from remit.types.events import ModelCallFailed, ReplyReceived, RunEnded, TurnStarted
 from remit.types.ports import Emit

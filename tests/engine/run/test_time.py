@@ -10,7 +10,6 @@ from grazing import grazing
 
 from remit import (
     Agent,
-    AnyEvent,
     ApprovalRequest,
     Limits,
     Outcome,
@@ -25,6 +24,7 @@ from remit import (
     start,
     tool,
 )
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, calls, fail, run_virtual, say, wait, wrapped
 from remit.tools.policy import Decision
 from remit.types.events import LimitMet, ModelCallFailed, RunEnded, TurnStarted
