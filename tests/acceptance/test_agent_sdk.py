@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from remit.types.events import (
     AnyEvent,
     CallEnded,
     CallStarted,
+    Event,
     ReplyReceived,
     RunEnded,
     TurnStarted,
@@ -59,7 +61,7 @@ async def told(
     *,
     policy: list[str] | None = None,
     approver: Approver | None = None,
-) -> tuple[Outcome, list[AnyEvent]]:
+) -> tuple[Outcome, list[Event]]:
     store = MemoryStore()
     outcome = await run(
         agent, "go", model=model, limits=limits, store=store, policy=policy, approver=approver
@@ -67,7 +69,7 @@ async def told(
     return outcome, [event async for event in store.read(outcome.run_id)]
 
 
-def details(events: list[AnyEvent]) -> list[dict[str, Any]]:
+def details(events: Sequence[Event]) -> list[dict[str, Any]]:
     """What each delegating call gave to programs, as the JSON that they read."""
     ended = [e for e in events if isinstance(e, CallEnded) and e.tool.startswith("subagent_")]
     return [json.loads(json.dumps(e.details)) for e in ended]

@@ -118,6 +118,6 @@ def test_a_program_has_no_validators() -> None:
 
     for field in ("validators", "on_call", "on_result"):
         with pytest.raises(UsageError, match=f"{field} cannot be set together with program="):
-            Agent("lead", program=program, **{field: [long_enough]})  # pyright: ignore[reportCallIssue]
+            Agent("lead", program=program, **{field: [long_enough]})  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(UsageError, match="validators must be a function or a list of functions"):
         Agent("lead", validators=["x"])  # pyright: ignore[reportArgumentType]
