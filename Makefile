@@ -61,8 +61,9 @@ lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .
 	@$(RUN) ruff check --quiet .
 
-types: $(READY) ## check the types
+types: $(READY) ## check the types, also as users see them (tests/typing)
 	@$(RUN) pyright --pythonpath "$(VENV)/bin/python"
+	@REQUIRE_TYPES=1 $(RUN) pytest -q tests/typing
 
 layers: $(READY) ## check which package imports which
 	@$(RUN) pytest -q tests/test_project.py -k "layer or cycle"

@@ -201,7 +201,8 @@ def test_python_in_documents_runs(
     # Each block has its own folder, so that the next block does not see its files.
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
-    exec(compile(code, "document", "exec"), names)
+    # Without the `__future__` imports of this file.
+    exec(compile(code, "document", "exec", dont_inherit=True), names)
     uninstrument()
     for test in [value for name, value in names.items() if name.startswith("test_") and callable(value)]:
         test()

@@ -25,7 +25,7 @@ FLOORS = {
     "data": "types events",
     "stopping": "tasks",
     "events to state, and tools": "history tools",
-    "agents": "agent agent_data patterns survey",
+    "agents": "agent agent_checks agent_data patterns survey",
     "budgets": "engine.budget",
     "a live tree": "engine.tree",
     "one run": "engine.run",

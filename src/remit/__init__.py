@@ -19,13 +19,14 @@ if TYPE_CHECKING:
         NoSuchTree,
         OutcomeError,
         RemitError,
+        Retry,
         StoreError,
         TreeExists,
         TreeOwned,
         UsageError,
     )
     from remit.observe.otel.instrument import instrument
-    from remit.tools.contexts import ProgramContext, ToolContext
+    from remit.tools.contexts import ProgramContext, RunContext, ToolContext
     from remit.tools.policy import ApprovalRequest, allow, deny
     from remit.tools.result import ToolResult
     from remit.tools.tool import Tier, Tool, tool
@@ -72,6 +73,8 @@ __all__ = [
     "RemitError",
     "Reply",
     "Request",
+    "Retry",
+    "RunContext",
     "Running",
     "Sandbox",
     "Status",
@@ -112,7 +115,7 @@ _ROOMS = {
     "engine.tree.approvals": "Approver",
     "engine.terminal_prompt": "ask_in_terminal",
     "engine.start": "run run_sync start",
-    "errors": "ModelError NoSuchTree OutcomeError RemitError StoreError TreeExists TreeOwned UsageError",
+    "errors": "ModelError NoSuchTree OutcomeError RemitError Retry StoreError TreeExists TreeOwned UsageError",
     "observe.otel.instrument": "instrument",
     "types.events": "Event",
     "types.limits": "Left Limits Usage",
@@ -125,7 +128,7 @@ _ROOMS = {
     "tools.result": "ToolResult",
     "engine.handle": "Running",
     "types.sandbox": "Sandbox",
-    "tools.contexts": "ProgramContext ToolContext",
+    "tools.contexts": "ProgramContext RunContext ToolContext",
     "tools.tool": "Tier Tool tool",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}

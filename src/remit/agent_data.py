@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -59,9 +59,16 @@ def json_schema() -> JsonObject:
 
 
 def to_dict(agent: Agent) -> JsonObject:
-    """The fields without a default value. Raises UsageError for a program or a policy function."""
+    """The fields without a default value. Raises UsageError for functions, which are not data."""
     if agent.program is not None:
         raise UsageError(f"Agent {agent.name!r}: to_dict() cannot represent a program.")
+    if not isinstance(agent.instructions, str):
+        raise UsageError(f"Agent {agent.name!r}: to_dict() cannot represent a function for instructions.")
+    for field in ("validators", "on_call", "on_result"):
+        if getattr(agent, field):
+            raise UsageError(
+                f"Agent {agent.name!r}: to_dict() cannot represent {field}, which are functions."
+            )
     found: dict[str, object] = {
         "name": agent.name,
         "nickname": agent.nickname,
@@ -128,7 +135,7 @@ def _agent(
     for name, record in (("limits", Limits), ("sandbox", Sandbox)):
         if name in fields:
             made[name] = _record(fields[name], record, name, path)
-    return kind(**made)  # pyright: ignore[reportArgumentType] - Agent checks each field
+    return kind(**cast("dict[str, Any]", made))  # Agent checks each field
 
 
 def _checked(data: object, above: tuple[str, ...]) -> JsonObject:

@@ -7,7 +7,8 @@
     │   ├── TreeOwned       another process runs this tree: wait for that process, or stop it
     │   ├── TreeExists      the store already has a tree with this id: resume it, or choose another id
     │   └── NoSuchTree      the store has no tree with this id
-    └── OutcomeError        raised only by `Outcome.raise_for_status()`
+    ├── OutcomeError        raised only by `Outcome.raise_for_status()`
+    └── Retry               raised by your validators: the model is asked again
 
 A failed child run is an `Outcome`, not an exception. Cancellation is asyncio's `CancelledError`.
 """
@@ -106,3 +107,7 @@ class OutcomeError(RemitError):
     def __init__(self, message: str, outcome: Outcome | None) -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class Retry(RemitError):
+    """Raised by a validator that rejects an answer. The model reads the message and answers again."""

@@ -77,7 +77,7 @@ async def waiting(store: Store | str, run: str) -> list[ApprovalRequest]:
                 agent=event.agent,
                 task=record.task.text,
                 tool=event.tool,
-                args=call.call.args if call is not None and isinstance(call.call.args, dict) else {},
+                args=call.args if call is not None and isinstance(call.args, dict) else {},
                 total_usage=tree.usage(),
                 preview=event.preview,
                 rules=tuple(filter(None, event.reasons)),

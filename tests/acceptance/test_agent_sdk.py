@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from remit.testing import ScriptedModel, call, calls, crash, fail, refuse, say, 
 from remit.testing.scripted import Answer, Line, Script
 from remit.tools.policy import ApprovalRequest, Decision
 from remit.types.events import (
+    AnyEvent,
     CallEnded,
     CallStarted,
     Event,
@@ -67,7 +69,7 @@ async def told(
     return outcome, [event async for event in store.read(outcome.run_id)]
 
 
-def details(events: list[Event]) -> list[dict[str, Any]]:
+def details(events: Sequence[Event]) -> list[dict[str, Any]]:
     """What each delegating call gave to programs, as the JSON that they read."""
     ended = [e for e in events if isinstance(e, CallEnded) and e.tool.startswith("subagent_")]
     return [json.loads(json.dumps(e.details)) for e in ended]
@@ -233,7 +235,7 @@ async def test_a3_09_a_refusal_without_words_gets_some() -> None:
 async def test_a3_10_a_call_cancelled_before_its_start_fails_as_cancelled() -> None:
     """A3.10: a child whose parent is cancelled before it starts fails with the cancelled text."""
     model = ScriptedModel({"lead": [calls(ask(), ask())], "child": [say("late", delay=60)]})
-    events: list[Event] = []
+    events: list[AnyEvent] = []
     async with start(lead(), "go", model=model, limits=Limits(concurrency=1)) as running:
         async for event in running.events():
             events.append(event)
@@ -364,7 +366,7 @@ async def test_s3_09_without_a_free_permit_the_call_fails_at_once() -> None:
 async def test_s3_11_a_cancel_goes_down_and_not_up() -> None:
     """S3.11: cancelling a child stops everything below it; its parent reads the reason and continues."""
     scripts = {"lead": [ask("mid"), say("went on")], "mid": [ask("leaf")], "leaf": [say("never", delay=500)]}
-    events: list[Event] = []
+    events: list[AnyEvent] = []
     async with start(lead(nest("mid", Agent("leaf"))), "go", model=ScriptedModel(scripts)) as running:
         async for event in running.events():
             events.append(event)

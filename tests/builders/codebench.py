@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 
 from remit import (
     Agent,
-    Event,
     Limits,
     Outcome,
     ProgramContext,
@@ -18,6 +17,7 @@ from remit import (
     start,
     tool,
 )
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, say
 from remit.testing.scripted import Script
 from remit.tools.tool import Tool
@@ -74,7 +74,7 @@ class Played:
     """A tree that has ended."""
 
     outcome: Outcome
-    events: list[Event]
+    events: list[AnyEvent]
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

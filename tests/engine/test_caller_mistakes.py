@@ -138,7 +138,7 @@ def short(value: object) -> str:
 def test_an_agent_that_cannot_work(fields: dict[str, object], words: tuple[str, ...]) -> None:
     """What cannot work is an error when the Agent is built, with the agent, the field and what is allowed."""
     with pytest.raises(UsageError) as caught:
-        Agent("lead", **fields)  # pyright: ignore[reportArgumentType]
+        Agent("lead", **fields)  # pyright: ignore[reportCallIssue, reportArgumentType]
     check_words(caught.value, ("Agent 'lead': ", *words))
     assert "arbitrary_types" not in str(caught.value)
 
@@ -272,7 +272,7 @@ async def test_a_call_of_run_that_cannot_work(given: dict[str, object], words: t
     model = ScriptedModel([say("ok")])
     arguments: dict[str, object] = {"task": "go", "model": model, **given}
     with pytest.raises(UsageError) as caught:
-        await run(Agent("lead"), **arguments)  # pyright: ignore[reportArgumentType]
+        await run(Agent("lead"), **arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
     check_words(caught.value, words)
     assert model.calls_made == 0
 

@@ -74,7 +74,7 @@ async def test_an_option_of_another_framework_is_an_error_that_says_what_to_writ
 
 async def warned(caplog: pytest.LogCaptureFixture, **options: object) -> tuple[Outcome, list[str]]:
     with caplog.at_level(logging.WARNING, "remit"):
-        outcome = await run(CLERK, "go", model=script(), **options)  # pyright: ignore[reportArgumentType]
+        outcome = await run(CLERK, "go", model=script(), **options)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return outcome, [record.getMessage() for record in caplog.records if record.name == "remit"]
 
 

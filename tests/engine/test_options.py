@@ -12,18 +12,8 @@ import pytest
 from remit import Agent, Limits, UsageError, reopen, resume, run, run_sync, start
 from remit.testing import ScriptedModel, run_virtual, say
 
-SHARED = [
-    "model",
-    "models",
-    "limits",
-    "approver",
-    "policy",
-    "sandbox",
-    "deps",
-    "workspace",
-    "on_event",
-    "strict",
-]
+SHARED = ["model", "models", "limits", "approver", "policy", "sandbox", "workspace", "on_event"]
+SHARED += ["on_call", "on_result", "show", "strict", "deps"]
 # Without a type checker's eye, as most people write.
 WAYS_IN: list[Any] = [run, run_sync, start]
 WAYS_BACK: list[Any] = [resume, reopen]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Generic, Self, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,11 +18,12 @@ from remit.engine.tree.stream_progress import ChildProgress, ProgressReader
 from remit.errors import UsageError
 from remit.history.records import is_within
 from remit.tasks.cancel import settled, wake
-from remit.types.events import Event, MessageSent
+from remit.types.events import AnyEvent, MessageSent
 from remit.types.messages import user
 from remit.types.outcome import Outcome
 from remit.types.ports import Posted
 from remit.types.text import clean, safe_str
+from remit.types.type_variables import OutputOut
 
 if TYPE_CHECKING:
     from remit.observe.display.drawings import TreeDrawing
@@ -55,7 +56,7 @@ class _TreeTask(asyncio.Task[Outcome]):
         return True
 
 
-class Running:
+class Running(Generic[OutputOut]):
     """A tree while it runs. Leaving the `async with` block cancels a tree that is still running."""
 
     def __init__(self, opening: Callable[[], Awaitable[Opened]]) -> None:
@@ -138,9 +139,9 @@ class Running:
     def _repr_html_(self) -> str | None:
         return None if self._tree is None else self.tree().html
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> AsyncIterator[AnyEvent]:
         """Every event from the beginning; ends when the root has ended. Each call returns a new, independent reader."""
-        return self._inside().stream.reader()
+        return cast("AsyncIterator[AnyEvent]", self._inside().stream.reader())
 
     def progress(self) -> AsyncIterator[ChildProgress]:
         """Each tool call of the children, when it starts and when it ends; computed from `events()`."""
@@ -178,7 +179,7 @@ class Running:
         node.emit(MessageSent(*node.stamp(), message=message))
         return True
 
-    async def outcome(self) -> Outcome:
+    async def outcome(self) -> Outcome[OutputOut]:
         """Wait for the root to end and return its outcome. Cancelling this call does not cancel the tree."""
         self._check_loop("outcome")
         assert self._task is not None

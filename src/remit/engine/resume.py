@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack, cast, overload
 
 import msgspec
 from anyio import CancelScope
@@ -14,7 +14,15 @@ from remit.engine.delegation.spawn import Engine
 from remit.engine.handle import Opened, Running
 from remit.engine.run.runtime_tool import Plan
 from remit.engine.run.state_restored import with_output
-from remit.engine.start import Ready, TreeOptions, check_options, open_tree, prepare, with_options
+from remit.engine.start import (
+    Ready,
+    TreeOptions,
+    TypedTreeOptions,
+    check_options,
+    open_tree,
+    prepare,
+    with_options,
+)
 from remit.engine.tree.journal import Journal
 from remit.errors import StoreError, UsageError
 from remit.history.fold import apply, fold
@@ -24,6 +32,29 @@ from remit.types.events import Terms
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.outcome import Outcome, Status
 from remit.types.ports import Posted, Store
+from remit.types.type_variables import Deps, Output
+
+
+@overload
+async def resume(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[None, Output],
+    deps: None = None,
+    **options: Unpack[TypedTreeOptions],
+) -> Outcome[Output]: ...
+
+
+@overload
+async def resume(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[Deps, Output],
+    deps: Deps,
+    **options: Unpack[TypedTreeOptions],
+) -> Outcome[Output]: ...
 
 
 @with_options(TreeOptions)
@@ -37,8 +68,30 @@ async def resume(store: Store | str, run_id: str, *, agent: Agent, **options: Un
     Raises like `run`, and TreeOwned, a StoreError, while another live process runs the tree.
     """
     check_options("resume()", options, TreeOptions)
-    async with reopen(store, run_id, agent=agent, **options) as running:
+    async with reopen(store, run_id, agent=agent, **cast("dict[str, Any]", options)) as running:
         return await running.outcome()
+
+
+@overload
+def reopen(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[None, Output],
+    deps: None = None,
+    **options: Unpack[TypedTreeOptions],
+) -> Running[Output]: ...
+
+
+@overload
+def reopen(
+    store: Store | str,
+    run_id: str,
+    *,
+    agent: Agent[Deps, Output],
+    deps: Deps,
+    **options: Unpack[TypedTreeOptions],
+) -> Running[Output]: ...
 
 
 @with_options(TreeOptions)
@@ -69,6 +122,7 @@ class _Reopening(msgspec.Struct, frozen=True):
             # The journal of an older remit lacks the limits that were added since.
             limits = (self.options.get("limits") or Limits()).over(record.limits).over(ROOT_DEFAULTS)
             if resumed:
+                _check_hooks(record.start.terms, self.options)
                 terms.models.check(self.agent, needs_price=isinstance(limits.usd, (int, float)))
                 checks.check_matches(self.agent, past)
                 await terms.check_reach(self.agent)
@@ -100,6 +154,16 @@ def _recorded_terms(ready: Ready, terms: Terms) -> Ready:
         place = checks.check_workspace(terms.workspace)
     box = ready.sandbox if terms.sandbox is None else ready.sandbox.within(terms.sandbox)
     return msgspec.structs.replace(ready, policies=(caller, own), sandbox=box, workspace=place)
+
+
+def _check_hooks(terms: Terms | None, options: TreeOptions) -> None:
+    """Raises UsageError if the caller's hooks are not given again: the tree must not go on unguarded by mistake."""
+    for name in () if terms is None else terms.hooks:
+        if options.get(name) is None:
+            raise UsageError(
+                f"The tree was started with {name}=..., which a journal cannot record. Pass it again, or {name}=[] to"
+                " resume without it."
+            )
 
 
 def _is_resumed(past: Tree) -> bool:

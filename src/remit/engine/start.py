@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec import Struct
 
@@ -31,14 +31,16 @@ from remit.history.records import Tree
 from remit.stores.memory import MemoryStore
 from remit.tasks.signals import run_interruptible
 from remit.tools import built_in
+from remit.tools.hooks import OnCall, OnResult, hooks_on_call, hooks_on_result
 from remit.tools.policy import Policy, PolicyFunction, compile_policy
-from remit.types.events import Event
+from remit.types.events import AnyEvent, Event
 from remit.types.limits import ROOT_DEFAULTS, Limits
 from remit.types.messages import Message
 from remit.types.outcome import Outcome
 from remit.types.ports import Model, ModelChoice, Store, new_root_id
 from remit.types.sandbox import OPEN, Sandbox, SandboxChoice, read_sandbox
 from remit.types.task_message import Task, as_message
+from remit.types.type_variables import Deps, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +70,38 @@ def with_trees_above(*roots: str) -> Generator[None]:
 _Exposed = Callable[[Collection[Sandbox], "Path"], Awaitable[str]]
 
 
-class TreeOptions(TypedDict, total=False):
+class _SharedOptions(TypedDict, total=False):
+    """The options of `TreeOptions` but `deps`, whose type depends on the agent."""
+
+    model: ModelChoice | None
+    models: ModelSource | None
+    limits: Limits | None
+    approver: Approver | None
+    policy: Policy | None
+    sandbox: SandboxChoice | None
+    workspace: str | Path | None
+    on_event: Callable[[AnyEvent], object] | None
+    on_call: OnCall[Any] | Sequence[OnCall[Any]] | None
+    on_result: OnResult[Any] | Sequence[OnResult[Any]] | None
+    show: bool
+    strict: bool | None
+
+
+class _StoreOptions(TypedDict, total=False):
+    store: Store | str | None
+    history: Sequence[Message]
+    run_id: str | None
+
+
+class TypedTreeOptions(_SharedOptions, total=False):
+    """For type checkers: the options besides `deps`."""
+
+
+class TypedRunOptions(_SharedOptions, _StoreOptions, total=False):
+    """For type checkers: the options besides `deps`."""
+
+
+class TreeOptions(_SharedOptions, total=False):
     """Options:
 
     model: the default model, for agents that name none
@@ -82,30 +115,18 @@ class TreeOptions(TypedDict, total=False):
     on_event: a plain function, called with each event
     show: True shows the tree while it runs: live in a terminal or a notebook, else as lines on standard error
     strict: send a model request only after the store has recorded it, and only while this process owns the tree
+    on_call: hooks that see each call of the tree before policy and approver; they may change its arguments or refuse it
+    on_result: hooks that see each result before the model does; they may replace or withhold it
     """
 
-    model: ModelChoice | None
-    models: ModelSource | None
-    limits: Limits | None
-    approver: Approver | None
-    policy: Policy | None
-    sandbox: SandboxChoice | None
     deps: object
-    workspace: str | Path | None
-    on_event: Callable[[Event], object] | None
-    show: bool
-    strict: bool | None
 
 
-class RunOptions(TreeOptions, total=False):
+class RunOptions(TreeOptions, _StoreOptions, total=False):
     """store: where the journal is kept; a store or a URL such as "sqlite:///runs.db" (default: in memory)
     history: the messages of an earlier conversation to continue, such as `outcome.messages`
     run_id: the id of the root run, at most 64 letters, digits, - and _ (default: a random id)
     """
-
-    store: Store | str | None
-    history: Sequence[Message]
-    run_id: str | None
 
 
 _DEFAULTS: dict[str, object] = {"history": (), "show": False}
@@ -151,6 +172,18 @@ def check_options(name: str, given: TreeOptions, known: type[TreeOptions]) -> No
         )
 
 
+@overload
+async def run(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
+@overload
+async def run(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
 @with_options(RunOptions)
 async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
     """Run an agent on a task until it ends, and return the outcome, whatever its status.
@@ -164,6 +197,18 @@ async def run(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcom
         return await running.outcome()
 
 
+@overload
+def run_sync(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
+@overload
+def run_sync(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Outcome[Output]: ...
+
+
 @with_options(RunOptions)
 def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome:
     """`run` for code without an event loop.
@@ -174,7 +219,19 @@ def run_sync(agent: Agent, task: Task, **options: Unpack[RunOptions]) -> Outcome
     check_options("run_sync()", options, RunOptions)
     # In a sync tool, run_sync waits in one of remit's threads. The new tree may need all the others.
     with threads.aside():
-        return run_interruptible(lambda: run(agent, task, **options))
+        return run_interruptible(lambda: run(agent, task, **cast("dict[str, Any]", options)))
+
+
+@overload
+def start(
+    agent: Agent[None, Output], task: Task, *, deps: None = None, **options: Unpack[TypedRunOptions]
+) -> Running[Output]: ...
+
+
+@overload
+def start(
+    agent: Agent[Deps, Output], task: Task, *, deps: Deps, **options: Unpack[TypedRunOptions]
+) -> Running[Output]: ...
 
 
 @with_options(RunOptions)
@@ -240,11 +297,13 @@ def open_tree(
         approver=approver,
         deps=options.get("deps"),
         workspace=workspace,
+        on_call=hooks_on_call("run()", options.get("on_call")),
+        on_result=hooks_on_result("run()", options.get("on_result")),
         past=past,
     )
     on_event = options.get("on_event")
     if on_event is not None:
-        tree.stream.watch(on_event, tree.loop)
+        tree.stream.watch(cast("Callable[[Event], object]", on_event), tree.loop)
     if showing is not None:
         tree.stream.watch(showing.see, tree.loop, "show")
         tree.showing = showing
@@ -303,6 +362,8 @@ def prepare(agent: Agent, options: TreeOptions, store: Store | str | None) -> Re
     """Check the options and find the adapters they name. Raises UsageError for a mistake in the call."""
     checks.check_call(agent, options.get("limits"), options.get("approver"), options.get("on_event"))
     checks.check_show(options.get("show", False))
+    hooks_on_call("run()", options.get("on_call"))
+    hooks_on_result("run()", options.get("on_result"))
     opened = None if store is None else _open_store(store)
     models = Models(options.get("model"), options.get("models"), _NamedModels)
     tools = checks.check_tools(agent)

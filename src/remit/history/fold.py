@@ -203,6 +203,18 @@ def _switched(record: RunRecord, event: events.ModelSwitched) -> None:
     record.model, record.talk.model = event.model, ""
 
 
+@_changes_run(events.InstructionsWritten)
+def _instructed(record: RunRecord, event: events.InstructionsWritten) -> None:
+    record.instructions = event.instructions
+
+
+@_changes_run(events.CallChanged)
+def _call_changed(record: RunRecord, event: events.CallChanged) -> None:
+    call = record.find(event.call)
+    if call is not None:
+        call.changed = event.args
+
+
 @_changes_run(events.CallStarted)
 def _call_started(record: RunRecord, event: events.CallStarted) -> None:
     call = record.find(event.call)
@@ -299,6 +311,8 @@ def _approval_answered(tree: Tree, record: RunRecord, event: events.ApprovalAnsw
     asked, call = tree.requests.pop(event.request, None), record.find(event.call)
     if call is not None and not event.stopped:
         call.answer = event
+        if event.allowed and event.args is not None:
+            call.changed = event.args
     if asked is not None and event.allowed and event.scope != "once":
         tree.grants.append(Grant(record.id, record.path, asked.tool, event.scope, asked.reasons))
     for run in _lineage(tree, record):

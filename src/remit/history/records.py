@@ -17,7 +17,7 @@ from remit.types.events import (
     TurnStarted,
 )
 from remit.types.limits import Limits, Usage, to_micros, total
-from remit.types.messages import Call, Message, Reply, ToolMessage, UserMessage
+from remit.types.messages import Call, JsonObject, Message, Reply, ToolMessage, UserMessage
 from remit.types.outcome import Artifact, Outcome, Status, ToolCallLog
 
 REOPENED = frozenset(
@@ -44,6 +44,8 @@ class CallRecord(Struct, omit_defaults=True):
     request: str = ""
     """The id of the approval request for this call."""
     answer: ApprovalAnswered | None = None
+    changed: JsonObject | None = None
+    """The arguments in place of the model's, if hooks or the approver replaced them."""
     child: str = ""
     """The run that the call started."""
     code: list[str] = []
@@ -51,6 +53,16 @@ class CallRecord(Struct, omit_defaults=True):
     ended: CallEnded | None = None
     goes_on: bool = False
     """Set when the run is resumed: whether `child` resumes too."""
+
+    @property
+    def args(self) -> JsonObject | str:
+        """The arguments that the call runs with."""
+        return self.call.args if self.changed is None else self.changed
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the hooks have seen the call: a resumed run does not call them again."""
+        return self.started or bool(self.request) or self.changed is not None
 
     @property
     def is_step(self) -> bool:
@@ -130,6 +142,8 @@ class RunRecord(Struct, omit_defaults=True):
     limits: Limits
     model: str
     """The model in use."""
+    instructions: str | None = None
+    """The instructions that the agent's function wrote; None if it has not, or if the agent has a text."""
     switched: int = 0
     """How often the run switched to the next model in its order of preference."""
     talk: TalkRecord = field(default_factory=TalkRecord)

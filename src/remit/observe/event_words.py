@@ -82,6 +82,16 @@ def _(event: events.ModelSwitched) -> str:
     return _with(f"switched from {event.before} to {event.model}", event.reason)
 
 
+@_says(events.InstructionsWritten)
+def _(event: events.InstructionsWritten) -> str:
+    return _with("instructions written", event.instructions)
+
+
+@_says(events.CallChanged)
+def _(event: events.CallChanged) -> str:
+    return f"{event.tool}: arguments changed by {', '.join(event.hooks)}"
+
+
 @_says(events.CallStarted)
 def _(event: events.CallStarted) -> str:
     return f"{event.tool} started: {event.context}" if event.context else f"{event.tool} started"

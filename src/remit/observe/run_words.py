@@ -48,7 +48,7 @@ def action_of(tree: Tree, record: RunRecord, calls: Sequence[str], said: str, qu
 def _calls(record: RunRecord, calls: Sequence[str]) -> str:
     """From the calls that were seen to start, else from the open calls in its history."""
     found = list(calls) or [
-        words.doing(one.call.name, call_context(one.call.name, one.call.args))
+        words.doing(one.call.name, call_context(one.call.name, one.args))
         for one in record.open_calls()
         if not one.delegates
     ]

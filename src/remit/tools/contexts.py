@@ -1,14 +1,18 @@
-"""The contexts that remit passes to user code: `ToolContext` to a tool, `ProgramContext` to a program."""
+"""The contexts that remit passes to user code.
+
+`ToolContext` goes to a tool, `ProgramContext` to a program, `RunContext` to hooks, validators and instructions.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from remit.errors import UsageError
 from remit.types.sandbox import OPEN, Sandbox
 from remit.types.text import clean
+from remit.types.type_variables import DepsOut, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,18 +74,18 @@ class Delegating(Protocol):
 
     def delegate(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompt: Task,
         *,
         label: str,
         limits: Limits | None,
         model: ModelChoice | None,
         key: str | None,
-    ) -> Awaitable[Outcome | Rejection]: ...
+    ) -> Awaitable[Outcome[Output] | Rejection]: ...
 
     def map(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None,
@@ -89,7 +93,7 @@ class Delegating(Protocol):
         label: str,
         limits: Limits | None,
         model: ModelChoice | None,
-    ) -> Awaitable[list[Outcome | Rejection]]: ...
+    ) -> Awaitable[list[Outcome[Output] | Rejection]]: ...
 
     def from_thread(
         self, name: str, make: Callable[[], Awaitable[T]], rejected: Callable[[Rejection], T]
@@ -101,10 +105,10 @@ class Delegating(Protocol):
         ...
 
 
-class CodeContext:
-    """Shared by tools and programs: the run they work for, and delegation."""
+class RunContext(Generic[DepsOut]):
+    """The run that a hook, a validator or a function for instructions works for."""
 
-    __slots__ = ("_cancelled", "_code", "_emit", "deps", "depth", "path", "run_id", "sandbox", "workspace")
+    __slots__ = ("deps", "depth", "path", "run_id", "sandbox", "task", "workspace")
 
     def __init__(
         self,
@@ -113,21 +117,51 @@ class CodeContext:
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
-        emit: Callable[[str], None],
-        cancelled: Callable[[], bool],
+        deps: DepsOut,
         sandbox: Sandbox = OPEN,
-        code: Callable[[], Delegating] | None = None,
+        task: str = "",
     ) -> None:
         self.run_id = run_id
         self.path = path
         """Agent names from the root down to this run."""
         self.depth = depth
         self.workspace = workspace
-        self.deps = deps
+        self.deps: DepsOut = deps
         """The caller's own object, as given to `run(deps=...)`."""
         self.sandbox = sandbox
         """What the run's tools may touch. Your own tools should respect it."""
+        self.task = task
+        """The run's task as text."""
+
+
+class CodeContext(RunContext[DepsOut]):
+    """Shared by tools and programs: the run they work for, and delegation."""
+
+    __slots__ = ("_cancelled", "_code", "_emit")
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        path: tuple[str, ...],
+        depth: int,
+        workspace: Path | None,
+        deps: DepsOut,
+        emit: Callable[[str], None],
+        cancelled: Callable[[], bool],
+        sandbox: Sandbox = OPEN,
+        task: str = "",
+        code: Callable[[], Delegating] | None = None,
+    ) -> None:
+        super().__init__(
+            run_id=run_id,
+            path=path,
+            depth=depth,
+            workspace=workspace,
+            deps=deps,
+            sandbox=sandbox,
+            task=task,
+        )
         self._emit = emit
         self._cancelled = cancelled
         self._code = code
@@ -144,14 +178,14 @@ class CodeContext:
     @_explain_wrong_arguments
     async def delegate(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompt: Task,
         *,
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
         key: str | None = None,
-    ) -> Outcome | Rejection:
+    ) -> Outcome[Output] | Rejection:
         """Start a child of this run on a task, and wait for it.
 
         `agent` is an Agent or the name of one of the run's subagents. Of `limits` and the agent's own limits, the tighter
@@ -166,7 +200,7 @@ class CodeContext:
     @_explain_wrong_arguments
     async def map(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None = None,
@@ -174,7 +208,7 @@ class CodeContext:
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
-    ) -> list[Outcome | Rejection]:
+    ) -> list[Outcome[Output] | Rejection]:
         """Start one child per prompt, at most `concurrency` at once. The results are in the order of the prompts."""
         return await self._delegating().map(
             agent, prompts, keys=keys, concurrency=concurrency, label=label, limits=limits, model=model
@@ -193,7 +227,7 @@ class CodeContext:
         return self._code()
 
 
-class ToolContext(CodeContext):
+class ToolContext(CodeContext[DepsOut]):
     """A tool's view of the run that called it. remit passes one to the parameter with this annotation."""
 
     __slots__ = ("allowed_by", "approved")
@@ -205,10 +239,11 @@ class ToolContext(CodeContext):
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox = OPEN,
+        task: str = "",
         approved: str = "",
         allowed_by: AllowedBy = "default",
         code: Callable[[], Delegating] | None = None,
@@ -222,6 +257,7 @@ class ToolContext(CodeContext):
             emit=emit,
             cancelled=cancelled,
             sandbox=sandbox,
+            task=task,
             code=code,
         )
         self.approved = approved
@@ -232,14 +268,14 @@ class ToolContext(CodeContext):
     @_explain_wrong_arguments
     def delegate_sync(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompt: Task,
         *,
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
         key: str | None = None,
-    ) -> Outcome | Rejection:
+    ) -> Outcome[Output] | Rejection:
         """`delegate` for a tool that is a plain `def`."""
         code = self._delegating()
         return code.from_thread(
@@ -251,7 +287,7 @@ class ToolContext(CodeContext):
     @_explain_wrong_arguments
     def map_sync(
         self,
-        agent: Agent | str,
+        agent: Agent[DepsOut, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None = None,
@@ -259,7 +295,7 @@ class ToolContext(CodeContext):
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
-    ) -> list[Outcome | Rejection]:
+    ) -> list[Outcome[Output] | Rejection]:
         """`map` for a tool that is a plain `def`."""
         code = self._delegating()
         return code.from_thread(
@@ -271,10 +307,10 @@ class ToolContext(CodeContext):
         )
 
 
-class ProgramContext(CodeContext):
+class ProgramContext(CodeContext[DepsOut]):
     """A program's view of its run: its task, its children, its recorded steps."""
 
-    __slots__ = ("_step", "prompt", "task")
+    __slots__ = ("_step", "prompt")
 
     def __init__(
         self,
@@ -283,7 +319,7 @@ class ProgramContext(CodeContext):
         path: tuple[str, ...],
         depth: int,
         workspace: Path | None,
-        deps: object,
+        deps: DepsOut,
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         sandbox: Sandbox,
@@ -300,12 +336,11 @@ class ProgramContext(CodeContext):
             emit=emit,
             cancelled=cancelled,
             sandbox=sandbox,
+            task=prompt.text,
             code=code,
         )
         self.prompt = prompt
         """The task as given, including images and files."""
-        self.task = prompt.text
-        """The task as text."""
         self._step = step
 
     async def step(self, name: str, function: Callable[..., object], /, *args: object) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+import msgspec
 from msgspec import Struct
 
 from remit.errors import UsageError
@@ -16,7 +17,8 @@ from remit.tools.policy_rules import Answer, Rule, Ruling, decide, parse
 from remit.tools.tool import Tier, Tool
 from remit.types.limits import Usage
 from remit.types.messages import Call, JsonObject
-from remit.types.text import clean, safe_str
+from remit.types.sizes import MOST_ARGS, weigh
+from remit.types.text import clean, clean_json, safe_repr, safe_str, shorten
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,13 +70,36 @@ class Decision(Struct, frozen=True):
     allowed: bool
     scope: Literal["once", "run", "tree"] = "once"
     reason: str = ""
+    args: JsonObject | None = None
+    """The arguments that the call runs with instead of the model's; None: the model's."""
 
 
-def allow(scope: Literal["once", "run", "tree"] = "once") -> Decision:
-    """Approve this call, or this tool for the rest of the run or of the tree."""
+def allow(scope: Literal["once", "run", "tree"] = "once", *, args: JsonObject | None = None) -> Decision:
+    """Approve this call, or this tool for the rest of the run or of the tree.
+
+    `args` replaces all arguments of this call. They are validated and checked against the policy, and the model reads
+    which arguments the call ran with.
+    """
     if scope not in ("once", "run", "tree"):
         raise UsageError(f'allow(scope=...) must be "once", "run" or "tree", not {scope!r}.')
-    return Decision(allowed=True, scope=scope)
+    if args is None:
+        return Decision(allowed=True, scope=scope)
+    tidy = tidy_args(args)
+    if tidy is None:
+        raise UsageError(
+            f"allow(args=...) must be a dictionary of JSON values, not {shorten(safe_repr(args), 200, 197)}."
+        )
+    return Decision(allowed=True, scope=scope, args=tidy)
+
+
+def tidy_args(args: object) -> JsonObject | None:
+    """A copy of a call's arguments that can be recorded; None if they are not a dictionary of JSON values."""
+    if not isinstance(args, dict) or weigh(cast(object, args), MOST_ARGS) > MOST_ARGS:
+        return None
+    try:
+        return cast("JsonObject", clean_json(msgspec.json.decode(msgspec.json.encode(args))))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return None
 
 
 def deny(reason: str = "") -> Decision:

@@ -112,15 +112,17 @@ def _check_parameter(name: str, key: str, parameter: inspect.Parameter) -> None:
         )
 
 
-_CONTEXT_TEXT = r"(Optional\[)?([\w]+\.)*ToolContext(\])?(\s*\|\s*None)?"
+_CONTEXT_TEXT = r"(Optional\[)?([\w]+\.)*ToolContext(\[.*\])?(\])?(\s*\|\s*None)?"
 
 
 def _is_context(annotation: object) -> bool:
     if isinstance(annotation, str):
         # The type is imported for type checkers only, so only its text is available.
         return bool(re.fullmatch(_CONTEXT_TEXT, annotation.strip("'\" ")))
-    wraps = typing.get_origin(annotation) in (Union, types.UnionType, typing.Annotated)
-    return annotation is ToolContext or (wraps and ToolContext in typing.get_args(annotation))
+    origin = typing.get_origin(annotation)
+    if origin in (Union, types.UnionType, typing.Annotated):
+        return any(_is_context(one) for one in typing.get_args(annotation) if not isinstance(one, str))
+    return annotation is ToolContext or origin is ToolContext
 
 
 def is_plain(annotation: object) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from remit.types.limits import Limits, Usage
-from remit.types.messages import FilePart, ImagePart, Json, Message, Reply, UserMessage
+from remit.types.messages import FilePart, ImagePart, Json, JsonObject, Message, Reply, UserMessage
 from remit.types.outcome import Artifact, Outcome, Rejection
 from remit.types.sandbox import Sandbox
 
@@ -86,6 +86,8 @@ class Terms(Struct, frozen=True, omit_defaults=True):
     """The caller's rules; None without rules or with a policy function."""
     function: bool = False
     """Whether the policy was a function, which cannot be recorded."""
+    hooks: tuple[str, ...] = ()
+    """The options of `run` that were hooks (`on_call`, `on_result`), which cannot be recorded."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -126,6 +128,12 @@ class RunResumed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     """A run was resumed after it ended without an answer or its process died. `limits` apply from now on."""
 
     limits: Limits = Limits()
+
+
+class InstructionsWritten(Event, frozen=True, kw_only=True, omit_defaults=True, tag="instructions_written"):
+    """The agent's function wrote the run's instructions. A resumed run keeps them."""
+
+    instructions: str
 
 
 class RunEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
@@ -186,6 +194,16 @@ class DeltaReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag="d
     turn: int
     text: str = ""
     thinking: str = ""
+
+
+class CallChanged(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_changed"):
+    """Hooks replaced the arguments of a call. Policy and approver decide about the new ones."""
+
+    call: str
+    tool: str
+    args: JsonObject
+    hooks: tuple[str, ...] = ()
+    """The names of the hooks that replaced them."""
 
 
 class CallStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
@@ -295,6 +313,8 @@ class ApprovalAnswered(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     allowed: bool
     scope: str = "once"
     reason: str = ""
+    args: JsonObject | None = None
+    """The arguments that the approver put in place of the call's."""
     stopped: bool = False
     """The run was stopped before an answer arrived."""
     command: str = ""
@@ -369,12 +389,14 @@ AnyEvent = (
     RunStarted
     | ToolsOpened
     | RunResumed
+    | InstructionsWritten
     | RunEnded
     | TurnStarted
     | ReplyReceived
     | ModelCallFailed
     | ModelSwitched
     | DeltaReceived
+    | CallChanged
     | CallStarted
     | CallProgressed
     | CallEnded

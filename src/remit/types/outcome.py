@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, final
 
 from msgspec import Struct
 
 from remit.errors import OutcomeError
 from remit.types.limits import Usage
-from remit.types.messages import Json, Message
+from remit.types.messages import Message
+from remit.types.type_variables import OutputOut
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -102,7 +103,7 @@ class Rejection(Struct, frozen=True, omit_defaults=True):
         raise OutcomeError(f"The delegation was rejected ({self.kind}): {self.message}", None)
 
 
-class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
+class Outcome(Struct, Generic[OutputOut], frozen=True, gc=False, omit_defaults=True):
     """How one run ended, with all its results. Every run has exactly one outcome."""
 
     status: Status
@@ -125,11 +126,11 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """This run alone."""
     total_usage: Usage = Usage()
     """This run and everything below it."""
-    children: tuple[Outcome, ...] = ()
+    children: tuple[Outcome[Any], ...] = ()
     messages: tuple[Message, ...] = ()
     """The whole conversation; give it to `run(history=...)` to continue it."""
-    output: Json = None
-    """The structured answer, if the agent has `output=`."""
+    output: OutputOut | None = None
+    """The structured answer, if the agent has `output=` and the run completed."""
     artifacts: tuple[Artifact, ...] = ()
     error: str | None = None
     failed_tool: str | None = None
@@ -183,7 +184,7 @@ class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     def ok(self) -> bool:
         return self.status is Status.COMPLETED
 
-    def raise_for_status(self) -> Outcome:
+    def raise_for_status(self) -> Self:
         """Return this outcome if it is completed. Raises OutcomeError otherwise."""
         if self.ok:
             return self

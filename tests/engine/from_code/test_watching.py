@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import Sequence
 
 from codebench import WORKER, lead_of, play, program_of, script, tool_of
 
@@ -21,7 +22,7 @@ def drawn(view: TreeView) -> str:
     return shown(frame(view, width=110, height=24, now=view.tree.at), colour=False)
 
 
-def up_to(events: list[Event], kind: type[Event], count: int = 1, agent: str = "") -> TreeView:
+def up_to(events: Sequence[Event], kind: type[Event], count: int = 1, agent: str = "") -> TreeView:
     """What is seen once that many of a kind have happened."""
     view, seen = TreeView(), 0
     for event in events:

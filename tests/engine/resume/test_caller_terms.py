@@ -40,7 +40,7 @@ def last(outcome: Outcome) -> str:
 async def stopped(**options: object) -> MemoryStore:
     """A tree that was started with these, and died after its first call."""
     store = MemoryStore()
-    await run(WORKER, "go", model=model(), store=store, **options)  # pyright: ignore[reportArgumentType]
+    await run(WORKER, "go", model=model(), store=store, **options)  # pyright: ignore[reportCallIssue, reportArgumentType]
     return await died(store, a(CallEnded))
 
 

@@ -6,8 +6,21 @@ import itertools
 
 import pytest
 
-from remit import Agent, Event, Limits, ModelError, Outcome, Price, Reply, Request, Status, Usage, run, start
+from remit import (
+    Agent,
+    Limits,
+    ModelError,
+    Outcome,
+    Price,
+    Reply,
+    Request,
+    Status,
+    Usage,
+    run,
+    start,
+)
 from remit.errors import RETRYABLE_KINDS, ModelErrorKind
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, calls, crash, fail, run_virtual, say
 from remit.types.events import ModelCallFailed, ReplyReceived, RunEnded, TurnStarted
 from remit.types.ports import Emit
@@ -17,13 +30,13 @@ LASTING: tuple[ModelErrorKind, ...] = ("auth", "quota", "not_found", "context", 
 
 async def played(
     model: ScriptedModel, agent: Agent | None = None, limits: Limits | None = None
-) -> tuple[Outcome, list[Event]]:
+) -> tuple[Outcome, list[AnyEvent]]:
     async with start(agent or Agent("lead"), "go", model=model, limits=limits) as running:
         events = [e async for e in running.events()]
         return await running.outcome(), events
 
 
-def failures(events: list[Event]) -> list[ModelCallFailed]:
+def failures(events: list[AnyEvent]) -> list[ModelCallFailed]:
     return [e for e in events if isinstance(e, ModelCallFailed)]
 
 

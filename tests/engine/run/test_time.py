@@ -11,7 +11,6 @@ from grazing import grazing
 from remit import (
     Agent,
     ApprovalRequest,
-    Event,
     Limits,
     Outcome,
     Reply,
@@ -25,6 +24,7 @@ from remit import (
     start,
     tool,
 )
+from remit.events import AnyEvent
 from remit.testing import ScriptedModel, call, calls, fail, run_virtual, say, wait, wrapped
 from remit.tools.policy import Decision
 from remit.types.events import LimitMet, ModelCallFailed, RunEnded, TurnStarted
@@ -55,7 +55,7 @@ async def publish() -> str:
 
 async def played(
     agent: Agent, model: ScriptedModel, limits: Limits | None = None
-) -> tuple[Outcome, list[Event]]:
+) -> tuple[Outcome, list[AnyEvent]]:
     async with start(agent, "go", model=model, limits=limits) as running:
         events = [e async for e in running.events()]
         return await running.outcome(), events

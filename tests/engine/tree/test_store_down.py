@@ -9,7 +9,7 @@ import pytest
 from remit import Agent, Outcome, StoreError, resume, run, start, tool
 from remit.stores.memory import MemoryStore
 from remit.testing import ScriptedModel, call, calls, say
-from remit.types.events import CallEnded, Event, RunEnded
+from remit.types.events import AnyEvent, CallEnded, RunEnded
 from remit.types.messages import AssistantMessage, ToolMessage
 
 ran: list[str] = []
@@ -67,7 +67,7 @@ def agent_of(store: Failing) -> Agent:
     return Agent("lead", tools=[change, fail, mend], subagents=[worker])
 
 
-async def go(store: Failing, model: ScriptedModel) -> tuple[Outcome, list[Event]]:
+async def go(store: Failing, model: ScriptedModel) -> tuple[Outcome, list[AnyEvent]]:
     async with start(agent_of(store), "go", model=model, store=store, policy=["allow *"]) as running:
         events = [event async for event in running.events()]
         return await running.outcome(), events
@@ -81,7 +81,7 @@ def refused(outcome: Outcome) -> list[bool]:
     ]
 
 
-def seconds(events: list[Event]) -> list[float]:
+def seconds(events: list[AnyEvent]) -> list[float]:
     """How long each changing call took."""
     return [e.duration_ms / 1000 for e in events if isinstance(e, CallEnded) and e.tool == "change"]
 

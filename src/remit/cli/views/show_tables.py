@@ -32,7 +32,7 @@ def call_rows(tree: Tree, found: NamedRun) -> Iterator[Row]:
     yield "RUN", "TURN", "TOOL", "ARGUMENTS", "RESULT", "MS"
     for record in below(tree, found):
         for call in record.calls:
-            name, args = call.call.name, call.call.args
+            name, args = call.call.name, call.args
             about = call.ended.context if call.ended else call_context(name, args)
             what = about or words.line(text_of(args), 200)
             time_ms = f"{call.ended.duration_ms:,}" if call.ended and call.started else ""
@@ -56,14 +56,14 @@ def _result(tree: Tree, call: CallRecord) -> Cell:
 
 
 def call_items(tree: Tree, found: NamedRun) -> list[JsonObject]:
-    """The same as JSON, with the unchanged arguments."""
+    """The same as JSON, with all arguments."""
     return [
         {
             "run": record.id,
             "turn": call.turn,
             "id": call.call.id,
             "tool": call.call.name,
-            "args": call.call.args,
+            "args": call.args,
             "child": call.child or None,
             "success": None if call.ended is None else call.ended.success,
             "result": None if call.ended is None else call.ended.content,

@@ -227,7 +227,8 @@ def make_kit(
     return Kit(
         everything,
         specs,
-        tokens + text_tokens(agent.instructions) + 8,
+        # A function's text is counted when it is written.
+        tokens + text_tokens(agent.instructions if isinstance(agent.instructions, str) else "") + 8,
         delegates=bool(delegates) and may_delegate,
         delegating=delegating,
         names=tuple(spec.name for spec in specs),

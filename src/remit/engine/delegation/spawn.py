@@ -23,6 +23,7 @@ from remit.engine.delegation.delegate_tools import kit_for
 from remit.engine.delegation.report import PARTIAL, PREFIX_BYTES
 from remit.engine.delegation.sources import borrow_tools
 from remit.engine.run.artifacts import keep
+from remit.engine.run.hooks import write_instructions
 from remit.engine.run.loop import drive
 from remit.engine.run.loop_ending import Ending
 from remit.engine.run.program import run_program
@@ -219,6 +220,7 @@ class Engine:
         return self._bounds(
             plan,
             limits,
+            above=above if plan.kit is not None else None,
             depth_left=_depth_left(above.depth_left, limits),
             policies=above.policies if agent.policy is None else (*above.policies, agent.policy),
             sandbox=above.sandbox if agent.sandbox is None else agent.sandbox.within(above.sandbox),
@@ -231,18 +233,22 @@ class Engine:
         plan: Plan,
         limits: Limits,
         *,
+        above: Bounds | None = None,
         depth_left: int | None,
         policies: tuple[PolicyFunction | None, ...],
         sandbox: Sandbox,
         settings: Mapping[str, Json],
         models: Chain,
     ) -> Bounds:
-        agent = plan.agent
+        """`above`: the bounds of the parent whose tools, and so whose hooks, an ad hoc child has."""
+        agent, tree = plan.agent, self.tree
         return Bounds(
             limits=limits,
             depth_left=depth_left,
             policies=policies,
             has_rules=any(policy is not None for policy in policies),
+            on_call=(*agent.on_call, *tree.on_call) if above is None else above.on_call,
+            on_result=(*agent.on_result, *tree.on_result) if above is None else above.on_result,
             sandbox=sandbox,
             settings=settings,
             models=models,
@@ -309,9 +315,11 @@ class Engine:
             with UNTRACED if tracing is None else tracing.in_run(run.node.run_id):
                 if run.agent.program is not None:
                     return await run_program(run)
-                if run.plan.kit is None and run.agent.sources:
-                    # `drive` sees the stop again and turns it into an ending.
-                    with suppress(Stopped):
+                # `drive` sees the stop again and turns it into an ending.
+                with suppress(Stopped):
+                    if run.instructions is None and (trouble := await write_instructions(run)):
+                        return Ending(Status.FAILED, "", trouble, error=trouble)
+                    if run.plan.kit is None and run.agent.sources:
                         await borrow_tools(run)
                 return await drive(run)
         except (Exception, Stopped, CancelledError) as bug:
@@ -365,7 +373,7 @@ def _emit_started(run: Run, delegation: Delegation | None) -> None:
         program=agent.program is not None,
         nickname=agent.nickname or "",
         model=run.asking.model.name,
-        instructions=agent.instructions,
+        instructions=run.instructions or "",
         tools=run.kit.names,
         subagents=run.kit.subagents,
         limits=node.bounds.limits,
@@ -437,6 +445,7 @@ def _terms(root: Node) -> Terms | None:
         workspace=str(workspace or ""),
         policy=rules,
         function=caller is not None and rules is None,
+        hooks=tuple(name for name in ("on_call", "on_result") if getattr(root.tree, name)),
     )
     return None if terms == Terms() else terms
 

@@ -32,6 +32,7 @@ from remit.types.ports import ModelChoice
 from remit.types.spelling import suggest
 from remit.types.task_message import Task, as_message
 from remit.types.text import clean
+from remit.types.type_variables import Output
 
 MOST_RECORDED = 20
 """How many rejections of one call become events: code may ask in a loop."""
@@ -100,14 +101,14 @@ class FromCode:
 
     async def delegate(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompt: Task,
         *,
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
         key: str | None = None,
-    ) -> Result:
+    ) -> Outcome[Output] | Rejection:
         """Run a task in a child, and wait for it."""
         self._check_loop("delegate")
         one = self._begin(agent, prompt, label=label, limits=limits, model=model, key=key)
@@ -122,7 +123,7 @@ class FromCode:
 
     async def map(
         self,
-        agent: Agent | str,
+        agent: Agent[Any, Output] | str,
         prompts: Iterable[Task],
         *,
         keys: Iterable[str] | None = None,
@@ -130,7 +131,7 @@ class FromCode:
         label: str = "",
         limits: Limits | None = None,
         model: ModelChoice | None = None,
-    ) -> list[Result]:
+    ) -> list[Outcome[Output] | Rejection]:
         """Run each task in a child, several at once, and wait for all. Results are in the order of the prompts."""
         self._check_loop("map")
         items, names = _pairs(prompts, keys)
@@ -306,9 +307,10 @@ class FromCode:
             agent = below[agent]
         if not isinstance(agent, Agent):
             raise UsageError(f"{self._who}: agent must be an Agent or the name of a subagent, not {agent!r}.")
+        found = cast("Agent", agent)
         if limits is None and model is None:
-            return agent
-        return agent.narrowed(limits, cast("ModelChoice | None", model))
+            return found
+        return found.narrowed(limits, cast("ModelChoice | None", model))
 
     def _name(self, plan: Plan, key: object) -> str | Rejection:
         """The child's name among the children of this call; a resumed tree finds the child by this name."""

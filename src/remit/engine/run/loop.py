@@ -7,31 +7,26 @@ A soft limit (turns, time, budget, repeated calls) ends the turns, and the run i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import msgspec
 
+from remit.engine.run.answers import checked
 from remit.engine.run.artifacts import keep
 from remit.engine.run.compaction import fit, learn_window, shorten_last, squeeze
 from remit.engine.run.loop_ending import Ending, failed_with, limited, stopped
 from remit.engine.run.model_call import ModelFailed, OverBudget, exchange, keep_last_word
-from remit.engine.run.state import NOT_IN_FORM, Run, Turn
+from remit.engine.run.state import Run, Turn
 from remit.engine.run.tool_calls import CUT_OFF, NOT_FINISHED, refuse_calls, run_calls
-from remit.engine.run.tool_run import LARGE_S, off_loop
 from remit.engine.tree.life import Limit
 from remit.engine.tree.node import Node
 from remit.tasks.cancel import Stopped
-from remit.tools.schema import parse_output
 from remit.types.events import MessageJoined
 from remit.types.messages import AssistantMessage, Call, Reply
 from remit.types.outcome import Status
-from remit.types.sizes import LARGE, TURN_CHARS
+from remit.types.sizes import TURN_CHARS
 
 SHORTENED = 4
 """How often a conversation that is too long for its model is shortened and sent again."""
-
-OUTPUT_TRIES = 3
-"""How many structured answers may fail validation."""
 
 WRAP_UP = (
     "[remit] You have to stop here: {why}. You cannot call tools any more. Write your final answer now from what you have:"
@@ -172,7 +167,7 @@ async def _last_word(run: Run, calls: int) -> None:
 async def _answered(run: Run, reply: Reply) -> Ending | None:
     """The ending for a reply whose calls, if any, are not run. None: the model is asked again. Raises Stopped.
 
-    It is asked again after a structured answer that failed validation, and when a message was sent to the run meanwhile.
+    It is asked again after an answer that failed validation, and when a message was sent to the run meanwhile.
     """
     node = run.node
     if node.inbox and reply.stop == "end" and not reply.calls and run.tally.turns < node.bounds.most_turns:
@@ -184,32 +179,9 @@ async def _answered(run: Run, reply: Reply) -> Ending | None:
         return _cut_off(run, reply)
     if not reply.text.strip():
         return Ending(Status.INCOMPLETE, "", "empty")
-    if run.agent.output is None:
+    if run.agent.output is None and not run.agent.validators:
         return Ending(Status.COMPLETED, reply.text)
-    value, problem = await _parsed(run, reply.text)
-    if not problem:
-        return Ending(Status.COMPLETED, reply.text, output=value)
-    run.tally.tries += 1
-    if run.tally.tries >= OUTPUT_TRIES:
-        why = f"{run.tally.tries} answers failed validation. {problem}"
-        return Ending(Status.FAILED, reply.text, why, error=why)
-    run.tell(f"{NOT_IN_FORM} {problem}\n\nAnswer again.")
-    return None
-
-
-async def _parsed(run: Run, text: str) -> tuple[object, str]:
-    """`parse_output`; a long answer is parsed in a thread. Raises Stopped."""
-    output = run.agent.output
-    if len(text) <= LARGE:
-        return parse_output(output, text)
-    ended = await off_loop(
-        run, run.node.life.phase, "the check of the answer", lambda: parse_output(output, text)
-    )
-    if ended.error is not None:
-        raise ended.error
-    if ended.how == "timed_out":
-        return None, f"The answer is too long: checking it took more than {LARGE_S:g} s."
-    return cast("tuple[object, str]", ended.value)
+    return await checked(run, reply.text)
 
 
 def _cut_off(run: Run, reply: Reply) -> Ending | None:

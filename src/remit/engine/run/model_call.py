@@ -335,7 +335,7 @@ class _Sent(Struct, eq=False):
             agent=where.agent,
             run_id=where.run,
             depth=where.depth,
-            instructions=run.agent.instructions,
+            instructions=run.instructions or "",
             messages=tuple(run.talk.messages),
             tools=run.kit.specs,
             tool_choice="auto" if self.purpose == "turn" else "none",

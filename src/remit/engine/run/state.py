@@ -35,6 +35,9 @@ REMEMBERED_TURNS = 20
 NOT_IN_FORM = "[remit] Your answer is not in the form that was asked for."
 """Start of the message to a model whose structured answer failed validation; `state_restored.py` counts these."""
 
+NOT_ACCEPTED = "[remit] Your answer was not accepted."
+"""The same for an answer that a validator rejected."""
+
 
 class Talk(Struct, eq=False):
     """The conversation, and how many tokens the next request has."""
@@ -93,7 +96,7 @@ class Tally(Struct, eq=False):
     results_kept: int = 0
     """Long results stored as artifacts."""
     tries: int = 0
-    """Structured answers that failed validation."""
+    """Answers that failed validation."""
 
 
 class Turn(Struct, eq=False):
@@ -170,6 +173,8 @@ class Run(Struct, eq=False):
     talk: Talk
     asking: Asking
     tally: Tally
+    instructions: str | None
+    """None until the agent's function has written them."""
     turn: Turn = field(default_factory=Turn)
     replay: Replay | None = None
     """Only a resumed run has one."""
@@ -230,4 +235,14 @@ def new_run(node: Node, plan: Plan, engine: Delegator, history: Sequence[Message
     )
     for message in (*history, plan.prompt):
         talk.add(message)
-    return Run(node, plan, engine, kit, talk, asking, Tally(tree.clock()))
+    written = plan.agent.instructions
+    return Run(
+        node,
+        plan,
+        engine,
+        kit,
+        talk,
+        asking,
+        Tally(tree.clock()),
+        instructions=written if isinstance(written, str) else None,
+    )

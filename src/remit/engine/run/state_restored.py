@@ -8,8 +8,9 @@ import remit.engine.budget.ledger as ledger
 import remit.engine.run.tool_calls as tool_calls
 from remit.agent import Agent
 from remit.engine.budget.account import Amount
+from remit.engine.run.hooks import set_instructions
 from remit.engine.run.program import parse_result
-from remit.engine.run.state import NOT_IN_FORM, Replay, Run
+from remit.engine.run.state import NOT_ACCEPTED, NOT_IN_FORM, Replay, Run
 from remit.engine.run.tokens import message_tokens
 from remit.engine.tree.approvals import grants_for
 from remit.engine.tree.context import Sent, TreeContext
@@ -78,7 +79,7 @@ def _given_up(tree: TreeContext, record: RunRecord, one: CallRecord) -> CallEnde
         success=False,
         content=said,
         display_name=call.name,
-        context=call_context(call.name, call.args),
+        context=call_context(call.name, one.args),
         summary=result_summary(call.name, said, False),
         turn=one.turn,
         unfinished=True,
@@ -108,6 +109,8 @@ def restore_grants(run: Run, tree: TreeContext) -> None:
 
 def restore(run: Run, record: RunRecord, outcomes: dict[str, Outcome], spent: Spending) -> None:
     """Restore a run's conversation, its spending and the calls it had begun."""
+    if record.instructions is not None and run.instructions is None:
+        set_instructions(run, record.instructions)
     _restore_talk(run, record)
     asking, bounds = run.asking, run.node.bounds
     if bounds.models:
@@ -160,7 +163,8 @@ def _restore_tally(run: Run, record: RunRecord) -> None:
     tally.turns, tally.replies = record.talk.turns, record.talk.replies
     tally.calls = sum(c.started for c in record.calls)
     tally.results_kept = len(record.artifacts)
-    told = [m for m in record.talk.messages if isinstance(m, UserMessage) and m.text.startswith(NOT_IN_FORM)]
+    again = (NOT_IN_FORM, NOT_ACCEPTED)
+    told = [m for m in record.talk.messages if isinstance(m, UserMessage) and m.text.startswith(again)]
     tally.tries = len(told)
 
 

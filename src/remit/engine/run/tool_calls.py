@@ -1,7 +1,7 @@
 """The calls of one turn: run in parallel, each with exactly one result, in call order.
 
-A call is prepared (found, checked, allowed), executed, and finished (logged, recorded). Any failure in between is a
-result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
+A call is prepared (found, seen by hooks, checked, allowed), executed, and finished (seen by hooks, logged, recorded). Any
+failure in between is a result that the model reads. Ordinary calls beyond `Limits(calls_at_once=...)` wait in order.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import cast
 import msgspec
 
 from remit.engine.run.gate import may_run
+from remit.engine.run.hooks import after_call, before_call
 from remit.engine.run.parallel_calls import Together
 from remit.engine.run.runtime_tool import DelegateTool, Delegation, RuntimeTool
 from remit.engine.run.state import Run
-from remit.engine.run.tool_run import check, execute
+from remit.engine.run.tool_run import check, execute, inline
 from remit.history.records import CallRecord
 from remit.tasks.cancel import Stopped
 from remit.tools.result import ToolResult
@@ -26,7 +27,7 @@ from remit.tools.tool import BadArguments, Tier, Tool, WorkedOut, told
 from remit.types.events import CallEnded, CallStarted, DelegationRejected
 from remit.types.messages import LEFT_OUT, REDACTED, Call, JsonObject, ToolMessage
 from remit.types.outcome import Outcome, Rejection, ToolCallLog
-from remit.types.text import call_context, clean, describe_error, one_line, result_summary, shorten
+from remit.types.text import call_context, clean, describe_error, one_line, result_summary, shorten, text_of
 
 log = logging.getLogger("remit")
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -46,6 +47,7 @@ WITHHELD = (
     "{what}, and the journal does not store its arguments, because they seem to contain a secret. Make the call"
     " again if you still can."
 )
+CORRECTED = "[remit] The person who approved this call changed its arguments. It ran with: {args}"
 NOT_MADE = "Not run: the run was interrupted before this call started"
 NOT_ENDED = "Not run again: the run was interrupted before this call finished"
 CUT_OFF = "Not run: your reply was cut off at the output limit, so this call may be incomplete. Send it again, shorter."
@@ -186,15 +188,31 @@ async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | No
         return refused
     if tool is None or isinstance(call.args, str):
         return _unusable(run, call, tool)
-    if _is_judged(run, tool) and (refused := await may_run(run, call, tool, past)) is not None:
-        return refused
-    again = past is not None and past.started
+    if past is not None and past.changed is not None:
+        call = msgspec.structs.replace(call, args=past.changed)
+    if run.node.bounds.on_call:
+        seen = await before_call(run, call, past)
+        if isinstance(seen, ToolResult):
+            return seen
+        call = seen
+    allowed = await may_run(run, call, tool, past) if _is_judged(run, tool) else call
+    if isinstance(allowed, ToolResult):
+        return allowed
+    result = await _made(run, allowed, tool, past)
+    if allowed is not call or (past is not None and past.answer is not None and past.answer.args is not None):
+        result = _with_note(result, CORRECTED.format(args=shorten(text_of(allowed.args), 2000, 1997)))
+    return result
+
+
+async def _made(run: Run, call: Call, tool: Tool, past: CallRecord | None) -> ToolResult:
+    """Make a call that may run. Raises Stopped."""
+    again, args = past is not None and past.started, cast(JsonObject, call.args)
     if isinstance(tool, DelegateTool):
-        return await _delegated(run, call, tool, call.args, again)
+        return await _delegated(run, call, tool, args, again)
     if tool.gate is None:
-        return await _worked(run, call, tool, call.args, again)
+        return await _worked(run, call, tool, args, again)
     async with tool.gate.place(run.node.life.phase):
-        return await _worked(run, call, tool, call.args, again)
+        return await _worked(run, call, tool, args, again)
 
 
 async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject, again: bool) -> ToolResult:
@@ -208,7 +226,8 @@ async def _delegated(run: Run, call: Call, tool: DelegateTool, args: JsonObject,
     done = await run.engine.delegate(Delegation(run, plan, call.id, node.life.phase))
     if isinstance(done, Rejection):
         node.emit(DelegationRejected(*node.stamp(), call=call.id, rejection=done))
-    return tool.report(run, plan, done)
+    result = tool.report(run, plan, done)
+    return await _after(run, call, tool, result) if node.bounds.on_result else result
 
 
 async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: bool) -> ToolResult:
@@ -224,14 +243,22 @@ async def _worked(run: Run, call: Call, tool: Tool, args: JsonObject, again: boo
     record = functools.partial(_emit_started, run, call, tool, args, again)
     if isinstance(tool, RuntimeTool):
         record()
-        return await tool.act(run, call.id, args)
+        result = await tool.act(run, call.id, args)
+        return await _after(run, call, tool, result) if run.node.bounds.on_result else result
     if not _known(tool).asks:
-        return await execute(run, call, tool, kwargs, record)
+        return await _after(run, call, tool, await execute(run, call, tool, kwargs, record))
     # A call that changes things runs only after its start is stored.
     record()
     if trouble := await run.node.tree.journal.before_change(run.node.life.phase):
         return ToolResult(f"Not run: a call that changes things must be recorded first. {trouble}", ok=False)
-    return await execute(run, call, tool, kwargs)
+    return await _after(run, call, tool, await execute(run, call, tool, kwargs))
+
+
+async def _after(run: Run, call: Call, tool: Tool, result: ToolResult) -> ToolResult:
+    """The result as the model reads it. Hooks see the whole of it, before a long one is stored. Raises Stopped."""
+    if run.node.bounds.on_result:
+        result = await after_call(run, call, result)
+    return await inline(run, tool, result)
 
 
 def _known(tool: Tool) -> WorkedOut:
@@ -261,7 +288,8 @@ def _not_again(run: Run, call: Call, past: CallRecord) -> ToolResult | None:
         listed = "\n".join(["\nThe call had started these runs:", *children]) if children else ""
         return ToolResult(shorten(UNKNOWN + listed, run.turn.inline_chars, run.turn.inline_chars), ok=False)
     # A child that had begun has the task in its own conversation.
-    if not past.child and REDACTED.encode() in msgspec.json.encode(call.args):
+    args = call.args if past.changed is None else past.changed
+    if not past.child and REDACTED.encode() in msgspec.json.encode(args):
         return ToolResult(WITHHELD.format(what=NOT_ENDED if past.started else NOT_MADE), ok=False)
     return None
 
@@ -368,5 +396,8 @@ def _nudged(result: ToolResult, times: int) -> ToolResult:
         f"[remit] You have made this same call {times} times with the same result. Do something else, or answer"
         f" with what you have. At {STOP_AT} times the run is stopped."
     )
-    note = f"{result.note}\n{nudge}" if result.note else nudge
-    return msgspec.structs.replace(result, note=note)
+    return _with_note(result, nudge)
+
+
+def _with_note(result: ToolResult, note: str) -> ToolResult:
+    return msgspec.structs.replace(result, note=f"{result.note}\n{note}" if result.note else note)

@@ -78,7 +78,7 @@ async def off_loop(run: Run, phase: Phase, name: str, work: Callable[[], object]
 async def execute(
     run: Run, call: Call, tool: Tool, kwargs: dict[str, object], record: Callable[[], None] | None = None
 ) -> ToolResult:
-    """Run a call. `record` records its start and is called as the tool begins. Raises Stopped."""
+    """Run a call: its whole result. `record` records its start and is called as the tool begins. Raises Stopped."""
     allowed_by = run.turn.allowed_by.pop(call.id, "default")
     left = foreign.count_abandoned()
     if left >= foreign.MOST_ABANDONED:
@@ -96,9 +96,10 @@ async def execute(
         ended = _returned(stop)
     if ended.how != "returned":
         return await _failed(run, call, tool, limit, ended)
-    if _is_large(ended.value):
-        return await _inline(run, tool, await _rendered_elsewhere(run, tool, ended.value))
-    return await _inline(run, tool, _rendered(ended.value))
+    large = _is_large(ended.value)
+    result = await _rendered_elsewhere(run, tool, ended.value) if large else _rendered(ended.value)
+    # Only remit writes notes: a tool must not forge one.
+    return msgspec.structs.replace(result, note="") if result.note else result
 
 
 def _returned(stop: Stopped) -> Ended:
@@ -149,15 +150,12 @@ async def _failed(run: Run, call: Call, tool: Tool, limit: float | None, ended: 
         large = _is_large(ended.value)
         late = await _rendered_elsewhere(run, tool, ended.value) if large else _rendered(ended.value)
         said = f"{said} It finished later with: {late.content}"
-    return await _inline(run, tool, ToolResult(said, ok=False))
+    return ToolResult(said, ok=False)
 
 
-async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
+async def inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
     """The result as the model reads it: the beginning and the end of a long one, with the whole stored as an artifact."""
     most, whole = _most(run, tool), result.content
-    if result.note:
-        # Only remit writes notes: a tool must not forge one.
-        result = msgspec.structs.replace(result, note="")
     if len(whole) <= most:
         return result
     run.tally.results_kept += 1
@@ -165,7 +163,7 @@ async def _inline(run: Run, tool: Tool, result: ToolResult) -> ToolResult:
     head = whole[: most * 2 // 3]
     tail = whole[len(whole) - (most - len(head)) :]
     left_out = f"{len(whole) - most:,} of {len(whole):,} characters are omitted here"
-    note = f"[remit] {left_out}."
+    note = f"{result.note}\n[remit] {left_out}." if result.note else f"[remit] {left_out}."
     if artifact is not None and "read_artifact" in {spec.name for spec in run.kit.specs}:
         note += f" Read them with read_artifact, artifact {artifact.id!r}, from start={len(head)}."
     return msgspec.structs.replace(result, content=f"{head}\n[... {left_out} ...]\n{tail}", note=note)
@@ -331,6 +329,7 @@ class Trip:
             emit=self.emit,
             cancelled=self.cancelled,
             sandbox=node.bounds.sandbox,
+            task=node.task,
             approved=self.run.turn.approved.get(self.call.id, ""),
             allowed_by=self.allowed_by,
             code=None if self.previews else self.from_code,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import remit.tasks.guest as foreign
 from remit.tasks.cancel import Phase, Stopped, SubPhase, wake
-from remit.tools.policy import ApprovalRequest, Decision, allow, deny
+from remit.tools.policy import ApprovalRequest, Decision, allow, deny, tidy_args
 from remit.tools.policy_rules import NO_RULE, SETTINGS, UNCLEAR
 from remit.types.events import ApprovalAnswered, ApprovalRequested
 from remit.types.limits import total
@@ -171,6 +171,7 @@ class Desk:
                 allowed=decision.allowed,
                 scope=decision.scope,
                 reason=decision.reason,
+                args=decision.args,
                 stopped=stopped,
                 # An answer without effect is given again when the run is resumed.
                 command=asked.answer[1] if asked.answer is not None and not stopped else "",
@@ -263,7 +264,10 @@ def _tidy(answer: object) -> Decision | None:
     """A decision that can be recorded; None if the answer is not a valid decision."""
     if not isinstance(answer, Decision) or answer.scope not in ("once", "run", "tree"):
         return None
-    return Decision(answer.allowed is True, answer.scope, clean(safe_str(answer.reason or "")))
+    args = None if answer.args is None else tidy_args(answer.args)
+    if args is None and answer.args is not None:
+        return None
+    return Decision(answer.allowed is True, answer.scope, clean(safe_str(answer.reason or "")), args)
 
 
 class _Question:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 from msgspec import Struct, field
 
 from remit.agent import Agent
 from remit.engine.budget.model_choice import Chain
+from remit.tools.hooks import OnCall, OnResult
 from remit.tools.policy import PolicyFunction
 from remit.tools.tool import Tool
 from remit.types.limits import Limits
@@ -51,6 +53,9 @@ class Bounds(Struct, frozen=True, eq=False):
     """The policies of the caller, the root agent, and each agent below it down to this run."""
     has_rules: bool
     """Whether any policy has rules. Otherwise the tools' tiers decide."""
+    on_call: tuple[OnCall[Any], ...]
+    """Hooks of the agent, then of the caller; an ad hoc child has its parent's, since it has its parent's tools."""
+    on_result: tuple[OnResult[Any], ...]
     sandbox: Sandbox
     settings: Mapping[str, Json]
     models: Chain

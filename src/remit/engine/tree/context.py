@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from remit.engine.tree.tracing import new_tracing
 from remit.history.fold import going_on
 from remit.history.records import Tree
 from remit.tasks.deadline import Alarm
+from remit.tools.hooks import OnCall, OnResult
 from remit.tools.source import Sources
 from remit.types.events import VERSION, Event, Where
 from remit.types.limits import Usage
@@ -55,6 +56,8 @@ class TreeContext:
         approver: Approver | None = None,
         deps: object = None,
         workspace: Path | None = None,
+        on_call: tuple[OnCall[Any], ...] = (),
+        on_result: tuple[OnResult[Any], ...] = (),
         past: Tree | None = None,
     ) -> None:
         self.root = root
@@ -76,6 +79,9 @@ class TreeContext:
         """By name."""
         self.deps = deps
         self.workspace = workspace
+        self.on_call = on_call
+        """The caller's hooks, for every run of the tree."""
+        self.on_result = on_result
         self.runs: dict[str, Node] = {}
         """Runs that have not ended."""
         self.known: set[str] = set()
