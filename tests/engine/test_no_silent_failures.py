@@ -12,8 +12,22 @@ from collections.abc import Callable
 
 import pytest
 
-from remit import Agent, ApprovalRequest, Event, Limits, ModelError, Outcome, UsageError, run, start, tool
+from remit import (
+    Agent,
+    ApprovalRequest,
+    Event,
+    Limits,
+    ModelError,
+    Outcome,
+    UsageError,
+    allow,
+    run,
+    start,
+    tool,
+)
+from remit.events import ReplyReceived
 from remit.testing import ScriptedModel, call, say
+from remit.tools.policy import Decision
 
 ran: list[str] = []
 
@@ -131,6 +145,7 @@ def test_a_program_without_logging_sees_warnings_on_stderr() -> None:
     code = """
 from remit import Agent, run_sync, tool
 from remit.testing import ScriptedModel, call, say
+from remit.tools.policy import Decision
 @tool
 def remove(path: str) -> str: "Remove."
 run_sync(Agent("clerk", tools=[remove]), "go", model=ScriptedModel([call("remove", path="x"), say("done")]))
@@ -208,3 +223,27 @@ async def test_an_on_event_that_exits_is_a_warning(caplog: pytest.LogCaptureFixt
     assert outcome.ok
     assert any("on_event raised SystemExit" in text for text in outcome.warnings)
     assert "on_event raised SystemExit" in caplog.text
+
+
+async def test_a_reader_of_events_cannot_change_an_approved_call() -> None:
+    """The arguments that a person approved are the arguments that run, even if a reader of events edits its copy."""
+    ran: list[int] = []
+
+    @tool
+    def change(number: int) -> str:
+        ran.append(number)
+        return "changed"
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        for one in replies:
+            for made in one.reply.calls:
+                assert isinstance(made.args, dict)
+                made.args["number"] = 666
+        return allow()
+
+    replies: list[ReplyReceived] = []
+    model = ScriptedModel([call("change", number=1), say("Done.")])
+    async with start(Agent("lead", tools=[change]), "go", model=model, approver=approve) as running:
+        async for event in running.events():
+            replies += [event] if isinstance(event, ReplyReceived) else []
+    assert (len(replies), ran) == (2, [1])

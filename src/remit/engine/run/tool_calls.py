@@ -7,6 +7,7 @@ failure in between is a result that the model reads. Ordinary calls beyond `Limi
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import logging
 from collections.abc import Mapping, Sequence
@@ -195,7 +196,12 @@ async def _result(run: Run, call: Call, tool: Tool | None, past: CallRecord | No
         if isinstance(seen, ToolResult):
             return seen
         call = seen
-    allowed = await may_run(run, call, tool, past) if _is_judged(run, tool) else call
+    if _is_judged(run, tool):
+        # A copy: code that reads events has the original, and must not change what a person approved.
+        call = msgspec.structs.replace(call, args=copy.deepcopy(call.args))
+        allowed = await may_run(run, call, tool, past)
+    else:
+        allowed = call
     if isinstance(allowed, ToolResult):
         return allowed
     result = await _made(run, allowed, tool, past)
