@@ -44,7 +44,6 @@ from remit import (
     deny,
 )
 from remit.testing import ScriptedModel, call, calls, say
-from remit.types.messages import JsonObject
 
 LEAF = Agent("leaf", description="Looks.", instructions="Look.", tools=[look, change])
 MID = Agent("mid", nickname="the middle", subagents=[LEAF], limits=Limits(turns=5))
@@ -242,7 +241,7 @@ async def adapted_agents(stage: Stage) -> None:
     async def write(ctx: RunContext) -> str:
         return f"Work on: {ctx.task}."
 
-    async def to_b(call: Call, ctx: RunContext) -> JsonObject:
+    async def to_b(call: Call, ctx: RunContext) -> dict[str, object]:
         return {"what": "b"}
 
     async def hide(call: Call, result: ToolResult, ctx: RunContext) -> str:
