@@ -31,10 +31,13 @@ from remit import (
     Limits,
     Reply,
     Request,
+    Retry,
+    RunContext,
     Running,
     TextPart,
     Tool,
     ToolMessage,
+    ToolResult,
     Usage,
     UserMessage,
     allow,
@@ -232,6 +235,29 @@ async def nobody_to_ask(stage: Stage) -> None:
     await stage.run(agent, model=ScriptedModel([calls(*steps), say("Nothing was allowed.")]))
 
 
+async def adapted_agents(stage: Stage) -> None:
+    """A function writes the instructions, a hook and a person change arguments, and a validator rejects an answer."""
+
+    async def write(ctx: RunContext) -> str:
+        return f"Work on: {ctx.task}."
+
+    async def to_b(call: Call, ctx: RunContext) -> dict[str, object]:
+        return {"what": "b"}
+
+    async def hide(call: Call, result: ToolResult, ctx: RunContext) -> str:
+        return result.content.replace("c", "*")
+
+    async def long_enough(answer: object, ctx: RunContext) -> None:
+        if len(str(answer)) < 5:
+            raise Retry("Write more.")
+
+    lead = Agent(
+        "lead", instructions=write, tools=[change], on_call=to_b, on_result=hide, validators=[long_enough]
+    )
+    model = ScriptedModel([call("change", what="a"), say("Yes."), say("It is done.")])
+    await stage.run(lead, model=model, approver=answering(allow(args={"what": "c"})))
+
+
 async def messages_from_outside(stage: Stage) -> None:
     """Messages join the next turn of the root and of a child, also where it had answered already."""
     leaf = Agent("leaf", tools=[stare])
@@ -309,6 +335,7 @@ WORKING = {
         structured_answers,
         approvals,
         nobody_to_ask,
+        adapted_agents,
         messages_from_outside,
         tools_from_a_source,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -52,8 +52,10 @@ def fill(hint: Any, value: object) -> Iterator[object]:
     origin, inside = get_origin(hint), get_args(hint)
     if hint is str:
         yield SECRET
-    elif hint is Json:
+    elif hint is Json or isinstance(hint, TypeVar):
         yield {"deep": [SECRET]}
+    elif isinstance(origin, type) and issubclass(origin, Struct):
+        yield from fill(origin, value)
     elif isinstance(hint, type) and issubclass(hint, Struct):
         known = value if isinstance(value, hint) else None
         yield from fields(known) if known is not None else ()
