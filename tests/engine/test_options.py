@@ -28,7 +28,7 @@ def test_signature_and_help_show_each_option(function: Callable[..., object]) ->
     assert list(parameters) == [*first, *SHARED, *(["store", "history", "run_id"] if new else [])]
     for name in SHARED:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert parameters[name].default is None
+        assert parameters[name].default is (False if name == "show" else None)
     assert parameters["limits"].annotation == "Limits | None"
     assert inspect.iscoroutinefunction(function) == (function in (run, resume))
     shown = pydoc.plain(pydoc.render_doc(function))
