@@ -175,4 +175,4 @@ async def test_a_confirmed_death_frees_a_claim_and_a_suspected_death_does_not(ur
             await store.claim("theirs", new=False)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
