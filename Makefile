@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 new-enough := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help check test torture bench bench-peers blocking lint types layers format demo docs lock lowest notebooks package clean
+.PHONY: help check test torture bench bench-peers blocking lint types user-types layers format demo docs lock lowest notebooks package clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -61,8 +61,10 @@ lint: $(READY) ## check the format and the rules
 	@$(RUN) ruff format --check --quiet --diff .
 	@$(RUN) ruff check --quiet .
 
-types: $(READY) ## check the types, also as users see them (tests/typing)
+types: $(READY) ## check the types
 	@$(RUN) pyright --pythonpath "$(VENV)/bin/python"
+
+user-types: $(READY) ## check the types as users see them, with pyright and mypy (tests/typing)
 	@REQUIRE_TYPES=1 $(RUN) pytest -q tests/typing
 
 layers: $(READY) ## check which package imports which

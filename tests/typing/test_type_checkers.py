@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 pytestmark = pytest.mark.skipif(
-    os.environ.get("REQUIRE_TYPES") != "1", reason="type checkers take half a minute: run `make types`"
+    os.environ.get("REQUIRE_TYPES") != "1", reason="type checkers take half a minute: run `make user-types`"
 )
 Found = dict[str, dict[int, str]]
 """By the name of a file, its lines with errors, each with the first message."""
