@@ -82,7 +82,7 @@ def test_a_denial_by_keyboard(bench: Bench, open_page: Callable[..., Page]) -> N
     with serving(bench.url) as server, bench.running(story(), TASK, agent=cast(), limits=LIMITS) as tree:
         aside(lambda: tree.wait_for(bench, ApprovalRequested))
         page = open_page(f"{server.url}#/{tree.id}")
-        expect(page, "() => !document.querySelector('.answers button')?.disabled")
+        expect(page, "() => document.querySelector('.answers button')?.disabled === false")
         page.wait_for_timeout(700)
         page.keyboard.press("n")
         page.keyboard.type("not this file")
